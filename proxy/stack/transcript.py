@@ -1,0 +1,123 @@
+"""The words of a conversation as values: calls, messages, requests, answers.
+
+A client's message is opaque here: its role, its identity, the calls in it, its text, and the bytes it travels as. The law:
+**select and insert, never edit**. Nothing in the core looks into `wire`, so a field nobody has heard of survives. How bytes become
+these values, and how an answer is written, is the business of `proxy.dialects`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+STACK_PREFIX = "stack_"
+"""Every tool of ours starts with it, except the dispatcher, which is the bare word `stack`."""
+
+
+def is_stack_tool(name: str) -> bool:
+    """Whether a call by this name is answered by the proxy and never seen by the client."""
+    return name == "stack" or name.startswith(STACK_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call as it was produced; `arguments` are its bytes, valid JSON or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+    @property
+    def is_ours(self) -> bool:
+        return is_stack_tool(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation.
+
+    `identity` is the hash of its canonical content (16 bytes, hex): two forms a client may echo one message in have the same.
+    `answers` is the id of the call this is a result of, or empty. `tokens` counts contents, call names and arguments, without
+    reasoning.
+    """
+
+    role: str
+    wire: bytes
+    identity: str
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    answers: str = ""
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A completion request of a client, taken apart without losing a byte.
+
+    `head` are the system and developer messages before the first other one; `messages` the rest, in order. `fields` are the
+    top-level members as raw bytes, in the client's order. `unseen` are the positions in `messages` whose tokens are not counted yet.
+    """
+
+    body: bytes
+    fields: Mapping[str, bytes]
+    model: str
+    stream: bool
+    wants_usage: bool
+    head: tuple[Message, ...]
+    messages: tuple[Message, ...]
+    tool_names: tuple[str, ...]
+    tools_tokens: int
+    choice: str
+    """auto, none, required, or forced (one tool by name)."""
+    structured: bool
+    """A response format other than text is asked for."""
+    answers_wanted: int
+    """`n`: how many answers are to be made."""
+    system_hash: str
+    digest: str
+    """sha256 of the body: equal digests are an identical retry."""
+    unseen: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """As every receipt counts: message contents without reasoning, call names and arguments, and the tool array as JSON."""
+        return sum(m.tokens for m in self.head) + sum(m.tokens for m in self.messages) + self.tools_tokens
+
+    @property
+    def ends_with_user(self) -> bool:
+        return bool(self.messages) and self.messages[-1].role == "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the provider reported for one round, in tokens, normalised: `input` counts cached and written tokens too (C13)."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """One upstream round as it was produced: the whole assistant message and how it ended."""
+
+    message: Message
+    """Complete, unknown fields kept; `wire` is what a later request carries."""
+    finish: str = ""
+    """The provider's own word, empty when the stream broke off."""
+    usage: Usage | None = None
+    model: str = ""
+    complete: bool = True
+    """False when the upstream died or the client left before the end."""
+    hidden_truncated: bool = False
+    """A stack call was cut off by the output limit and has been dropped from `message`."""
+    extra: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def own_calls(self) -> tuple[Call, ...]:
+        return tuple(c for c in self.message.calls if c.is_ours)
+
+    @property
+    def client_calls(self) -> tuple[Call, ...]:
+        return tuple(c for c in self.message.calls if not c.is_ours)
