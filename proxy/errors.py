@@ -7,8 +7,8 @@
         UpstreamUnreachable 502 · UpstreamClosed 502 · UpstreamTimeout 504
       InvalidConfiguration    refuses to start, never answered over HTTP
 
-What the provider itself answers is not an error of ours: its status and body reach the client unchanged. A mistake by the model is
-tool text. These are raised only for what the proxy refuses, or cannot do.
+What the provider itself answers is not an error of ours: its status and body reach the client unchanged. A mistake by
+the model is tool text. These are raised only for what the proxy refuses, or cannot do.
 """
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
 """The words of a conversation as values: calls, messages, requests, answers.
 
-A client's message is opaque here: its role, its identity, the calls in it, its text, and the bytes it travels as. The law:
-**select and insert, never edit**. Nothing in the core looks into `wire`, so a field nobody has heard of survives. How bytes become
-these values, and how an answer is written, is the business of `proxy.dialects`.
+A client's message is opaque here: its role, its identity, the calls in it, its text, and the bytes it travels as. The
+law: **select and insert, never edit**. Nothing in the core looks into `wire`, so a field nobody has heard of
+survives. How bytes become these values, and how an answer is written, is the business of `proxy.dialects`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+
+import msgspec
 
 STACK_PREFIX = "stack_"
 """Every tool of ours starts with it, except the dispatcher, which is the bare word `stack`."""
@@ -36,9 +40,9 @@ class Call:
 class Message:
     """One message of a conversation.
 
-    `identity` is the hash of its canonical content (16 bytes, hex): two forms a client may echo one message in have the same.
-    `answers` is the id of the call this is a result of, or empty. `tokens` counts contents, call names and arguments, without
-    reasoning.
+    `identity` is the hash of its canonical content (16 bytes, hex): two forms a client may echo one message in have
+    the same. `answers` is the id of the call this is a result of, or empty. `tokens` counts contents, call names and
+    arguments, without reasoning.
     """
 
     role: str
@@ -54,8 +58,9 @@ class Message:
 class Request:
     """A completion request of a client, taken apart without losing a byte.
 
-    `head` are the system and developer messages before the first other one; `messages` the rest, in order. `fields` are the
-    top-level members as raw bytes, in the client's order. `unseen` are the positions in `messages` whose tokens are not counted yet.
+    `head` are the system and developer messages before the first other one; `messages` the rest, in order. `fields`
+    are the top-level members as raw bytes, in the client's order. `unseen` are the positions in `messages` whose
+    tokens are not counted yet.
     """
 
     body: bytes
@@ -80,7 +85,8 @@ class Request:
 
     @property
     def tokens(self) -> int:
-        """As every receipt counts: message contents without reasoning, call names and arguments, and the tool array as JSON."""
+        """As every receipt counts: message contents without reasoning, call names and arguments, and the tool array
+        as JSON."""
         return sum(m.tokens for m in self.head) + sum(m.tokens for m in self.messages) + self.tools_tokens
 
     @property
@@ -90,7 +96,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the provider reported for one round, in tokens, normalised: `input` counts cached and written tokens too (C13)."""
+    """What the provider reported for one round, in tokens, normalised: `input` counts cached and written tokens too
+    (C13)."""
 
     input: int = 0
     output: int = 0
@@ -121,3 +128,22 @@ class Spoken:
     @property
     def client_calls(self) -> tuple[Call, ...]:
         return tuple(c for c in self.message.calls if not c.is_ours)
+
+
+def canonical_arguments(arguments: str) -> str:
+    """Arguments without their spelling: keys sorted, white space gone. What is not JSON stands for itself."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted").decode()
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError, UnicodeError):
+        return arguments.strip()
+
+
+def identity_of(role: str, text: str, calls: tuple[Call, ...] = (), answers: str = "") -> str:
+    """The identity of a message by its canonical content: 16 bytes of sha256 as hex.
+
+    Null, empty and absent content are one; how arguments were serialised does not count; white space around the text
+    neither.
+    """
+    said = [role, text.strip(), [[c.id, c.name, canonical_arguments(c.arguments)] for c in calls], answers]
+    raw = json.dumps(said, separators=(",", ":")).encode()
+    return sha256(raw).hexdigest()[:32]

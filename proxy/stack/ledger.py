@@ -1,0 +1,248 @@
+"""The ledger: an append-only, content-addressed tree of entries, one per conversation.
+
+An entry is a client message, a turn, or an overlay of ours. A turn is what one client request was answered with: its
+rounds as produced (`sent`), and what the client was shown of them (`seen`), which is what comes back in its next
+request.
+
+The law: **nothing is mutated**. A different continuation is a branch; a history that the client rewrote or shortened
+is a branch too, whose entries point at the ones they are another form of (`alias`) and at the state they go on from
+(`adopts`).
+
+What this module does not do: it knows nothing of frames (events hang on entries as opaque bytes), finds no
+conversation (that is `matching`), and reads no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from hashlib import sha256
+
+import msgspec
+
+from proxy.stack.transcript import Call, Message, Spoken, identity_of
+
+JOINT = "\n\n"
+"""Between the texts of two rounds of one turn, as the client sees them."""
+
+
+# ------------------------------------------------------------------------------------------------------------- values
+class Kind(StrEnum):
+    MESSAGE = "message"
+    TURN = "turn"
+    OVERLAY = "overlay"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One node of the tree: a client message, a turn (its rounds stand in `Ledger.rounds`), or an overlay of ours.
+
+    `seq` is the order of creation in the conversation. `adopts`: the state before this entry is the state at that
+    one. `alias`: the stored entry this one is another form of. `created` is in ms since the epoch.
+    """
+
+    id: str
+    parent: str
+    seq: int
+    kind: Kind
+    thread: str
+    message: Message | None = None
+    adopts: str = ""
+    alias: str = ""
+    created: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One upstream round of a turn: the assistant message as produced and the results of the calls we answered, in
+    call order.
+
+    `last` says that the client's request ended with it.
+    """
+
+    turn: str
+    number: int
+    spoken: Spoken
+    results: tuple[Message, ...] = ()
+    last: bool = False
+    created: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something decided at an entry (for a turn: after round `round`). At most one per (entry, kind, subject): first
+    writer wins."""
+
+    entry: str
+    round: int
+    seq: int
+    kind: str
+    subject: str
+    data: bytes
+    created: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """One path continued by one client loop: what its newest request looked like."""
+
+    id: str
+    system_hash: str = ""
+    tool_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One client chat. `hint` is the session the client names, or empty; `parent` the conversation it was forked or
+    delegated from."""
+
+    id: str
+    tenant: str
+    hint: str = ""
+    parent: str = ""
+    parent_entry: str = ""
+    created: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A key under which a conversation is found again, unique enough within a tenant and hint."""
+
+    key: str
+    created: int = 0
+
+
+# ------------------------------------------------------------------------------------------------------------- ledger
+@dataclass
+class Ledger:
+    """All that is known of one conversation. It only grows."""
+
+    conversation: Conversation
+    entries: dict[str, Entry] = field(default_factory=dict)
+    rounds: dict[str, tuple[Round, ...]] = field(default_factory=dict)
+    events: dict[str, tuple[Event, ...]] = field(default_factory=dict)
+    threads: dict[str, Thread] = field(default_factory=dict)
+    by_identity: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    turns_under: dict[str, list[str]] = field(default_factory=dict)
+    has_child: set[str] = field(default_factory=set)
+    seq: int = 0
+
+    def add(self, entry: Entry) -> None:
+        if entry.id in self.entries:
+            return
+        self.entries[entry.id] = entry
+        self.seq = max(self.seq, entry.seq + 1)
+        self.has_child.add(entry.parent)
+        if entry.kind is Kind.TURN:
+            self.turns_under.setdefault(entry.parent, []).append(entry.id)
+        elif entry.message:
+            self.by_identity.setdefault((entry.parent, entry.message.identity), []).append(entry.id)
+
+    def add_round(self, done: Round) -> None:
+        """A round is written once; the same number again (a replay of the store) changes nothing."""
+        known = self.rounds.get(done.turn, ())
+        if any(r.number == done.number for r in known):
+            return
+        self.rounds[done.turn] = (*known, done)
+        parent = self.entries[done.turn].parent
+        for identity in forms(self.rounds[done.turn]):
+            held = self.by_identity.setdefault((parent, identity), [])
+            if done.turn not in held:
+                held.append(done.turn)
+
+    def add_event(self, event: Event) -> bool:
+        """False when one like it stands there already: the first writer wins."""
+        known = self.events.get(event.entry, ())
+        if any((e.kind, e.subject) == (event.kind, event.subject) for e in known):
+            return False
+        self.events[event.entry] = tuple(sorted((*known, event), key=lambda e: (e.round, e.seq)))
+        self.seq = max(self.seq, event.seq + 1)
+        return True
+
+    def path(self, tip: str) -> tuple[Entry, ...]:
+        """The entries from the first one to `tip`, both included."""
+        found = []
+        while tip:
+            entry = self.entries[tip]
+            found.append(entry)
+            tip = entry.parent
+        return tuple(reversed(found))
+
+    def newest_tip(self) -> Entry | None:
+        """The entry created last, or None in an empty conversation."""
+        return next(reversed(self.entries.values()), None)
+
+
+def message_id(parent: str, identity: str, conversation: str) -> str:
+    """Content-addressed: hash of the parent's id (the conversation's, for the first message) and the canonical
+    content."""
+    return sha256(f"{parent or conversation}\n{identity}".encode()).hexdigest()[:32]
+
+
+def turn_id(request_node: str, attempt: int) -> str:
+    """Fixed when the first round starts, so that what is decided in the turn has a name before the answer is known."""
+    return sha256(f"{request_node}\nattempt {attempt}".encode()).hexdigest()[:32]
+
+
+# --------------------------------------------------------------------------------------------------------------- seen
+def seen_text(rounds: Sequence[Round]) -> str:
+    """What the client read of a turn."""
+    return JOINT.join(r.spoken.message.text for r in rounds if r.spoken.message.text.strip())
+
+
+def seen_calls(rounds: Sequence[Round]) -> tuple[Call, ...]:
+    """The calls the client was given: those of the last round that are not ours."""
+    return rounds[-1].spoken.client_calls if rounds else ()
+
+
+def forms(rounds: Sequence[Round]) -> set[str]:
+    """The identities a finished turn may come back under: whole, or without its text where it has calls (crewai drops
+    it)."""
+    text, calls = seen_text(rounds), seen_calls(rounds)
+    found = {identity_of("assistant", text, calls)} if text or calls else set()
+    return found | ({identity_of("assistant", "", calls)} if calls else set())
+
+
+def echoes(rounds: Sequence[Round], message: Message) -> bool:
+    """Whether `message` is this turn as a client gives it back: exactly, with defaulted arguments added, or as a
+    partial delivery."""
+    if message.role != "assistant":
+        return False
+    text, calls = seen_text(rounds), seen_calls(rounds)
+    if calls and same_calls(calls, message.calls):
+        return not message.text.strip() or message.text.strip() == text.strip()
+    if rounds and rounds[-1].last and rounds[-1].spoken.complete:
+        return False
+    return bool(message.text.strip()) and not message.calls and _cut_of(message.text.strip(), text.strip())
+
+
+def _cut_of(told: str, text: str) -> bool:
+    """One is the beginning of the other: the client kept less than we stored, or we stored less than it got."""
+    return bool(text) and (text.startswith(told) or told.startswith(text))
+
+
+def same_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:
+    """The same calls in the same order; clients may have added defaulted arguments."""
+    if [(c.id, c.name) for c in ours] != [(c.id, c.name) for c in theirs]:
+        return False
+    return all(_covers(t.arguments, o.arguments) for o, t in zip(ours, theirs, strict=True))
+
+
+def _covers(larger: str, smaller: str) -> bool:
+    if larger == smaller:
+        return True
+    try:
+        more, less = msgspec.json.decode(larger), msgspec.json.decode(smaller or "{}")
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return larger.strip() == smaller.strip()
+    if isinstance(more, dict) and isinstance(less, dict):
+        return all(key in more and more[key] == value for key, value in less.items())
+    return bool(more == less)
+
+
+def with_wire(entry: Entry, wire: bytes) -> Entry:
+    """The same entry in the bytes it was first sent as."""
+    if entry.message is None or entry.message.wire == wire:
+        return entry
+    return replace(entry, message=replace(entry.message, wire=wire))

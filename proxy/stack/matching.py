@@ -1,0 +1,284 @@
+"""Which conversation is this? How a client's history is found again in the ledgers that are known.
+
+Clients resend everything and mostly send no id, and what they echo is not what they got. So content decides: a
+request is walked down the tree, message by message, and the longest known prefix wins. A turn is recognised by what
+was *seen* of it, in any form the client may echo; where two answers look alike the newest one wins. Only where a
+client rewrote, pruned or shortened its history are the newest turns of ours that it still holds used as anchors, and
+the rest aligned by loose identity.
+
+The law: **call ids repeat across runs and turns, so one alone is never a key**; what an anchor finds is a candidate,
+and the content decides.
+
+What this module does not do: it reads no store (candidates come in as loaded ledgers) and knows nothing of frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from itertools import chain
+
+from proxy.stack.ledger import Entry, Kind, Ledger, Round, Thread, echoes, forms, message_id, seen_calls, seen_text
+from proxy.stack.transcript import Message, Request, identity_of
+
+RETRY_MS = 600_000
+"""How long an identical opening request joins the conversation it opened."""
+TELLING = 24
+"""Characters an answer without calls must have to identify a conversation by itself."""
+NEWEST = 48
+"""How many of a request's newest turns are used as anchors."""
+
+
+# ------------------------------------------------------------------------------------------------------------ anchors
+def anchors_to_find(request: Request) -> tuple[str, ...]:
+    """Keys under which the conversation of this request may be known, the most telling first."""
+    turns = [m for m in request.messages if m.role == "assistant"]
+    if not turns:
+        return ("r" + request.digest[:32],)
+    newest = tuple(chain.from_iterable(map(_turn_anchors, reversed(turns[-NEWEST:]))))
+    return (opening_anchor(request.messages), *newest)
+
+
+def anchors_to_keep(messages: Sequence[Message], rounds: Sequence[Round], digest: str) -> tuple[str, ...]:
+    """Keys to store for a turn that ended: `messages` are the client's before it."""
+    if not rounds:
+        return ()
+    text, calls = seen_text(rounds), seen_calls(rounds)
+    kept = _turn_anchors(Message("assistant", b"", identity_of("assistant", text, calls), text, calls))
+    if any(m.role == "assistant" for m in messages):
+        return kept
+    opened = [_opening_key(messages, identity) for identity in sorted(forms(rounds))]
+    return (*opened, "r" + digest[:32], *kept)
+
+
+def opening_anchor(messages: Sequence[Message]) -> str:
+    """The chain up to and including the first assistant turn."""
+    at = next(i for i, m in enumerate(messages) if m.role == "assistant")
+    return _opening_key(messages[:at], messages[at].identity)
+
+
+def _opening_key(before: Sequence[Message], first_answer: str) -> str:
+    whole = "\n".join([*(m.identity for m in before), first_answer])
+    return "p" + sha256(whole.encode()).hexdigest()[:32]
+
+
+def _turn_anchors(turn: Message) -> tuple[str, ...]:
+    keys = tuple("c" + sha256(f"{c.id}\n{c.name}".encode()).hexdigest()[:32] for c in turn.calls if c.id)
+    return (*keys, "s" + turn.identity) if len(turn.text.strip()) >= TELLING else keys
+
+
+# -------------------------------------------------------------------------------------------------------------- match
+class How(StrEnum):
+    """How a request relates to what is known."""
+
+    NEW = "new"
+    CONTINUED = "continued"
+    RETRIED = "retried"
+    BRANCHED = "branched"
+    ALIGNED = "aligned"
+    """The client rewrote or shortened its history; produced turns in it say where it goes on."""
+    COMPACTED = "compacted"
+    """Only the session the client names says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Where a request stands. `path` are the known entries of its first messages, in order; `aliases` the stored
+    entries that later messages are another form of, by position; `adopts` the entry whose state goes on."""
+
+    how: How
+    path: tuple[Entry, ...] = ()
+    aliases: tuple[str, ...] = ()
+    adopts: str = ""
+
+    @property
+    def depth(self) -> int:
+        return len(self.path)
+
+
+def walk(ledger: Ledger, messages: Sequence[Message]) -> tuple[Entry, ...]:
+    """The longest known prefix of `messages`, as entries. Overlays hang beside and are never walked."""
+    path: list[Entry] = []
+    parent = ""
+    for at, message in enumerate(messages):
+        found = _children(ledger, parent, message)
+        if not found:
+            break
+        entry = found[0] if len(found) == 1 else _deeper(ledger, found, messages[at + 1 :])
+        path.append(entry)
+        parent = entry.id
+    return tuple(path)
+
+
+def _children(ledger: Ledger, parent: str, message: Message) -> list[Entry]:
+    """Entries under `parent` that `message` may be, the newest first."""
+    ids = ledger.by_identity.get((parent, message.identity), ())
+    if not ids and message.role == "assistant":
+        ids = [t for t in ledger.turns_under.get(parent, ()) if echoes(ledger.rounds.get(t, ()), message)]
+    return [ledger.entries[i] for i in reversed(ids)]
+
+
+def _deeper(ledger: Ledger, candidates: list[Entry], rest: Sequence[Message]) -> Entry:
+    """Of entries that look alike, the one under which what follows is known; else the newest."""
+    if rest:
+        for entry in candidates:
+            if _children(ledger, entry.id, rest[0]):
+                return entry
+    return candidates[0]
+
+
+def match(ledger: Ledger, request: Request) -> Match:
+    """Where `request` stands in this conversation; NEW when nothing of it is known here."""
+    messages = request.messages
+    path = walk(ledger, messages)
+    known_turn = any(e.kind is Kind.TURN or (e.message and e.message.role == "assistant") for e in path)
+    if len(path) == len(messages) and messages:
+        return (
+            Match(How.RETRIED, path) if known_turn or path[-1].id in ledger.turns_under else Match(How.CONTINUED, path)
+        )
+    if aligned := _align(ledger, messages, path):
+        return aligned
+    if not known_turn:
+        return Match(How.NEW)
+    return Match(How.BRANCHED if _continued_elsewhere(ledger, path[-1]) else How.CONTINUED, path)
+
+
+def _continued_elsewhere(ledger: Ledger, tip: Entry) -> bool:
+    return tip.id in ledger.has_child
+
+
+def _align(ledger: Ledger, messages: Sequence[Message], path: tuple[Entry, ...]) -> Match | None:
+    """The rest of a rewritten history, matched loosely against the path of the newest produced turn that it still
+    holds."""
+    rest = messages[len(path) :]
+    anchor = next((t for m in reversed(rest) if m.role == "assistant" and (t := _produced(ledger, m))), None)
+    if anchor is None:
+        return None
+    stored = [e for e in ledger.path(anchor.id) if e.id not in {p.id for p in path}]
+    aliases: list[str] = []
+    at = 0
+    for message in rest:
+        found = next((i for i in range(at, len(stored)) if _alike(ledger, stored[i], message)), None)
+        aliases.append(stored[found].id if found is not None else "")
+        at = at if found is None else found + 1
+    return Match(How.ALIGNED, path, tuple(aliases), anchor.id)
+
+
+def _produced(ledger: Ledger, message: Message) -> Entry | None:
+    """The newest turn of ours that `message` echoes, wherever it stands. Short answers without calls identify
+    nothing."""
+    if not message.calls and len(message.text.strip()) < TELLING:
+        return None
+    for turn in reversed(ledger.rounds):
+        rounds = ledger.rounds[turn]
+        if message.identity in forms(rounds) or (message.calls and echoes(rounds, message)):
+            return ledger.entries[turn]
+    return None
+
+
+def _alike(ledger: Ledger, stored: Entry, message: Message) -> bool:
+    """Loose identity: an entry and another form of it."""
+    if stored.kind is Kind.TURN:
+        rounds = ledger.rounds.get(stored.id, ())
+        return message.identity in forms(rounds) or echoes(rounds, message)
+    if stored.message is None or stored.message.role != message.role:
+        return False
+    if stored.message.identity == message.identity:
+        return True
+    return bool(message.answers) and stored.message.answers == message.answers
+
+
+def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:
+    """An opening request repeated byte for byte, while its conversation waits for the follow-up."""
+    path = walk(ledger, request.messages)
+    if len(path) != len(request.messages) or not path:
+        return None
+    turns = ledger.turns_under.get(path[-1].id, [])
+    if any(t in ledger.has_child for t in turns) or now - path[0].created > RETRY_MS:
+        return None
+    return Match(How.RETRIED, path)
+
+
+def best(candidates: Iterable[Ledger], request: Request) -> tuple[Ledger, Match] | None:
+    """The conversation that holds most of `request` up to its last turn; among equals the one that spoke last."""
+    scored: list[tuple[tuple[int, int], int, Ledger, Match]] = []
+    for ledger in candidates:
+        found = match(ledger, request)
+        if found.how is not How.NEW:
+            scored.append((_merit(ledger, found, request), len(scored), ledger, found))
+    if not scored:
+        return None
+    _, _, ledger, found = max(scored, key=lambda s: s[:2])
+    return ledger, found
+
+
+def _merit(ledger: Ledger, found: Match, request: Request) -> tuple[int, int]:
+    last = max((i for i, m in enumerate(request.messages) if m.role == "assistant"), default=-1)
+    held = [e.id for e in found.path[: last + 1]] + [a for a in found.aliases[: max(0, last + 1 - found.depth)] if a]
+    newest = max((r.created for i in held for r in ledger.rounds.get(i, ())), default=0)
+    strict = min(found.depth, last + 1)
+    return (len(held) * 2 + strict, newest)
+
+
+# -------------------------------------------------------------------------------------------------------------- grow
+def grown(ledger: Ledger, request: Request, found: Match, thread: str, now: int) -> tuple[Entry, ...]:
+    """The new entries that `request` adds behind `found`, oldest first. The caller adds them."""
+    parent = found.path[-1].id if found.path else ""
+    made: list[Entry] = []
+    for at, message in enumerate(request.messages[found.depth :]):
+        alias = found.aliases[at] if at < len(found.aliases) else ""
+        entry = Entry(
+            message_id(parent, message.identity, ledger.conversation.id),
+            parent,
+            ledger.seq + at,
+            Kind.MESSAGE,
+            thread,
+            message,
+            adopts=found.adopts if at == 0 else "",
+            alias=alias,
+            created=now,
+        )
+        made.append(entry)
+        parent = entry.id
+    return tuple(made)
+
+
+# ------------------------------------------------------------------------------------------------------ kind of request
+class Part(StrEnum):
+    """What a matched request is to the thread it matched."""
+
+    MAIN = "main"
+    """The thread goes on, or a branch of it."""
+    FORK = "fork"
+    """A loop of its own that starts with this history: a conversation of its own whose parent is that point."""
+    SIDE = "side"
+    """A question about the history, answered beside the thread."""
+
+
+def part_of(request: Request, thread: Thread, *, delegated: bool) -> Part:
+    """`delegated`: the request names a parent or an agent id.
+
+    Another system text and another set of tools: a side request. Fewer of the thread's tools: a fork. A request
+    without tools under the thread's own system text goes on on its line, and so does one with all its tools, whatever
+    its system text.
+    """
+    theirs, ours = set(request.tool_names), set(thread.tool_names)
+    if theirs != ours and request.system_hash != thread.system_hash:
+        return Part.SIDE
+    if delegated or (theirs and theirs < ours):
+        return Part.FORK
+    return Part.MAIN
+
+
+def compacted(ledger: Ledger, request: Request) -> Match | None:
+    """Under a session hint that names one thread: a request with that thread's system text or tools that matches
+    nothing goes on where the thread stood. The client compacted its history."""
+    tip = ledger.newest_tip()
+    thread = ledger.threads.get(tip.thread) if tip else None
+    if tip is None or thread is None or not thread.tool_names or not ledger.rounds:
+        return None
+    if thread.tool_names != request.tool_names and thread.system_hash != request.system_hash:
+        return None
+    return Match(How.COMPACTED, adopts=tip.id)
