@@ -1,0 +1,151 @@
+"""What is kept on disk, and the one interface to it.
+
+Records go in by `write`, which never waits: one writer commits them in order, in groups. `durable` waits until a
+ticket is on disk; callers ask for it where a law says so (a finished hidden round before the next one starts, a
+message before a request omits it), everything else is on disk within 250 ms. Reading gives back whole ledgers:
+everything hot is a bounded cache of the caller.
+
+The law: **the tenant is in every key and every query**. Nothing here can be called without one, except what an
+operator asks of the whole store (`tenant` None). Every failure is a `StoreError` whose `code` is the word told in
+`x-stack-status`: store_locked, store_full, store_readonly, store_corrupt, store_unreachable, store_busy (the queue is
+full), store_failed.
+
+What it does not do: it decides nothing. Ids, order and content are made by the core and stored as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread
+
+Body = tuple[bytes, ...]
+"""A request body in pieces: joined they are its bytes. Long pieces (messages) are stored once, however often they are
+sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """Keys under which a conversation is found again, within its tenant and session hint."""
+
+    conversation: str
+    hint: str
+    keys: tuple[str, ...]
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One client request: where it stands, what the client sent, and what came of it. `receipt` is a JSON object.
+
+    Written when the request is accepted and again, with its receipt, when it is answered: the newer one replaces the
+    older.
+    """
+
+    id: str
+    conversation: str
+    thread: str
+    frame: str
+    entry: str
+    created: int
+    status: str
+    receipt: bytes = b"{}"
+    body: Body = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SentRecord:
+    """One body as it left for the upstream, in round `round` of a request."""
+
+    request: str
+    round: int
+    body: Body
+    created: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A record of one conversation that is a plain value of the ledger."""
+
+    conversation: str
+    value: Entry | Round | Event | Thread
+
+
+Record = Conversation | Owned | Anchored | RequestRecord | SentRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """A request read back, with the bodies sent for it in order of rounds."""
+
+    record: RequestRecord
+    sent: tuple[SentRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """How much a deletion removed."""
+
+    conversations: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `doctor` and `/health` tell of the store."""
+
+    ok: bool
+    where: str
+    reason: str = ""
+    size_bytes: int = 0
+    conversations: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+
+class Store(Protocol):
+    """Times are ms since the epoch. All reads are coroutines that never block the event loop."""
+
+    async def start(self) -> None:
+        """Open, migrate, and make the writer ready. A corrupt file is set aside with a timestamp, never deleted."""
+
+    async def close(self) -> None:
+        """Write what is queued, then stop."""
+
+    def write(self, tenant: str, records: Sequence[Record]) -> int:
+        """Queue `records` as one transaction, in order; a ticket for `durable`. Raises StoreError when it cannot take
+        them."""
+
+    async def durable(self, ticket: int) -> None:
+        """Return when everything up to `ticket` is on disk. Raises StoreError when it is not going to be."""
+
+    async def find(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
+        """Conversations that hold one of `keys`, by the first of the keys that they hold, then the newest first."""
+
+    async def sessions(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
+        """Conversations under a session hint, the newest first."""
+
+    async def load(self, tenant: str, conversation: str) -> Ledger | None:
+        """A whole conversation as it was written, or None when this tenant has no such."""
+
+    async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
+        """The newest first."""
+
+    async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
+        """The conversation with an event of this kind about this subject (a frame id, say)."""
+
+    async def requests(self, tenant: str | None, conversation: str = "", limit: int = 100) -> tuple[RequestRecord, ...]:
+        """The newest first, without bodies."""
+
+    async def request(self, tenant: str | None, request: str) -> StoredRequest | None:
+        """One request with all its bodies; `request` may be a unique beginning of an id."""
+
+    async def forget(self, tenant: str | None, conversation: str = "", before: int = 0) -> Forgotten:
+        """Really delete: one conversation, or all that were last written before a time; the file shrinks, no copy
+        stays."""
+
+    async def secret(self) -> bytes:
+        """32 random bytes made when the store was, for nonces and keyed hashes. Never leaves the process."""
+
+    def health(self) -> Health: ...
