@@ -1,0 +1,530 @@
+"""Every setting of the proxy: one frozen model, each field explained beneath it, and the one way to read it.
+
+Its law: flags > environment (`STACK_*`) > `proxy.yaml` > defaults, leaf by leaf; a key nobody knows, or a value that is
+not allowed, stops the start with one line that names the key, where it was written, what is wrong and what is allowed.
+`proxy.yaml` at the project's root is this page as a file; a test holds the two together.
+
+Nothing here opens a socket or creates a directory, and nothing else in the project reads the environment:
+it is handed in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from proxy.errors import InvalidConfiguration
+
+Mode = Literal["off", "shadow", "active"]
+Tenancy = Literal["single", "key", "credential"]
+ConfigPath = tuple[str, ...]
+
+_LATER = {
+    ("mode", "passive"): "comes with automatic frames; until then use off, shadow or active",
+    ("tenancy", "header"): "is not built yet; use single, key or credential",
+}
+"""Words of the design that this version does not serve: refused by name, so that nobody believes they are on."""
+
+_SHORT: dict[ConfigPath, ConfigPath] = {("upstream",): ("upstreams", "default", "url")}
+
+
+def _listed(value: object) -> object:
+    """`a, b` as written in a flag or the environment, as a list; anything else is left for the field to judge."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, validate_default=True
+    )
+
+
+class UpstreamSettings(_Model):
+    """One provider, reached at one base URL."""
+
+    url: str
+    """Base URL as the provider prints it, with or without `/v1`: `https://api.openai.com/v1`."""
+
+    key: SecretStr | None = None
+    """The operator's key; replaces whatever the client sent. `env:NAME` reads it from the environment.
+    Without it the client's own key passes."""
+
+    key_header: Literal["authorization", "x-api-key", "api-key"] = "authorization"
+    """The header the operator's key travels in; `authorization` sends it as `Bearer`."""
+
+    models: Names = ()
+    """Model names or globs (`gpt-*`) served here. Empty: whatever no other upstream names."""
+
+    aliases: dict[str, str] = {}
+    """Name the client asks for -> name sent to this upstream. An alias is also a name served here."""
+
+    connect_timeout_s: float = Field(default=10.0, gt=0)
+    """Seconds to open a connection."""
+
+    idle_timeout_s: float = Field(default=300.0, gt=0)
+    """Seconds without a byte of the answer, before its first byte and between any two."""
+
+    proxy: str | None = None
+    """HTTP proxy to leave through: `http://proxy.internal:3128`. The environment's proxy variables are not read."""
+
+    ca_file: Path | None = None
+    """Certificates to trust instead of the system's, as a PEM file."""
+
+    verify: bool = True
+    """Check the upstream's certificate. `false` is for a test bench."""
+
+    @field_validator("url", "proxy")
+    @classmethod
+    def _plain_http_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("must be an http:// or https:// URL")
+        if parts.query or parts.fragment or parts.username is not None:
+            raise ValueError("must not carry a query, a fragment or a password")
+        return value
+
+
+class ModelSettings(_Model):
+    """What one model does differently. The name in the key may be a glob; an exact name goes first."""
+
+    mode: Mode | None = None
+    """Overrides `mode` for this model."""
+
+    upstream: str | None = None
+    """Name of the upstream that serves it."""
+
+    alias: str | None = None
+    """Name sent upstream instead of the one the client asked for."""
+
+
+class Budgets(_Model):
+    """Token budgets of the frame block. `total` bounds the whole of it, the rest are shares inside."""
+
+    total: int = Field(default=4000, ge=100)
+    """The whole block. Also `STACK_TOKEN_BUDGET_TOTAL`."""
+
+    ancestors: int = Field(default=1500, ge=0)
+    """The frames above the active one. Also `STACK_TOKEN_BUDGET_ANCESTORS`."""
+
+    siblings: int = Field(default=1500, ge=0)
+    """Finished frames beside the path. Also `STACK_TOKEN_BUDGET_SIBLINGS`."""
+
+    current: int = Field(default=800, ge=0)
+    """The active frame: criteria, plan, artifacts, decisions. Also `STACK_TOKEN_BUDGET_CURRENT`."""
+
+    overhead: int = Field(default=200, ge=0)
+    """Tags around it all."""
+
+    guidance: int = Field(default=400, ge=0)
+    """The constant text that tells the model how to use frames, where it wakes."""
+
+
+class Config(_Model):
+    """The whole configuration. Reading it never fails later: what is in here has been checked."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Beyond loopback only with `tenancy: key`."""
+
+    port: int = Field(default=8787, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+
+    data: Path = Path("~/.local/share/callstack")
+    """Directory of everything on disk: store, client keys. Created with mode 0700."""
+
+    store: str = "sqlite"
+    """`sqlite` (one file in `data`), `sqlite:/a/path.db`, or `memory:` (lost at exit)."""
+
+    mode: Mode = "active"
+    """`off` forwards bytes; `shadow` computes and reports but forwards the original; `active` rewrites."""
+
+    upstreams: dict[str, UpstreamSettings] = {}
+    """Providers by name. `--upstream URL` is short for `upstreams.default.url`.
+    `default` serves every model that no other one names."""
+
+    models: dict[str, ModelSettings] = {}
+    """Exceptions by model name or glob."""
+
+    tenancy: Tenancy = "single"
+    """`single`: all requests are one user's. `key`: client keys issued by `callstack key add`.
+    `credential`: by the provider key each client sends."""
+
+    allowed_hosts: Names = ()
+    """Names clients may use in `Host`, besides loopback names and `host`. Ports do not matter."""
+
+    wake_at_tokens: int = Field(default=20_000, ge=0)
+    """Size of a request from which its thread gets frames. Below it requests pass byte for byte."""
+
+    stack_rounds: int = Field(default=8, ge=1)
+    """How many times one client turn may go back to the model for stack calls."""
+
+    stack_seconds: float = Field(default=60.0, gt=0)
+    """After this many seconds no further stack call of the turn is served."""
+
+    child_view: str = Field(default="fork", pattern=r"^(fork|isolate|last:[1-9][0-9]*)$")
+    """What a child frame sees of its parent: `fork` (all of it), `isolate` (task and block),
+    `last:K` (also the last K call groups)."""
+
+    tools: Literal["core", "full"] = "core"
+    """Offer the core tools and one dispatcher, or every stack tool by its own name."""
+
+    budgets: Budgets = Budgets()
+    """Token budgets of the frame block."""
+
+    output_cap: float = Field(default=0.5, gt=0, le=1)
+    """Share of the model's window from which one tool output alone is cut, with a pointer to the rest."""
+
+    max_depth: int = Field(default=10, ge=1)
+    """How deep frames may nest."""
+
+    recall_page_tokens: int = Field(default=2000, ge=100)
+    """Tokens of one page of `stack_recall`."""
+
+    retention_days: int = Field(default=30, ge=0)
+    """Days after its last request that a conversation is kept; 0 keeps it for ever."""
+
+    body_limit_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """Largest request body; above it 413."""
+
+    assembly_budget_ms: int = Field(default=150, ge=1)
+    """Milliseconds the rewriting of one request may take; then the original goes upstream."""
+
+    keep_alive_s: float = Field(default=15.0, gt=0)
+    """Seconds of silence in a stream of ours before a comment keeps the connection open."""
+
+    header_deadline_s: float = Field(default=5.0, gt=0)
+    """Seconds a client has to finish its request headers."""
+
+    body_deadline_s: float = Field(default=60.0, gt=0)
+    """Seconds in which a request body has to make real progress."""
+
+    drain_s: float = Field(default=30.0, ge=0)
+    """Seconds that running streams get to finish after SIGTERM."""
+
+    fail_policy: Literal["open", "closed"] = "open"
+    """When our own bookkeeping fails: `open` sends the original upstream, `closed` answers with an error."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much is logged. Message content and keys never are."""
+
+    @field_validator("data", mode="after")
+    @classmethod
+    def _home_expanded(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @field_validator("store")
+    @classmethod
+    def _known_store(cls, value: str) -> str:
+        if value in {"sqlite", "memory:"} or (value.startswith("sqlite:") and len(value) > len("sqlite:")):
+            return value
+        raise ValueError("allowed: sqlite, sqlite:/a/path.db, memory:")
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _bare_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if "*" in host or not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]", host):
+                raise ValueError(f"{host!r} is not a host name; write it without scheme, port or wildcard")
+        return tuple(host.lower() for host in value)
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Config:
+        if not is_loopback(self.host) and self.tenancy != "key":
+            raise ValueError(
+                f"tenancy: is {self.tenancy!r}, but host {self.host!r} is reachable from other machines and needs "
+                "client keys; set tenancy to key and issue keys with `callstack key add NAME`, or host to 127.0.0.1"
+            )
+        for name, model in self.models.items():
+            if model.upstream is not None and model.upstream not in self.upstreams:
+                known = ", ".join(sorted(self.upstreams)) or "none is configured"
+                raise ValueError(f"models.{name}.upstream: there is no upstream {model.upstream!r}; known: {known}")
+        return self
+
+    def for_model(self, name: str) -> ModelSettings:
+        """The exceptions for a model: its own entry, else the first glob that fits, else none."""
+        exact = self.models.get(name)
+        if exact is not None:
+            return exact
+        return next((model for glob, model in self.models.items() if fnmatchcase(name, glob)), ModelSettings())
+
+    def mode_of(self, name: str) -> Mode:
+        """The mode requests for this model run in, unless the request or its conversation says otherwise."""
+        return self.for_model(name).mode or self.mode
+
+    @property
+    def store_path(self) -> Path | None:
+        """The database file, or None for a store in memory."""
+        if self.store == "memory:":
+            return None
+        return self.data / "callstack.db" if self.store == "sqlite" else Path(self.store.removeprefix("sqlite:"))
+
+    @property
+    def keys_path(self) -> Path:
+        """Where the issued client keys lie, hashed."""
+        return self.data / "keys.json"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. A name we would have to look up is not."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+# Reading: every layer becomes a list of settings, later layers overwrite leaf by leaf.
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One leaf as written somewhere: `source` is what the user has to look at when it is wrong."""
+
+    path: ConfigPath
+    value: object
+    source: str
+
+
+def load_config(
+    flags: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None, file: Path | None = None
+) -> Config:
+    """The configuration from `flags` (dotted key -> value; None means not given), `environ` and `file`.
+
+    Raises InvalidConfiguration with one line per fault.
+    """
+    environ = environ or {}
+    settings = [*_from_file(file), *_from_environ(environ), *_from_flags(flags or {})]
+    tree: dict[str, Any] = {}
+    sources: dict[ConfigPath, str] = {}
+    for setting in settings:
+        _refuse_what_comes_later(setting)
+        _place(tree, setting)
+        sources[setting.path] = setting.source
+    _resolve_keys(tree, environ)
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        lines = [_explain(detail, sources) for detail in error.errors()]
+        raise InvalidConfiguration("\n".join(lines)) from None
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """`["wake_at_tokens=0"]` as given to `--set`, as flags."""
+    flags = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise InvalidConfiguration(f"--set {assignment}: write it as key=value")
+        flags[key.strip()] = value
+    return flags
+
+
+def known_keys() -> list[str]:
+    """Every fixed dotted key, in the order of the model; named upstreams and models appear as `upstreams.NAME.url`."""
+    return [".".join(path) for path in _leaves(Config)]
+
+
+def _leaves(model: type[BaseModel], above: ConfigPath = ()) -> Iterator[ConfigPath]:
+    for name, field in model.model_fields.items():
+        inner = _named_model(field.annotation)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _leaves(field.annotation, (*above, name))
+        elif inner is not None:
+            yield from _leaves(inner, (*above, name, "NAME"))
+        else:
+            yield (*above, name)
+
+
+def _named_model(annotation: object) -> type[BaseModel] | None:
+    """The model inside `dict[str, Model]`, where the annotation is one."""
+    for inner in get_args(annotation)[1:2]:
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            return inner
+    return None
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML where `off` is a word (YAML 1.1 reads it as false) and a key written twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the library's signature
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key_node.value!r} is written twice", key_node.start_mark
+                )
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
+
+
+def _from_file(file: Path | None) -> list[Setting]:
+    if file is None:
+        return []
+    try:
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_Yaml)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise InvalidConfiguration(f"{file}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidConfiguration(f"{file}: is not valid YAML: {error}") from None
+    if document is None:
+        return []
+    if not isinstance(document, dict):
+        raise InvalidConfiguration(f"{file}: must be a mapping of keys to values")
+    # The short form goes first, so that a wrong `upstreams:` beside it is still seen.
+    leaves = sorted(_flat(document), key=lambda leaf: leaf[0] != ("upstream",))
+    return [Setting(_SHORT.get(path, path), value, str(file)) for path, value in leaves]
+
+
+def _flat(document: Mapping[Any, Any], above: ConfigPath = ()) -> Iterator[tuple[ConfigPath, object]]:
+    for key, value in document.items():
+        path = (*above, str(key))
+        if isinstance(value, dict) and value:
+            yield from _flat(value, path)
+        else:
+            yield path, value
+
+
+def _from_environ(environ: Mapping[str, str]) -> list[Setting]:
+    known = {"STACK_" + "_".join(path).upper(): path for path in _leaves(Config) if "NAME" not in path}
+    known |= {f"STACK_TOKEN_BUDGET_{name.upper()}": ("budgets", name) for name in Budgets.model_fields}
+    known["STACK_UPSTREAM"] = _SHORT[("upstream",)]
+    settings = []
+    for name, value in sorted(environ.items()):
+        if not name.startswith("STACK_"):
+            continue
+        if name in known:
+            settings.append(Setting(known[name], value, name))
+        elif "__" in name:  # STACK_UPSTREAMS__MAIN__URL: names are free, so the border has to be visible
+            path = tuple(name.removeprefix("STACK_").lower().split("__"))
+            settings.append(Setting(path, value, name))
+        else:
+            raise InvalidConfiguration(f"{name}: unknown environment variable{_nearest(name, known)}")
+    return settings
+
+
+def _from_flags(flags: Mapping[str, object]) -> list[Setting]:
+    return [Setting(_split(key), value, f"--set {key}") for key, value in flags.items() if value is not None]
+
+
+def _split(key: str) -> ConfigPath:
+    """The path of a dotted key. Model names have dots of their own: `models.gpt-4.1.mode`."""
+    parts = tuple(key.split("."))
+    if parts in _SHORT:
+        return _SHORT[parts]
+    model = _named_model(Config.model_fields[parts[0]].annotation) if parts[0] in Config.model_fields else None
+    if model is None:
+        return parts
+    for place in range(2, len(parts)):
+        if parts[place] in model.model_fields:
+            rest = [".".join(parts[place + 1 :])] if parts[place + 1 :] else []
+            return (parts[0], ".".join(parts[1:place]), parts[place], *rest)
+    return parts
+
+
+def _refuse_what_comes_later(setting: Setting) -> None:
+    reason = _LATER.get((setting.path[-1], str(setting.value)))
+    if reason is not None:
+        raise InvalidConfiguration(f"{'.'.join(setting.path)}: {setting.value!r} {reason} (from {setting.source})")
+
+
+def _place(tree: dict[str, Any], setting: Setting) -> None:
+    *above, leaf = setting.path
+    branch = tree
+    for name in above:
+        inner = branch.get(name)
+        if not isinstance(inner, dict):
+            inner = branch[name] = {}
+        branch = inner
+    if setting.value == {} and isinstance(branch.get(leaf), dict):
+        return
+    branch[leaf] = setting.value
+
+
+def _resolve_keys(tree: dict[str, Any], environ: Mapping[str, str]) -> None:
+    """Put the secret where `key: env:NAME` points; a variable that is not set would send requests without a key."""
+    upstreams = tree.get("upstreams")
+    for name, upstream in upstreams.items() if isinstance(upstreams, dict) else ():
+        key = upstream.get("key") if isinstance(upstream, dict) else None
+        if isinstance(key, str) and key.startswith("env:"):
+            variable = key.removeprefix("env:")
+            if not environ.get(variable):
+                raise InvalidConfiguration(f"upstreams.{name}.key: the environment variable {variable} is not set")
+            upstream["key"] = environ[variable]
+
+
+# Explaining: what pydantic found, in words that name the key.
+
+
+def _explain(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
+    path = tuple(str(part) for part in detail["loc"] if not isinstance(part, int))
+    key = ".".join(path)
+    source = next((where for written, where in sources.items() if written[: len(path)] == path), "")
+    origin = f" (from {source})" if source and path else ""
+    if detail["type"] == "extra_forbidden":
+        return f"{key}: unknown key{_nearest(key, _siblings(path))}{origin}"
+    if detail["type"] == "missing":
+        return f"{key}: is required"
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "string_pattern_mismatch" and path == ("child_view",):
+        message = "allowed: fork, isolate, last:K"
+    if not path:
+        return message
+    # A value that may hold a secret is never shown: a password stands in a URL as easily as in a key.
+    shown = "" if path[-1] in {"key", "url", "proxy"} else f"{detail['input']!r}: "
+    hint = _nearest(str(detail["input"]), _choices(detail)) if detail["type"] == "literal_error" else ""
+    return f"{key}: {shown}{message[:1].lower()}{message[1:]}{hint}{origin}"
+
+
+def _choices(detail: ErrorDetails) -> list[str]:
+    return re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
+
+
+def _siblings(path: ConfigPath) -> list[str]:
+    """Dotted keys that could have been meant: the known ones, with the user's own names for upstreams and models."""
+    named = [key.replace("NAME", path[1]) if len(path) > 1 else key for key in known_keys()]
+    return [*dict.fromkeys([*named, *(key.split(".")[0] for key in known_keys()), "upstream"])]
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """What to write instead: the nearest known word, and where none is near, all that stand at the same level."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]}?"
+    level = word.count(".")
+    beside = [
+        other for other in known if other.count(".") == level and other.rpartition(".")[0] == word.rpartition(".")[0]
+    ]
+    return f"; allowed: {', '.join(sorted(set(beside or known)))}"
