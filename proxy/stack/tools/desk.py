@@ -1,0 +1,115 @@
+"""What a stack tool works with: values in, an outcome out.
+
+A tool is a function of a `Desk` (everything it may look at) and its arguments, and returns an `Outcome`: events, and
+the text that the model reads as the result. A mistake by the model is text that begins with "Error" and says what to
+do; it is never an exception that reaches the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.stack.frames import FrameEvent, Opening, Story, Tree
+from proxy.stack.ledger import Ledger
+
+
+class Mistake(Exception):
+    """The model asked for something that cannot be done; the message tells it what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Tokens for the frame block and its parts (S1-48 to S1-52)."""
+
+    total: int = 4000
+    ancestors: int = 1500
+    siblings: int = 1500
+    current: int = 800
+    overhead: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What of the configuration the tools need. `recall_page` and `recall_call` are tokens."""
+
+    budgets: Budgets = field(default_factory=Budgets)
+    child_view: str = "fork"
+    max_depth: int = 10
+    recall_page: int = 2000
+    recall_call: int = 8000
+    keep_siblings: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What has happened so far in the group of calls at hand.
+
+    `alone`: every call of the group is a stack call. `home` is the frame it was made in. `opened`: a push or activate
+    was done. `returned`: a pop of this group returned, so that a push after it hangs on the call that opened the
+    popped frame.
+    """
+
+    alone: bool
+    home: str
+    opened: bool = False
+    returned: Opening | None = None
+
+
+@dataclass(frozen=True)
+class Desk:
+    """`story` is the path up to this round, earlier calls of the group included; `on_line` are the entries the model
+    sees now. `turn`, `call`, `number` name the call: `number` counts the calls of the whole turn from 0. `now` is ms
+    since the epoch."""
+
+    story: Story
+    ledger: Ledger
+    group: Group
+    turn: str
+    call: str
+    number: int
+    now: int
+    nonce: str
+    count: Callable[[str], int]
+    settings: Settings = field(default_factory=Settings)
+    on_line: frozenset[str] = frozenset()
+
+    @property
+    def tree(self) -> Tree:
+        return self.story.tree
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Events in the order they happen, and what the model is told. `group` is the group after this call, where it
+    changed."""
+
+    text: str
+    events: tuple[FrameEvent, ...] = ()
+    group: Group | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """`op` is its name behind the dispatcher; `core` tools are offered by themselves."""
+
+    name: str
+    op: str
+    description: str
+    parameters: Mapping[str, Any]
+    run: Callable[[Desk, Mapping[str, Any]], Outcome]
+    core: bool = False
+
+
+def text_of(arguments: Mapping[str, Any], *names: str, required: str = "") -> str:
+    """The first of the arguments that is there, as text. `required` says what to do when none is."""
+    for name in names:
+        value = arguments.get(name)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)
+    if required:
+        raise Mistake(required)
+    return ""
