@@ -208,7 +208,6 @@ class Popped(msgspec.Struct, frozen=True, tag="popped"):
     results: str
     compacted: str
     told: str = ""
-    closed: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
     tokens: int = 0
 
@@ -340,6 +339,7 @@ def extend(ledger: Ledger, story: Story, entries: Iterable[Entry]) -> Story:
         else:
             tree, more = _step(ledger, tree, entry, placed)
             placed += more
+        placed += [Placed(overlay, _owner(tree), at=overlay.id) for overlay in ledger.overlays.get(entry.id, ())]
         tip = entry.id
     return Story(tree, tuple(placed), tip)
 
@@ -493,7 +493,6 @@ def _popped(tree: Tree, event: Popped, now: int) -> Tree:
     frame = tree.frames.get(event.frame)
     if frame is None or event.status not in ALLOWED[frame.status]:
         return tree
-    closed = [replace(tree.frames[i], status=Status.BLOCKED, updated_at=now) for i in event.closed if i in tree.frames]
     ended = replace(
         frame,
         status=event.status,
@@ -502,7 +501,7 @@ def _popped(tree: Tree, event: Popped, now: int) -> Tree:
         tokens=event.tokens,
         updated_at=now,
     )
-    return _returned(_with(tree, *closed, ended), frame, event.told, event.carried)
+    return _returned(_with(tree, ended), frame, event.told, event.carried)
 
 
 def _returned(tree: Tree, frame: Frame, told: str, carried: Sequence[str]) -> Tree:
@@ -530,7 +529,7 @@ def _invalidated(tree: Tree, event: Invalidated, now: int) -> Tree:
     ]
     after = _with(tree, *gone)
     target = tree.frames.get(event.frame)
-    if target is None or event.frame not in {f.id for f in path_to(tree, tree.active)}:
+    if target is None or event.frame != tree.active:
         return after
     return _returned(after, target, event.told, event.carried)
 

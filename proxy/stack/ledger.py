@@ -116,7 +116,7 @@ class Anchor:
 # ------------------------------------------------------------------------------------------------------------- ledger
 @dataclass
 class Ledger:
-    """All that is known of one conversation. It only grows."""
+    """All that is known of one conversation. It only grows. Overlays hang beside the path, behind their parent."""
 
     conversation: Conversation
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -126,6 +126,7 @@ class Ledger:
     by_identity: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     turns_under: dict[str, list[str]] = field(default_factory=dict)
     has_child: set[str] = field(default_factory=set)
+    overlays: dict[str, list[Entry]] = field(default_factory=dict)
     seq: int = 0
 
     def add(self, entry: Entry) -> None:
@@ -133,6 +134,9 @@ class Ledger:
             return
         self.entries[entry.id] = entry
         self.seq = max(self.seq, entry.seq + 1)
+        if entry.kind is Kind.OVERLAY:
+            self.overlays.setdefault(entry.parent, []).append(entry)
+            return
         self.has_child.add(entry.parent)
         if entry.kind is Kind.TURN:
             self.turns_under.setdefault(entry.parent, []).append(entry.id)
@@ -170,8 +174,8 @@ class Ledger:
         return tuple(reversed(found))
 
     def newest_tip(self) -> Entry | None:
-        """The entry created last, or None in an empty conversation."""
-        return next(reversed(self.entries.values()), None)
+        """The entry of a path created last, or None in an empty conversation."""
+        return next((e for e in reversed(self.entries.values()) if e.kind is not Kind.OVERLAY), None)
 
 
 def message_id(parent: str, identity: str, conversation: str) -> str:

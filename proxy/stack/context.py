@@ -1,0 +1,193 @@
+"""What the model sees: the line of the active frame.
+
+line(F) = head + own entries of the frames on the path root..F, in ledger order. Finished children are not on the
+path, so not on the line; the result of the call that opened a frame says what it is told while it runs and what it
+returned afterwards.
+
+The laws kept here: **within a frame a line only grows** (every piece is stored bytes, or rendered from stored text
+and nothing else), and **a call group is never cut through**: each result stands behind its call, each call has its
+result. Messages are selected and inserted, never edited; a message of the client is its bytes.
+
+What this module does not do: it decides no event, counts nothing, and knows no wire format; what it must write itself
+(results of our calls, the block of an isolated view) is written by the `Scribe` that is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from proxy.stack.frames import Frame, Placed, Story, path_to
+from proxy.stack.transcript import Call, Message
+
+NEVER_ANSWERED = "(cancelled: the client returned no result for this call)"
+"""The result of a call that the client never answered (S4-53)."""
+
+
+class Scribe(Protocol):
+    """Writes the messages that are ours, in the dialect of the line."""
+
+    def tool_result(self, call: str, text: str) -> Message: ...
+
+    def user_message(self, text: str) -> Message: ...
+
+    def without_reasoning(self, message: Message) -> Message: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The messages behind the head, in order, and the entries they come from. `tokens` counts them; `left_out` are
+    the entries of the path that are not on it."""
+
+    messages: tuple[Message, ...]
+    entries: frozenset[str]
+    left_out: frozenset[str]
+
+    @property
+    def tokens(self) -> int:
+        return sum(m.tokens for m in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A message on its way to the line. `ours` are the results of the stack calls in it, by call id."""
+
+    message: Message
+    entry: str
+    ours: dict[str, Message] = field(default_factory=dict)
+
+
+def assemble(story: Story, scribe: Scribe) -> Line:
+    """The line of the active frame at the end of `story`."""
+    selected = _selected(story)
+    units = _with_view(story, selected, scribe) if story.tree.active else _units(story, selected, scribe)
+    messages = tuple(_paired(units, scribe))
+    entries = frozenset(u.entry for u in units if u.entry)
+    return Line(messages, entries, frozenset(p.at for p in story.placed) - entries)
+
+
+def owner_of(story: Story, placed: Placed) -> str:
+    """The segment that owns it now: a pop hands user messages of the unfinished turn on."""
+    return story.tree.carried.get(placed.at, placed.owner)
+
+
+def _selected(story: Story) -> list[Placed]:
+    """What the frames on the path own, in ledger order, less what was trimmed."""
+    tree = story.tree
+    if not tree.active:
+        return list(story.placed)
+    owners = {frame.owner for frame in path_to(tree, tree.active)}
+    trimmed: frozenset[str] = frozenset().union(*(t.entries for t in tree.trims))
+    return [p for p in story.placed if owner_of(story, p) in owners and p.at not in trimmed]
+
+
+def _units(story: Story, placed: Iterable[Placed], scribe: Scribe) -> list[Unit]:
+    """Messages of entries, and the traces of what was trimmed at their places."""
+    traces = {t.at: t.trace for t in story.tree.trims}
+    units = [Unit(scribe.user_message(traces.pop("")), "")] if "" in traces else []
+    for standing in placed:
+        units += _unit(story, standing, scribe)
+        if standing.at in traces:
+            units.append(Unit(scribe.user_message(traces.pop(standing.at)), ""))
+    return units
+
+
+def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
+    if placed.round is None:
+        return [Unit(placed.entry.message, placed.at)] if placed.entry.message else []
+    message = placed.round.spoken.message
+    if not message.wire:
+        return []
+    if placed.entry.id in story.tree.mute:
+        message = scribe.without_reasoning(message)
+    stored = {r.answers: r for r in placed.round.results}
+    told = {c.id: story.tree.told.get((placed.entry.id, c.id)) for c in message.calls if c.is_ours}
+    ours = {call: scribe.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
+    return [Unit(message, placed.at, {call: result for call, result in ours.items() if result})]
+
+
+# --------------------------------------------------------------------------------------------------------------- views
+def _with_view(story: Story, selected: Sequence[Placed], scribe: Scribe) -> list[Unit]:
+    """The whole path, or what the deepest frame with a narrower view sees of its parents."""
+    path = path_to(story.tree, story.tree.active)
+    narrow = next((f for f in reversed(path) if f.opening and f.opening.view != "fork"), None)
+    if narrow is None or narrow.opening is None:
+        return _units(story, selected, scribe)
+    below = {f.owner for f in path[path.index(narrow) :]}
+    own = [p for p in selected if owner_of(story, p) in below]
+    above = [p for p in selected if owner_of(story, p) not in below]
+    shown = _glimpse(above, _groups_shown(narrow.opening.view))
+    text = story.tree.told.get((narrow.opening.turn, narrow.opening.call), narrow.opening.block)
+    return [
+        *_units(story, shown, scribe),
+        Unit(scribe.user_message(f"{narrow.title}\n\n{narrow.criteria}\n\n{text}"), ""),
+        *_units(story, own, scribe),
+    ]
+
+
+def _groups_shown(view: str) -> int:
+    """`isolate` shows none of the parent's call groups, `last:k` the newest k."""
+    return int(view.removeprefix("last:")) if view.startswith("last:") else 0
+
+
+def _glimpse(above: Sequence[Placed], groups: int) -> list[Placed]:
+    """All user messages, and the last complete call groups; the group that opened the frame is not one of them."""
+    calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
+    kept = calls[len(calls) - groups :] if groups else []
+    wanted = {id(p) for p in kept}
+    answered = {c.id for p in kept if p.round for c in p.round.spoken.message.calls}
+    return [
+        p for p in above if id(p) in wanted or _is_user(p) or (p.entry.message and p.entry.message.answers in answered)
+    ]
+
+
+def _is_user(placed: Placed) -> bool:
+    return placed.round is None and placed.entry.message is not None and placed.entry.message.role == "user"
+
+
+# ------------------------------------------------------------------------------------------------------------- pairing
+def _paired(units: Sequence[Unit], scribe: Scribe) -> Iterable[Message]:
+    """L1: each result behind its call, each call with a result. What the client answered in its own order stays in
+    it, unless results of ours stand between."""
+    taken: set[int] = set()
+    for at, unit in enumerate(units):
+        if at in taken:
+            continue
+        yield unit.message
+        if unit.message.calls:
+            answers = _answers(units, at, unit.message.calls)
+            taken |= set(answers.values())
+            yield from _group(units, unit, answers, scribe)
+
+
+def _answers(units: Sequence[Unit], at: int, calls: Sequence[Call]) -> dict[str, int]:
+    """Where the client's results of these calls stand: behind the call and before the next assistant message."""
+    wanted = {c.id for c in calls}
+    found: dict[str, int] = {}
+    for position in range(at + 1, len(units)):
+        message = units[position].message
+        if message.role == "assistant":
+            break
+        if message.answers in wanted and message.answers not in found:
+            found[message.answers] = position
+    return found
+
+
+def _group(units: Sequence[Unit], unit: Unit, answers: dict[str, int], scribe: Scribe) -> Iterable[Message]:
+    calls = unit.message.calls
+    if not unit.ours and len(answers) == len({c.id for c in calls}):
+        yield from (units[position].message for position in sorted(answers.values()))
+        return
+    for call in dict.fromkeys(c.id for c in calls):
+        if call in unit.ours:
+            yield unit.ours[call]
+        elif call in answers:
+            yield units[answers[call]].message
+        else:
+            yield scribe.tool_result(call, NEVER_ANSWERED)
+
+
+def frames_on(story: Story) -> tuple[Frame, ...]:
+    """The frames whose entries are on the line, the root first."""
+    return path_to(story.tree, story.tree.active) if story.tree.active else ()
