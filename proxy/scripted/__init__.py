@@ -3,7 +3,7 @@
 Users run it as `callstack provider SCENARIO.yaml`; our tests and the demo use `ScriptedProvider` in the same process.
 It stands alone: nothing of the proxy is imported here but the tree of errors.
 
-    answers.py     what a model says and how its delivery goes wrong: the vocabulary of a script
+    answer.py      what a model says and how its delivery goes wrong: the vocabulary of a script
     script.py      which answer comes next          scenario.py    the same from a YAML file
     model.py       one chat request, without a socket: check, count, choose, plan
     completion.py  the wire shape · call_forms.py, event_forms.py  its odd variants · delivery.py  cuts and breaks
@@ -12,7 +12,7 @@ It stands alone: nothing of the proxy is imported here but the tree of errors.
     provider.py    the provider and its records     server.py, http1.py  sockets
 """
 
-from proxy.scripted.answers import (
+from proxy.scripted.answer import (
     EVERY_BYTE,
     Answer,
     Call,

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from proxy.scripted.answers import Answer, JsonObject
+from proxy.scripted.answer import Answer, JsonObject
 
 Kind = Literal["prefix", "gap", "tampered", "orphan"]
 Mode = Literal["error", "drop"]

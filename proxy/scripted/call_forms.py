@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import Any, Literal
 
-from proxy.scripted.answers import Call, JsonObject
+from proxy.scripted.answer import Call, JsonObject
 
 
 @dataclass(frozen=True, slots=True)

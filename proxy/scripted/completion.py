@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.scripted import event_forms
-from proxy.scripted.answers import Answer, JsonObject, Usage
+from proxy.scripted.answer import Answer, JsonObject, Usage
 from proxy.scripted.call_forms import call_deltas, extra_content, pieces_of
 
 

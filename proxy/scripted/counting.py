@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from proxy.scripted.answers import Answer, JsonObject
+from proxy.scripted.answer import Answer, JsonObject
 from proxy.scripted.caches import Part
 from proxy.scripted.templates import text_of
 

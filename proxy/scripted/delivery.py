@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from proxy.scripted.answers import Answer, Cut, Ending, Framing, Headers
+from proxy.scripted.answer import Answer, Cut, Ending, Framing, Headers
 
 
 @dataclass(frozen=True, slots=True)

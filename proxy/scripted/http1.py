@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import unquote
 
-from proxy.scripted.answers import Headers
+from proxy.scripted.answer import Headers
 
 HEAD_LIMIT = 1024 * 1024
 BODY_LIMIT = 256 * 1024 * 1024

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proxy.scripted.answers import EVENT_STREAM_TYPE, JSON_TYPE, Answer, Call, Headers, Reply, Usage, error_body
+from proxy.scripted.answer import EVENT_STREAM_TYPE, JSON_TYPE, Answer, Call, Headers, Reply, Usage, error_body
 from proxy.scripted.binding import REQUIRED_FIELDS, Field, Required
 from proxy.scripted.caches import CACHE_RULES, CacheUse, PrefixCache
 from proxy.scripted.completion import Facts, body_of, encoded, events_of
@@ -84,6 +84,8 @@ class ScriptedModel:
             answer = fill(scripted, received.messages) if scripted else None
         except TemplateError as error:
             return fixed(Reply(500, error_body(str(error), "script_error", "script_template")))
+        except Exception as error:  # whatever a test's own condition or answer raises must be seen by that test
+            return fixed(Reply(500, error_body(f"script failed: {error!r}", "script_error", "script_failed")))
         if answer is None:
             words = f"script exhausted: nothing is left for chat request {received.chat}"
             return fixed(Reply(500, error_body(words, "script_error", "script_exhausted")))

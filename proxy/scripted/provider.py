@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from proxy.scripted.answers import Reply, error_body
+from proxy.scripted.answer import Reply, error_body
 from proxy.scripted.completion import encoded
 from proxy.scripted.counting import Counter, default_counter
 from proxy.scripted.delivery import Delivery
@@ -39,6 +39,7 @@ class ScriptedProvider:
         self,
         *answers: Scripted,
         models: Iterable[Model] = (),
+        script: Script | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         count: Counter | None = None,
@@ -46,7 +47,7 @@ class ScriptedProvider:
         now: Callable[[], float] = time.time,
         on_finish: Callable[[Received], None] | None = None,
     ) -> None:
-        self.script = Script()
+        self.script = script or Script()
         self.script.will(answers)
         self.host, self.port = host, port
         self.received: list[Received] = []

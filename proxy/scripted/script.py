@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.scripted.answers import Answer, Headers, JsonObject, Usage
+from proxy.scripted.answer import Answer, Headers, JsonObject, Usage
 from proxy.scripted.templates import last_text, text_of
 
 

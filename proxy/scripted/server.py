@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from proxy.scripted.answers import Headers, Reply, error_body
+from proxy.scripted.answer import Headers, Reply, error_body
 from proxy.scripted.delivery import Delivery
 from proxy.scripted.http1 import (
     LAST_CHUNK,
@@ -100,6 +100,10 @@ class Server:
             await _write(writer, fixed(reply), None)
         except ConnectionError:
             pass
+        except asyncio.CancelledError:
+            # Closing would wait for a peer that does not read.
+            writer.transport.abort()
+            raise
         finally:
             writer.close()
             self._desk.connections(-1)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proxy.scripted.answers import Answer, Call
+from proxy.scripted.answer import Answer, Call
 
 TEMPLATE = re.compile(r"\{\{(\w+):(.+?)\}\}(?!\})", re.DOTALL)
 
