@@ -1,0 +1,101 @@
+"""What the figures should be: the budget of the product, the gates of CI, and the table that shows both.
+
+A budget is an absolute figure of the machine it was written on and says "over" or "within"; a gate is a ratio to the
+floor of the same run, holds on any machine, and is what a run fails by.
+"""
+
+from dataclasses import dataclass
+
+from measure import DIRECT, Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A figure and its limit. `least`: more is better."""
+
+    figure: str
+    limit: float
+    least: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether the value keeps the limit."""
+        return value >= self.limit if self.least else value <= self.limit
+
+
+BUDGETS = [
+    Budget("added_p50_ms small", 0.8),
+    Budget("added_p50_ms medium", 1.5),
+    Budget("added_p50_ms large", 4),
+    Budget("added_p50_ms session", 5),
+    Budget("added_p95_ms session", 10),
+    Budget("cpu_s_per_1000 small", 0.4),
+    Budget("cpu_s_per_1000 medium", 1.0),
+    Budget("cpu_s_per_1000 large", 3.5),
+    Budget("requests_per_s small", 2500, least=True),
+    Budget("requests_per_s medium", 1000, least=True),
+    Budget("requests_per_s large", 280, least=True),
+    Budget("resident_mb idle", 130),
+    Budget("resident_mb loaded", 200),
+    Budget("start_s", 1.0),
+    Budget("cpu_us_per_chunk paced", 60),
+    Budget("cpu_us_per_chunk burst", 4),
+    Budget("added_first_byte_ms stream", 1.5),
+    Budget("first_sight_added_ms medium", 20),
+    Budget("first_sight_added_ms large", 90),
+    Budget("loop_stall_ms", 10),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A figure of the proxy must be at most `times` the floor's, plus `plus`.
+
+    The floor counts as at least `floor_at_least`: nothing divided by next to nothing is no verdict.
+    """
+
+    figure: str
+    times: float
+    plus: float = 0.0
+    floor_at_least: float = 0.0
+
+    def limit(self, floor: float) -> float:
+        """The most the proxy may reach where the floor reached that."""
+        return self.times * max(floor, self.floor_at_least) + self.plus
+
+
+GATES = [
+    Gate("cpu_s_per_1000 medium", 2.0, plus=0.6),
+    Gate("cpu_us_per_chunk paced", 2.0, floor_at_least=10),
+    Gate("added_p95_ms session", 20.0, floor_at_least=0.2),
+]
+
+
+def broken_gates(figures: Figures, floor: str, subject: str) -> list[str]:
+    """One line for each gate the subject does not pass."""
+    return [
+        f"{gate.figure}: {figures[subject][gate.figure]:.2f} is more than {gate.limit(figures[floor][gate.figure]):.2f}"
+        f" ({gate.times:g} x floor + {gate.plus:g})"
+        for gate in GATES
+        if figures[subject][gate.figure] > gate.limit(figures[floor][gate.figure])
+    ]
+
+
+def cell(figures: Figures, subject: str, figure: str) -> str:
+    """The value as the table shows it; a dash where there is none."""
+    value = figures[subject].get(figure)
+    return "-" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}"
+
+
+def table(figures: Figures, floor: str, subject: str) -> str:
+    """The figures with a budget, one per line, beside the direct run's and the floor's."""
+    columns = "{:28} {:>10} {:>10} {:>10} {:>9} {:>9}  {}"
+    lines = [columns.format("figure", DIRECT, "floor", subject, "x floor", "budget", "verdict")]
+    for budget in BUDGETS:
+        value, least = figures[subject].get(budget.figure), figures[floor].get(budget.figure)
+        if value is None:
+            continue
+        ratio = f"{value / least:.2f}" if least and least > 0 else "-"
+        shown = [cell(figures, name, budget.figure) for name in (DIRECT, floor, subject)]
+        limit = f"{'>=' if budget.least else '<='}{budget.limit:g}"
+        lines.append(columns.format(budget.figure, *shown, ratio, limit, "within" if budget.holds(value) else "over"))
+    return "\n".join(lines)
