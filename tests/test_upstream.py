@@ -1,0 +1,507 @@
+"""The provider's side of the proxy, against servers on real sockets that write and read bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+from pydantic import SecretStr
+
+from proxy.config import Config, ModelSettings, UpstreamSettings
+from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamTimeout, UpstreamUnreachable
+from proxy.upstream import Answer, Routes, UnknownModel, Upstream, decoded, end_to_end, outgoing_headers
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@dataclass
+class Provider:
+    """A server that runs a script per connection and keeps the bytes of every request."""
+
+    port: int = 0
+    connections: int = 0
+    received: list[bytes] = field(default_factory=list)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def read_request(self, reader: asyncio.StreamReader) -> bytes:
+        """One request, head and body; empty where the connection ends first."""
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return b""
+        lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        request = head + await reader.readexactly(int(lengths[0]) if lengths else 0)
+        self.received.append(request)
+        return request
+
+
+@asynccontextmanager
+async def provider(script: Callable[[Provider], Script]) -> AsyncIterator[Provider]:
+    scripted = Provider()
+    run = script(scripted)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        scripted.connections += 1
+        try:
+            await run(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    scripted.port = server.sockets[0].getsockname()[1]
+    try:
+        yield scripted
+    finally:
+        server.close()
+
+
+def answering(*answers: bytes) -> Callable[[Provider], Script]:
+    """Answers request after request on kept connections, the last answer again and again."""
+
+    def script(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while await scripted.read_request(reader):
+                writer.write(answers[min(len(scripted.received), len(answers)) - 1])
+                await writer.drain()
+            scripted.closed.set()
+
+        return run
+
+    return script
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the event loop turn until `condition` holds."""
+    while not condition():  # noqa: ASYNC110 - what is looked at here belongs to others and has no event
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def upstream_at(url: str, **settings: object) -> AsyncIterator[Upstream]:
+    routes = Routes(Config(upstreams={"default": UpstreamSettings.model_validate({"url": url, **settings})}))
+    try:
+        yield routes.choose("any").upstream
+    finally:
+        await routes.aclose()
+
+
+async def test_a_request_leaves_as_given_and_nothing_is_added() -> None:
+    async with provider(answering(OK)) as there, upstream_at(there.url) as upstream:
+        headers = [(b"b-second", b"2"), (b"a-first", "é".encode()), (b"b-second", b"3")]
+        answer = await upstream.send("POST", "/v1/chat/completions", b"beta=true&x=%2F", headers, b'{"a": 1}')
+
+        assert (answer.status, await answer.body()) == (200, b"ok")
+        assert there.received[0] == (
+            b"POST /v1/chat/completions?beta=true&x=%2F HTTP/1.1\r\n"
+            + f"Host: 127.0.0.1:{there.port}\r\n".encode()
+            + b"b-second: 2\r\na-first: \xc3\xa9\r\nb-second: 3\r\n"
+            + b'Content-Length: 8\r\n\r\n{"a": 1}'
+        )
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "POST"])
+async def test_a_request_without_a_body_has_none(method: str) -> None:
+    """S14."""
+    async with provider(answering(b"HTTP/1.1 204 No Content\r\n\r\n")) as there, upstream_at(there.url) as upstream:
+        answer = await upstream.send(method, "/v1/models", b"", [], b"")
+        assert (answer.status, await answer.body()) == (204, b"")
+        assert there.received[0].startswith(f"{method} /v1/models HTTP/1.1".encode())
+        assert b"content-type" not in there.received[0].lower()
+
+
+async def test_a_body_of_many_megabytes_leaves_whole() -> None:
+    body = bytes(range(256)) * 4096 * 3
+    async with provider(answering(OK)) as there, upstream_at(there.url) as upstream:
+        await (await upstream.send("POST", "/v1/x", b"", [], body)).body()
+        assert there.received[0].endswith(b"\r\n\r\n" + body)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
+async def test_s8_an_error_comes_back_with_status_headers_and_bytes(status: int) -> None:
+    """X-19."""
+    head = f"HTTP/1.1 {status} X\r\nRetry-After: 7\r\nX-RateLimit-Remaining-Tokens: 0\r\nanthropic-x: a\r\n".encode()
+    told = head + b"openai-y: b\r\nContent-Length: 4\r\n\r\n{no}"
+    async with provider(answering(told)) as there, upstream_at(there.url) as upstream:
+        answer = await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        assert (answer.status, await answer.body()) == (status, b"{no}")
+        assert answer.headers == [
+            (b"Retry-After", b"7"),
+            (b"X-RateLimit-Remaining-Tokens", b"0"),
+            (b"anthropic-x", b"a"),
+            (b"openai-y", b"b"),
+            (b"Content-Length", b"4"),
+        ]
+        assert answer.header(b"retry-after") == b"7"
+
+
+async def test_s10_a_compressed_answer_is_passed_and_not_decoded() -> None:
+    packed = gzip.compress(b'{"a": 1}')
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
+    async with provider(answering(head + packed)) as there, upstream_at(there.url) as upstream:
+        answer = await upstream.send("POST", "/v1/x", b"", [(b"accept-encoding", b"gzip")], b"{}")
+        assert await answer.body() == packed
+        assert answer.header(b"content-encoding") == b"gzip"
+
+
+async def test_a10_a_redirect_is_an_answer_and_is_not_followed() -> None:
+    async with provider(answering(OK)) as elsewhere:
+        moved = f"HTTP/1.1 307 X\r\nLocation: {elsewhere.url}/\r\nContent-Length: 0\r\n\r\n".encode()
+        async with provider(answering(moved)) as there, upstream_at(there.url) as upstream:
+            assert (await upstream.send("POST", "/v1/x", b"", [(b"authorization", b"k")], b"{}")).status == 307
+        assert elsewhere.connections == 0
+
+
+async def test_a_cookie_of_the_provider_is_not_sent_back() -> None:
+    cookie = b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b; Path=/\r\nContent-Length: 0\r\n\r\n"
+    async with provider(answering(cookie)) as there, upstream_at(there.url) as upstream:
+        for _ in range(2):
+            await (await upstream.send("GET", "/v1/x", b"", [], b"")).body()
+        assert b"cookie" not in there.received[1].lower()
+
+
+async def test_connections_are_kept_between_requests() -> None:
+    async with provider(answering(OK)) as there, upstream_at(there.url) as upstream:
+        for _ in range(5):
+            await (await upstream.send("POST", "/v1/x", b"", [], b"{}")).body()
+        assert (there.connections, len(there.received)) == (1, 5)
+
+
+async def test_bytes_arrive_while_the_answer_is_still_being_written() -> None:
+    go_on = asyncio.Event()
+
+    def script(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await scripted.read_request(reader)
+            writer.write(STREAM + b"3\r\none\r\n")
+            await go_on.wait()
+            writer.write(b"3\r\ntwo\r\n0\r\n\r\n")
+            await writer.drain()
+
+        return run
+
+    async with provider(script) as there, upstream_at(there.url) as upstream:
+        answer = await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        arriving = answer.chunks()
+        assert await anext(arriving) == b"one"
+        go_on.set()
+        assert [chunk async for chunk in arriving] == [b"two"]
+        assert answer.headers == [(b"Content-Type", b"text/event-stream")]
+
+
+def waits_for_the_close(*, before_headers: bool) -> Callable[[Provider], Script]:
+    def script(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await scripted.read_request(reader)
+            if not before_headers:
+                writer.write(STREAM + b"3\r\none\r\n")
+            await reader.read()
+            scripted.closed.set()
+
+        return run
+
+    return script
+
+
+async def test_s3_a_closed_answer_is_seen_upstream_within_100_ms() -> None:
+    async with provider(waits_for_the_close(before_headers=False)) as there, upstream_at(there.url) as upstream:
+        answer = await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        assert await anext(answer.chunks()) == b"one"
+        await answer.aclose()
+        await asyncio.wait_for(there.closed.wait(), 0.1)
+
+
+async def test_s3_a_request_cancelled_before_its_answer_is_seen_upstream_within_100_ms() -> None:
+    async with provider(waits_for_the_close(before_headers=True)) as there, upstream_at(there.url) as upstream:
+        waiting = asyncio.create_task(upstream.send("POST", "/v1/x", b"", [], b"{}"))
+        await until(lambda: bool(there.received))
+        waiting.cancel()
+        await asyncio.wait_for(there.closed.wait(), 0.1)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+
+async def test_closing_an_answer_read_to_its_end_keeps_the_connection() -> None:
+    async with provider(answering(OK)) as there, upstream_at(there.url) as upstream:
+        for _ in range(2):
+            answer = await upstream.send("POST", "/v1/x", b"", [], b"{}")
+            await answer.body()
+            await answer.aclose()
+        assert there.connections == 1
+
+
+def dying(*written: bytes, reset: bool = False) -> Callable[[Provider], Script]:
+    def script(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await scripted.read_request(reader)
+            for part in written:
+                writer.write(part)
+            await writer.drain()
+            if reset:
+                linger = struct.pack("ii", 1, 0)
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+        return run
+
+    return script
+
+
+async def gather(answer: Answer, arrived: list[bytes]) -> None:
+    async for chunk in answer.chunks():
+        arrived.append(chunk)  # noqa: PERF401 - what came before an error counts
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param(STREAM + b"5\r\nevent\r\n", id="end between chunks"),
+        pytest.param(STREAM + b"5\r\neven", id="truncated chunk"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nevent", id="short of its length"),
+    ],
+)
+@pytest.mark.parametrize("busy", [False, True])
+async def test_s4_an_answer_cut_short_is_an_error_after_all_that_arrived(written: bytes, busy: bool) -> None:
+    async with provider(dying(written)) as there, upstream_at(there.url) as upstream:
+        answer = await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        if busy:  # we look only after the connection has died
+            await until(lambda: answer._response.content.exception() is not None)
+        arrived: list[bytes] = []
+        with pytest.raises(UpstreamClosed):
+            await gather(answer, arrived)
+        assert b"".join(arrived).startswith(b"even")
+
+
+async def test_s4_a_reset_in_mid_body_is_an_error() -> None:
+    async with provider(dying(STREAM + b"5\r\nevent\r\n", reset=True)) as there, upstream_at(there.url) as upstream:
+        with pytest.raises(UpstreamClosed):
+            await (await upstream.send("POST", "/v1/x", b"", [], b"{}")).body()
+
+
+async def test_a_provider_that_hangs_up_without_an_answer_is_not_asked_twice() -> None:
+    async with provider(dying()) as there, upstream_at(there.url) as upstream:
+        with pytest.raises(UpstreamClosed):
+            await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        assert len(there.received) == 1
+
+
+async def test_a_kept_connection_that_was_just_closed_costs_nothing() -> None:
+    """The provider answers the first request of a connection and hangs up when the second one comes."""
+
+    def script(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await scripted.read_request(reader)
+            writer.write(OK)
+            await scripted.read_request(reader)
+
+        return run
+
+    async with provider(script) as there, upstream_at(there.url) as upstream:
+        for _ in range(3):
+            assert await (await upstream.send("POST", "/v1/x", b"", [], b"{}")).body() == b"ok"
+
+
+async def test_an_answer_that_is_not_http_is_an_error() -> None:
+    async with provider(dying(b"SSH-2.0-OpenSSH\r\n\r\n")) as there, upstream_at(there.url) as upstream:
+        with pytest.raises(UpstreamClosed, match="not HTTP"):
+            await upstream.send("POST", "/v1/x", b"", [], b"{}")
+
+
+async def test_s5_silence_before_the_first_byte_is_a_timeout() -> None:
+    silent = waits_for_the_close(before_headers=True)
+    async with provider(silent) as there, upstream_at(there.url, idle_timeout_s=0.05) as upstream:
+        with pytest.raises(UpstreamTimeout, match=r"sent nothing for 0\.05 s"):
+            await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        await there.closed.wait()
+
+
+async def test_s5_silence_in_mid_answer_is_a_timeout() -> None:
+    silent = waits_for_the_close(before_headers=False)
+    async with provider(silent) as there, upstream_at(there.url, idle_timeout_s=0.05) as upstream:
+        arriving = (await upstream.send("POST", "/v1/x", b"", [], b"{}")).chunks()
+        assert await anext(arriving) == b"one"
+        with pytest.raises(UpstreamTimeout, match="fell silent"):
+            await anext(arriving)
+        await there.closed.wait()
+
+
+async def test_a_provider_that_is_not_there_is_unreachable() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        async with upstream_at(f"http://127.0.0.1:{unused.getsockname()[1]}") as upstream:
+            with pytest.raises(UpstreamUnreachable, match=r"upstream default cannot be reached: .*refused"):
+                await upstream.send("POST", "/v1/x", b"", [], b"{}")
+
+
+async def test_a_proxy_is_left_through() -> None:
+    async with provider(answering(OK)) as proxy, upstream_at("http://provider.invalid/v1", proxy=proxy.url) as upstream:
+        assert await (await upstream.send("POST", "/v1/x", b"", [], b"{}")).body() == b"ok"
+        assert proxy.received[0].startswith(b"POST http://provider.invalid/v1/x HTTP/1.1\r\nHost: provider.invalid\r\n")
+
+
+async def test_a_proxy_that_refuses_makes_the_provider_unreachable() -> None:
+    refused = b"HTTP/1.1 407 X\r\nContent-Length: 0\r\n\r\n"
+    async with provider(answering(refused)) as proxy:
+        async with upstream_at("https://provider.invalid", proxy=proxy.url) as upstream:
+            with pytest.raises(UpstreamUnreachable, match="407"):
+                await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        assert proxy.received[0].startswith(b"CONNECT provider.invalid:443")
+
+
+def test_a_certificate_file_that_is_not_there_refuses_to_start() -> None:
+    with pytest.raises(InvalidConfiguration, match=r"upstreams\.a\.ca_file"):
+        Routes(Config.model_validate({"upstreams": {"a": {"url": "https://a.example", "ca_file": "/absent.pem"}}}))
+
+
+async def test_s11_a_slow_reader_holds_back_the_provider() -> None:
+    """Not more than 256 KiB of an answer wait in us; the rest waits in the provider."""
+
+    def script(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await scripted.read_request(reader)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 67108864\r\n\r\n")
+            with suppress(ConnectionError):
+                for _ in range(64):
+                    writer.write(bytes(1024 * 1024))
+                    await writer.drain()
+
+        return run
+
+    async with provider(script) as there, upstream_at(there.url) as upstream:
+        answer = await upstream.send("GET", "/v1/x", b"", [], b"")
+        buffered = answer._response.content
+        await until(lambda: buffered._protocol._reading_paused)
+        one_read = 256 * 1024
+        assert buffered.total_bytes <= one_read + 4096
+        await answer.aclose()
+
+
+@pytest.mark.parametrize(
+    ("base", "path", "where"),
+    [
+        ("https://a.example", "/v1/chat/completions", "https://a.example/v1/chat/completions"),
+        ("https://a.example/", "/v1/chat/completions", "https://a.example/v1/chat/completions"),
+        ("https://a.example/v1", "/v1/chat/completions", "https://a.example/v1/chat/completions"),
+        ("https://a.example/v1/", "/v1/models/a%3Ab", "https://a.example/v1/models/a%3Ab"),
+        ("https://a.example/api/v1", "/v1/models", "https://a.example/api/v1/models"),
+        ("https://a.example/v1beta/openai", "/v1/models", "https://a.example/v1beta/openai/models"),
+        ("https://a.example/api/paas/v4", "/v1/models", "https://a.example/api/paas/v4/models"),
+        ("https://a.example/gateway", "/v1/models", "https://a.example/gateway/v1/models"),
+        ("https://a.example/v1", "/v1", "https://a.example/v1"),
+        ("https://a.example/v1", "/v1x", "https://a.example/v1/v1x"),
+    ],
+)
+def test_a_base_url_is_taken_with_or_without_its_version(base: str, path: str, where: str) -> None:
+    routes = Routes(Config(upstreams={"a": UpstreamSettings(url=base)}))
+    assert routes.choose(None).upstream.url(path) == where
+
+
+def test_a_query_passes_as_written_also_with_bytes_beyond_ascii() -> None:
+    upstream = Routes(Config(upstreams={"a": UpstreamSettings(url="https://a.example")})).choose(None).upstream
+    assert upstream.url("/v1/x", b"a=b&c&%2F=+") == "https://a.example/v1/x?a=b&c&%2F=+"
+    assert upstream.url("/v1/x", b"a=\xff&%41") == "https://a.example/v1/x?a=%FF&%41"
+
+
+SEVERAL = Config(
+    upstreams={
+        "gpt": UpstreamSettings(url="https://gpt.example", models=("gpt-*",), aliases={"fast": "gpt-5-mini"}),
+        "exact": UpstreamSettings(url="https://exact.example", models=("gpt-4.1",)),
+        "default": UpstreamSettings(url="https://default.example"),
+    },
+    models={"pinned": ModelSettings(upstream="exact", alias="gpt-4.1-pinned"), "nick": ModelSettings(alias="fast")},
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "upstream", "sent"),
+    [
+        ("gpt-5", "gpt", "gpt-5"),
+        ("gpt-4.1", "exact", "gpt-4.1"),
+        ("fast", "gpt", "gpt-5-mini"),
+        ("pinned", "exact", "gpt-4.1-pinned"),
+        ("nick", "gpt", "gpt-5-mini"),
+        ("claude", "default", "claude"),
+    ],
+)
+def test_a_model_finds_its_upstream_by_entry_alias_name_glob_and_default(model: str, upstream: str, sent: str) -> None:
+    route = Routes(SEVERAL).choose(model)
+    assert (route.upstream.name, route.model) == (upstream, sent)
+
+
+def test_a_model_that_nobody_serves_is_refused_and_never_guessed() -> None:
+    routes = Routes(SEVERAL.model_copy(update={"upstreams": {"gpt": SEVERAL.upstreams["gpt"]}, "models": {}}))
+    with pytest.raises(UnknownModel, match=r"'http://169\.254\.169\.254/' is not served .* fast, gpt-\*") as refused:
+        routes.choose("http://169.254.169.254/")
+    assert (refused.value.status, refused.value.code) == (404, "model_not_found")
+    assert routes.choose(None).upstream.name == "gpt"
+
+
+def test_without_any_upstream_the_refusal_says_how_to_name_one() -> None:
+    for model in ("gpt-5", None):
+        with pytest.raises(UnknownModel, match="--upstream URL"):
+            Routes(Config()).choose(model)
+
+
+PLAIN = UpstreamSettings(url="https://a.example")
+KEYED = UpstreamSettings(url="https://a.example", key=SecretStr("sk-operator"))
+
+
+def test_the_clients_headers_pass_less_what_belongs_to_the_connection() -> None:
+    client = [
+        (b"host", b"127.0.0.1:8787"),
+        (b"connection", b"keep-alive, X-Private"),
+        (b"x-private", b"1"),
+        (b"keep-alive", b"1"),
+        (b"te", b"trailers"),
+        (b"upgrade", b"h2c"),
+        (b"expect", b"100-continue"),
+        (b"content-length", b"2"),
+        (b"proxy-authorization", b"secret"),
+        (b"cookie", b"a=b"),
+        (b"x-stack-session", b"s"),
+        (b"x-stack-mode", b"off"),
+        (b"authorization", b"Bearer sk-client"),
+        (b"user-agent", b"agent/1"),
+        (b"accept-encoding", b"gzip, br"),
+    ]
+    assert outgoing_headers(client, PLAIN, readable=False) == client[-3:]
+    assert outgoing_headers(client, PLAIN, readable=True) == [*client[-3:-1], (b"accept-encoding", b"identity")]
+
+
+def test_the_operators_key_replaces_every_credential_of_the_client() -> None:
+    client = [(b"authorization", b"Bearer sk-client"), (b"x-api-key", b"sk-client"), (b"a", b"b")]
+    assert outgoing_headers(client, KEYED, readable=False) == [(b"a", b"b"), (b"authorization", b"Bearer sk-operator")]
+    other = KEYED.model_copy(update={"key_header": "x-api-key"})
+    assert outgoing_headers(client, other, readable=False) == [(b"a", b"b"), (b"x-api-key", b"sk-operator")]
+
+
+@pytest.mark.parametrize(
+    "header", [(b"authorization", b"Bearer csk_1"), (b"x-api-key", b"csk_1"), (b"x-other", b"csk_1")]
+)
+def test_a_client_key_of_ours_never_goes_upstream(header: tuple[bytes, bytes]) -> None:
+    assert outgoing_headers([header, (b"api-key", b"sk-own")], PLAIN, readable=False) == [(b"api-key", b"sk-own")]
+
+
+def test_hop_by_hop_headers_of_an_answer_stay_here() -> None:
+    answer = [(b"Connection", b"close, X-Hop"), (b"X-Hop", b"1"), (b"Transfer-Encoding", b"chunked"), (b"Date", b"d")]
+    assert end_to_end(answer) == [(b"Date", b"d")]
+
+
+def test_s10_decoding_for_a_look_is_bounded() -> None:
+    assert decoded(gzip.compress(b"text"), b"gzip") == b"text"
+    assert decoded(gzip.compress(bytes(1000)), b"GZIP", limit=999) is None
+    assert decoded(gzip.compress(b"text")[:-3], b"gzip") is None
+    assert decoded(b"text", b"gzip") is None
+    assert decoded(b"text", b"br") is None
