@@ -1,0 +1,143 @@
+"""JSON taken apart without reading it: the members of an object and the items of an array, as the bytes they are.
+
+The law: **what a parser thinks of a value never decides whether its neighbours can be read**. The fast reader refuses
+a whole body for one lone surrogate, one `NaN`, or one value nested too deep; then a scanner that only knows strings
+and brackets finds the same slices. A slice is never changed and never re-encoded.
+
+What this module does not do: it does not validate. A slice may hold something no parser accepts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+SCAN_LIMIT = 8 * 1024 * 1024
+"""Bytes the slow scanner takes on (about a second); the fast reader has no limit of its own."""
+
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]', re.DOTALL)
+_LONE = re.compile("[\ud800-\udfff]")
+_SPACE = b" \t\r\n"
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+_ANY = msgspec.json.Decoder()
+_REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
+
+
+class NotSliced(ValueError):
+    """The bytes are not an object (or array) that can be taken apart."""
+
+
+def members(raw: bytes) -> dict[str, bytes]:
+    """The members of an object, in its order. Of members with the same key the last one counts."""
+    try:
+        return {key: bytes(value) for key, value in _MEMBERS.decode(raw).items()}
+    except _REFUSED:
+        pass
+    found: dict[str, bytes] = {}
+    for key, value in _scanned(raw, b"{", b"}"):
+        found[_key(key)] = value
+    return found
+
+
+def items(raw: bytes) -> list[bytes]:
+    """The items of an array, in order."""
+    try:
+        return [bytes(item) for item in _ITEMS.decode(raw)]
+    except _REFUSED:
+        return [value for _, value in _scanned(raw, b"[", b"]")]
+
+
+def value(raw: bytes) -> Any:
+    """Any JSON as Python has it; lone surrogates become U+FFFD. Raises NotSliced when no parser takes it."""
+    try:
+        return _ANY.decode(raw)
+    except _REFUSED:
+        pass
+    try:
+        return _mended(json.loads(raw.decode("utf-8", "surrogatepass"), strict=False))
+    except UnicodeDecodeError:
+        pass
+    except (ValueError, RecursionError) as refused:
+        raise NotSliced("no parser takes it") from refused
+    try:
+        return _mended(json.loads(raw.decode("utf-8", "replace"), strict=False))
+    except (ValueError, RecursionError) as refused:
+        raise NotSliced("no parser takes it") from refused
+
+
+def mended(text: str) -> str:
+    """`text` that can be encoded: halves of a pair that arrived apart are joined, lone ones become U+FFFD."""
+    if text.isascii() or not _LONE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def encoded(said: object) -> bytes:
+    """JSON without white space, in the order given; the same for the same value, always."""
+    return msgspec.json.encode(said)
+
+
+def object_of(fields: dict[str, bytes]) -> bytes:
+    """An object of raw members, in their order."""
+    return b"{" + b",".join(encoded(mended(key)) + b":" + raw for key, raw in fields.items()) + b"}"
+
+
+def array_of(raws: list[bytes]) -> bytes:
+    return b"[" + b",".join(raws) + b"]"
+
+
+def _mended(said: Any) -> Any:
+    if isinstance(said, str):
+        return mended(said)
+    if isinstance(said, list):
+        return [_mended(item) for item in said]
+    if isinstance(said, dict):
+        return {mended(key): _mended(item) for key, item in said.items()}
+    return said
+
+
+def _key(raw: bytes) -> str:
+    try:
+        return mended(str(json.loads(raw.decode("utf-8", "replace"), strict=False)))
+    except ValueError:
+        return raw.decode("utf-8", "replace")
+
+
+def _scanned(raw: bytes, opening: bytes, closing: bytes) -> list[tuple[bytes, bytes]]:
+    """(key, value) pairs one level down; keys are empty in an array."""
+    body = raw.strip(_SPACE)
+    if not body.startswith(opening) or not body.endswith(closing) or len(body) > SCAN_LIMIT:
+        raise NotSliced("not an object or array that can be taken apart")
+    found: list[tuple[bytes, bytes]] = []
+    depth, start, key, closed = 0, 1, b"", 0
+    for token in _TOKEN.finditer(body):
+        mark = body[token.start()]
+        if mark in b"{[":
+            depth += 1
+        elif mark in b"}]":
+            depth -= 1
+            if depth == 0:
+                _take(found, key, body[start : token.start()], keyed=opening == b"{")
+                closed = token.end()
+                break
+        elif depth == 1 and mark in b":" and not key:
+            key, start = body[start : token.start()].strip(_SPACE), token.end()
+        elif depth == 1 and mark in b",":
+            _take(found, key, body[start : token.start()], keyed=opening == b"{")
+            key, start = b"", token.end()
+    if closed != len(body):
+        raise NotSliced("brackets that do not close, or something behind them")
+    return found
+
+
+def _take(found: list[tuple[bytes, bytes]], key: bytes, raw: bytes, *, keyed: bool) -> None:
+    slice_ = raw.strip(_SPACE)
+    if not slice_ and not key and not found:
+        return
+    if not slice_ or (keyed and not key):
+        raise NotSliced("a member without a key or a value")
+    found.append((key, slice_))
