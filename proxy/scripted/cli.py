@@ -39,6 +39,7 @@ async def serve(scenario_path: Path, host: str, port: int, say: Callable[[str], 
         port=port,
         script=scenario.script,
         on_finish=lambda received: say(line_of(received)),
+        remember=False,
     )
     async with provider:
         say(f"scripted provider on {provider.url}  ({scenario.script.left} answers in {scenario_path.name})")

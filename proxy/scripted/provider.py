@@ -33,7 +33,10 @@ PATIENCE_S = 5.0
 
 
 class ScriptedProvider:
-    """See the module. `on_finish` is called with every request when it is over, in the provider's own thread."""
+    """See the module. `on_finish` is called with every request when it is over, in the provider's own thread.
+
+    `remember=False` keeps no requests: for a provider that runs for days.
+    """
 
     def __init__(  # noqa: PLR0913 - every one has a default; grouping them would only move the list
         self,
@@ -46,12 +49,15 @@ class ScriptedProvider:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         on_finish: Callable[[Received], None] | None = None,
+        remember: bool = True,
     ) -> None:
         self.script = script or Script()
         self.script.will(answers)
         self.host, self.port = host, port
         self.received: list[Received] = []
         self.open_connections = 0
+        self._arrivals = self._chats = 0
+        self._remember = remember
         self._model = ScriptedModel(self.script, models, count=count or default_counter(), clock=clock, now=now)
         self._clock = clock
         self._on_finish = on_finish
@@ -110,8 +116,10 @@ class ScriptedProvider:
     def receive(self, request: Request) -> Received:
         with self._changed:
             chat = request.method == "POST" and request.path.rstrip("/").endswith("/chat/completions")
+            self._arrivals += 1
+            self._chats += chat
             received = Received(
-                number=len(self.received) + 1,
+                number=self._arrivals,
                 method=request.method,
                 path=request.path,
                 query=request.query,
@@ -120,9 +128,10 @@ class ScriptedProvider:
                 body=parsed(request.body),
                 arrived=self._clock(),
                 trailers=request.trailers,
-                chat=len(self.asked) + 1 if chat else 0,
+                chat=self._chats if chat else 0,
             )
-            self.received.append(received)
+            if self._remember:
+                self.received.append(received)
             self._changed.notify_all()
         return received
 

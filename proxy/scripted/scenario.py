@@ -288,6 +288,8 @@ def _explained(problem: ErrorDetails, tree: yaml.Node | None, name: str) -> str:
     words = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         words = f"unknown key {path[-1]!r}{_nearest(str(path[-1]), _keys_at(path[:-1]))}"
+    if problem["type"] == "missing":
+        words = f"{path[-1]!r} is required"
     return f"{name}:{line}: {_written(inside)}: {words}"
 
 

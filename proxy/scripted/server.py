@@ -179,7 +179,7 @@ async def _break(writer: asyncio.StreamWriter, delivery: Delivery, frame: Callab
             writer.write_eof()
             await _silence(math.inf)
         case "truncate" if frame is chunk:
-            kept_back = b"".join(delivery.rest) or b"data: "
+            kept_back = delivery.rest[0] if delivery.rest else b"data: "
             announced = chunk(kept_back + bytes(64))
             await _send(writer, announced[: announced.index(b"\n") + 1 + len(kept_back) // 2])
         case _:
