@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from proxy.stack.frames import Frame, Placed, Story, path_to
+from proxy.stack.frames import Frame, Placed, Story, call_key, path_to
 from proxy.stack.transcript import Call, Message
 
 NEVER_ANSWERED = "(cancelled: the client returned no result for this call)"
@@ -102,7 +102,8 @@ def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
     if placed.entry.id in story.tree.mute:
         message = scribe.without_reasoning(message)
     stored = {r.answers: r for r in placed.round.results}
-    told = {c.id: story.tree.told.get((placed.entry.id, c.id)) for c in message.calls if c.is_ours}
+    number = placed.round.number
+    told = {c.id: story.tree.told.get((placed.entry.id, call_key(number, c.id))) for c in message.calls if c.is_ours}
     ours = {call: scribe.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
     return [Unit(message, placed.at, {call: result for call, result in ours.items() if result})]
 

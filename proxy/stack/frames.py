@@ -116,7 +116,8 @@ class Trim:
 
 @dataclass(frozen=True)
 class Tree:
-    """The state at one entry. `told` maps (turn, call) to what the result of that stack call says on the line now."""
+    """The state at one entry. `told` maps (turn, `call_key`) to what the result of that stack call says on the line
+    now."""
 
     frames: Mapping[str, Frame] = field(default_factory=dict)
     active: str = ""
@@ -281,6 +282,11 @@ def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> 
 
 def read_event(event: Event) -> FrameEvent:
     return _decoder.decode(event.data)
+
+
+def call_key(number: int, call: str) -> str:
+    """A call within its turn: providers repeat ids from round to round."""
+    return f"{number}/{call}"
 
 
 def frame_id(turn: str, call_number: int) -> str:

@@ -95,7 +95,7 @@ class Thread:
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """One client chat. `hint` is the session the client names, or empty; `parent` the conversation it was forked or
-    delegated from."""
+    delegated from; `mode` what a person set for it, or empty. The newest record wins."""
 
     id: str
     tenant: str
@@ -103,14 +103,7 @@ class Conversation:
     parent: str = ""
     parent_entry: str = ""
     created: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """A key under which a conversation is found again, unique enough within a tenant and hint."""
-
-    key: str
-    created: int = 0
+    mode: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------------- ledger
@@ -128,11 +121,15 @@ class Ledger:
     has_child: set[str] = field(default_factory=set)
     overlays: dict[str, list[Entry]] = field(default_factory=dict)
     seq: int = 0
+    size: int = 0
+    """Bytes of the messages in it."""
 
     def add(self, entry: Entry) -> None:
-        if entry.id in self.entries:
+        """What hangs on an entry that is not known (its record was lost) is lost with it."""
+        if entry.id in self.entries or (entry.parent and entry.parent not in self.entries):
             return
         self.entries[entry.id] = entry
+        self.size += len(entry.message.wire) if entry.message else 0
         self.seq = max(self.seq, entry.seq + 1)
         if entry.kind is Kind.OVERLAY:
             self.overlays.setdefault(entry.parent, []).append(entry)
@@ -144,11 +141,13 @@ class Ledger:
             self.by_identity.setdefault((entry.parent, entry.message.identity), []).append(entry.id)
 
     def add_round(self, done: Round) -> None:
-        """A round is written once; the same number again (a replay of the store) changes nothing."""
+        """A finished round is written once; a draft of it, written while it streamed, is replaced."""
         known = self.rounds.get(done.turn, ())
-        if any(r.number == done.number for r in known):
+        if done.turn not in self.entries or any(r.number == done.number and r.spoken.complete for r in known):
             return
-        self.rounds[done.turn] = (*known, done)
+        others = [r for r in known if r.number != done.number]
+        self.rounds[done.turn] = tuple(sorted((*others, done), key=lambda r: r.number))
+        self.size += len(done.spoken.message.wire) + sum(len(r.wire) for r in done.results)
         parent = self.entries[done.turn].parent
         for identity in forms(self.rounds[done.turn]):
             held = self.by_identity.setdefault((parent, identity), [])

@@ -36,12 +36,19 @@ def anchors_to_find(request: Request) -> tuple[str, ...]:
     """Keys under which the conversation of this request may be known, the most telling first."""
     turns = [m for m in request.messages if m.role == "assistant"]
     if not turns:
-        return ("r" + request.digest[:32],)
-    newest = tuple(chain.from_iterable(map(_turn_anchors, reversed(turns[-NEWEST:]))))
-    return (opening_anchor(request.messages), *newest)
+        return (retry_anchor(request),)
+    newest = chain.from_iterable(map(_turn_anchors, reversed(turns[-NEWEST:])))
+    return tuple(dict.fromkeys((_first_turn_anchor(request.messages), *newest, _opened_anchor(request.messages))))
 
 
-def anchors_to_keep(messages: Sequence[Message], rounds: Sequence[Round], digest: str) -> tuple[str, ...]:
+def anchors_at_opening(request: Request) -> tuple[str, ...]:
+    """Keys to store when a conversation opens: for its retries, and for a follow-up whose answer was never stored."""
+    if any(m.role == "assistant" for m in request.messages):
+        return (_first_turn_anchor(request.messages), _opened_anchor(request.messages))
+    return (retry_anchor(request), _opened_anchor(request.messages))
+
+
+def anchors_of_turn(messages: Sequence[Message], rounds: Sequence[Round]) -> tuple[str, ...]:
     """Keys to store for a turn that ended: `messages` are the client's before it."""
     if not rounds:
         return ()
@@ -50,13 +57,24 @@ def anchors_to_keep(messages: Sequence[Message], rounds: Sequence[Round], digest
     if any(m.role == "assistant" for m in messages):
         return kept
     opened = [_opening_key(messages, identity) for identity in sorted(forms(rounds))]
-    return (*opened, "r" + digest[:32], *kept)
+    return (*opened, *kept)
 
 
-def opening_anchor(messages: Sequence[Message]) -> str:
+def retry_anchor(request: Request) -> str:
+    """The body, byte for byte."""
+    return "r" + request.digest[:32]
+
+
+def _first_turn_anchor(messages: Sequence[Message]) -> str:
     """The chain up to and including the first assistant turn."""
     at = next(i for i, m in enumerate(messages) if m.role == "assistant")
     return _opening_key(messages[:at], messages[at].identity)
+
+
+def _opened_anchor(messages: Sequence[Message]) -> str:
+    """The chain before the first assistant turn: many conversations may open alike, so it is asked last."""
+    at = next((i for i, m in enumerate(messages) if m.role == "assistant"), len(messages))
+    return _opening_key(messages[:at], "")
 
 
 def _opening_key(before: Sequence[Message], first_answer: str) -> str:

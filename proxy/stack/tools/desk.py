@@ -60,8 +60,8 @@ class Group:
 @dataclass(frozen=True)
 class Desk:
     """`story` is the path up to this round, earlier calls of the group included; `on_line` are the entries the model
-    sees now. `turn`, `call`, `number` name the call: `number` counts the calls of the whole turn from 0. `now` is ms
-    since the epoch."""
+    sees now. `turn`, `call` (a `call_key`) and `number` name the call: `number` counts the calls of the whole turn
+    from 0. `now` is ms since the epoch."""
 
     story: Story
     ledger: Ledger

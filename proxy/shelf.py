@@ -1,0 +1,194 @@
+"""The shelf: conversations in memory, a bounded cache over the store, and where a request stands in one of them.
+
+Its law: **what is on the shelf is what the store was told.** Records are handed to the store first and added to the
+ledger then; when the store could not keep them, the conversation leaves the shelf and is read again. So everything
+here may be dropped at any moment, and a process that was killed goes on where the store stands.
+
+What it does not do: it decides nothing about frames or lines, and holds no lock while a provider is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from proxy.errors import StoreError
+from proxy.stack import matching
+from proxy.stack.frames import Story, follow
+from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread
+from proxy.stack.matching import How, Match
+from proxy.stack.transcript import Request
+from proxy.store import Anchored, Owned, Record, Store
+
+STORIES = 6
+"""Folded paths kept per conversation: parallel branches go on from their own."""
+ANCHORS = 200_000
+"""Anchors kept in memory; older ones are asked of the store."""
+
+
+@dataclass
+class Shelved:
+    """A conversation at hand. `ticket` is the newest write about it."""
+
+    ledger: Ledger
+    tenant: str
+    stories: OrderedDict[str, Story] = field(default_factory=OrderedDict)
+    ticket: int = 0
+
+    def story(self, tip: str) -> Story:
+        """The fold of the path to `tip`; the longest one known is gone on from."""
+        if (known := self.stories.get(tip)) is not None:
+            self.stories.move_to_end(tip)
+            return known
+        story = follow(self.ledger, self.ledger.path(tip), self.stories)
+        self.stories[tip] = story
+        while len(self.stories) > STORIES:
+            self.stories.popitem(last=False)
+        return story
+
+    def forget_story(self, tip: str) -> None:
+        """Something was decided at `tip` after its path was folded."""
+        self.stories.pop(tip, None)
+
+
+class Shelf:
+    """`most_bytes` bounds the messages held; `age_ms` tells how long this process has been running."""
+
+    def __init__(self, store: Store, *, started_ms: int, most_bytes: int = 48 << 20) -> None:
+        self._store = store
+        self._started = started_ms
+        self._most = most_bytes
+        self._shelved: OrderedDict[tuple[str, str], Shelved] = OrderedDict()
+        self._anchors: OrderedDict[tuple[str, str, str], tuple[str, ...]] = OrderedDict()
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    def lock(self, tenant: str, hint: str) -> asyncio.Lock:
+        """State of one scope changes one request at a time."""
+        key = (tenant, hint)
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        return lock
+
+    # ---------------------------------------------------------------------------------------------------------- find
+    async def locate(self, tenant: str, hint: str, request: Request, now: int) -> tuple[Shelved | None, Match]:
+        """The conversation `request` belongs to and where it stands in it; (None, NEW) when it belongs to none."""
+        keys = matching.anchors_to_find(request)
+        opening = not any(m.role == "assistant" for m in request.messages)
+        held = [i for key in keys for i in self._anchors.get((tenant, hint, key), ())]
+        found = await self._best(tenant, held, request, now, opening=opening)
+        if found is None and (not opening or now - self._started < matching.RETRY_MS):
+            found = await self._best(tenant, await self._store.find(tenant, hint, keys), request, now, opening=opening)
+        if found is None and hint:
+            found = await self._compacted(tenant, hint, request)
+        return found or (None, Match(How.NEW))
+
+    async def _best(
+        self, tenant: str, conversations: Iterable[str], request: Request, now: int, *, opening: bool
+    ) -> tuple[Shelved, Match] | None:
+        shelved = [s for i in dict.fromkeys(conversations) if (s := await self.get(tenant, i)) is not None]
+        if opening:
+            retries = ((s, m) for s in shelved if (m := matching.retry_of(s.ledger, request, now)) is not None)
+            return next(retries, None)
+        if (best := matching.best((s.ledger for s in shelved), request)) is None:
+            return None
+        return next(s for s in shelved if s.ledger is best[0]), best[1]
+
+    async def _compacted(self, tenant: str, hint: str, request: Request) -> tuple[Shelved, Match] | None:
+        for conversation in await self._store.sessions(tenant, hint):
+            shelved = await self.get(tenant, conversation)
+            if shelved and (found := matching.compacted(shelved.ledger, request)):
+                return shelved, found
+        return None
+
+    async def get(self, tenant: str, conversation: str) -> Shelved | None:
+        """A conversation of this tenant, from the shelf or the store."""
+        key = (tenant, conversation)
+        if (known := self._shelved.get(key)) is not None:
+            self._shelved.move_to_end(key)
+            return known
+        ledger = await self._store.load(tenant, conversation)
+        if ledger is None:
+            return None
+        return self._shelved.setdefault(key, Shelved(ledger, tenant))
+
+    # --------------------------------------------------------------------------------------------------------- record
+    def open(self, conversation: Conversation) -> Shelved:
+        """A new conversation; nothing of it is stored until `record`."""
+        shelved = Shelved(Ledger(conversation), conversation.tenant)
+        self._shelved[conversation.tenant, conversation.id] = shelved
+        self._shrink()
+        return shelved
+
+    def record(
+        self, shelved: Shelved, values: Sequence[Entry | Round | Event | Thread], others: Sequence[Record] = ()
+    ) -> int:
+        """Hand everything to the store as one transaction, then add the values to the ledger; the ticket of the write.
+
+        Raises StoreError before anything changed.
+        """
+        conversation = shelved.ledger.conversation
+        owned = [Owned(conversation.id, value) for value in values]
+        shelved.ticket = self._store.write(shelved.tenant, (*_conversations(others), *owned, *_rest(others)))
+        for value in values:
+            _add(shelved.ledger, value)
+        for anchored in (r for r in others if isinstance(r, Anchored)):
+            self._keep_anchors(shelved.tenant, anchored)
+        return shelved.ticket
+
+    def _keep_anchors(self, tenant: str, anchored: Anchored) -> None:
+        for key in anchored.keys:
+            at = (tenant, anchored.hint, key)
+            known = self._anchors.pop(at, ())
+            self._anchors[at] = (anchored.conversation, *(c for c in known if c != anchored.conversation))[:8]
+        while len(self._anchors) > ANCHORS:
+            self._anchors.popitem(last=False)
+
+    async def durable(self, shelved: Shelved) -> None:
+        """Everything recorded of this conversation is on disk. When it is not going to be, the conversation leaves
+        the shelf."""
+        try:
+            await self._store.durable(shelved.ticket)
+        except StoreError:
+            self.drop(shelved)
+            raise
+
+    def drop(self, shelved: Shelved) -> None:
+        """Take a conversation off the shelf; it is read from the store when it is asked for again."""
+        self._shelved.pop((shelved.tenant, shelved.ledger.conversation.id), None)
+
+    def drop_all(self, tenant: str | None = None, conversation: str = "") -> None:
+        """After a deletion: nothing deleted may be remembered."""
+        for key in [k for k in self._shelved if tenant in (None, k[0]) and conversation in ("", k[1])]:
+            del self._shelved[key]
+
+    def _shrink(self) -> None:
+        """Drop the conversations unused for longest, until what is held fits. The one in use is never dropped."""
+        held = sum(s.ledger.size for s in self._shelved.values())
+        while held > self._most and len(self._shelved) > 1:
+            _, gone = self._shelved.popitem(last=False)
+            held -= gone.ledger.size
+
+
+def _add(ledger: Ledger, value: Entry | Round | Event | Thread) -> None:
+    match value:
+        case Entry():
+            ledger.add(value)
+        case Round():
+            ledger.add_round(value)
+        case Event():
+            ledger.add_event(value)
+        case Thread():
+            ledger.threads[value.id] = value
+
+
+def _conversations(records: Sequence[Record]) -> list[Record]:
+    """They go first: everything else belongs to one."""
+    return [r for r in records if isinstance(r, Conversation)]
+
+
+def _rest(records: Sequence[Record]) -> list[Record]:
+    return [r for r in records if not isinstance(r, Conversation)]

@@ -1,0 +1,88 @@
+"""The stack tools, one module a family, and the dispatcher that reaches those which are not offered by themselves.
+
+The law: **the list offered is constant**: five core tools and the dispatcher (`tools: full` offers every name), the same bytes for
+every thread that wakes under one configuration. Whatever is offered, a call to any `stack_*` name is answered; a mistake by the
+model is answered as text that says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from proxy.stack.tools import looking, moves, notes, plans, recall
+from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool
+from proxy.stack.transcript import Call
+
+TOOLS: tuple[Tool, ...] = (*moves.TOOLS, *plans.TOOLS, *recall.TOOLS, *looking.TOOLS, *notes.TOOLS)
+_BY_NAME: Mapping[str, Tool] = {name: tool for tool in TOOLS for name in (tool.name, tool.op, f"stack_{tool.op}")}
+_BEHIND = tuple(tool for tool in TOOLS if not tool.core)
+DISPATCHER = "stack"
+NO_MORE = "No more stack calls in this turn. Go on with the task, or answer the user."
+_ORDER = ("stack_frame_push", "stack_frame_pop", "stack_frame_plan", "stack_frame_activate", "stack_recall")
+
+
+def definitions(profile: str) -> tuple[Mapping[str, Any], ...]:
+    """The tools as offered, in their constant order; `profile` is core or full."""
+    core = sorted((t for t in TOOLS if t.core), key=lambda t: _ORDER.index(t.name))
+    offered = [_definition(t.name, t.description, t.parameters) for t in core]
+    if profile == "full":
+        return (*offered, *(_definition(t.name, t.description, t.parameters) for t in _BEHIND))
+    return (*offered, _dispatcher())
+
+
+def _definition(name: str, description: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"name": name, "description": description, "parameters": parameters}
+
+
+def _dispatcher() -> Mapping[str, Any]:
+    ops = [t.op for t in _BEHIND]
+    properties = {"op": {"type": "string", "enum": ops}, "args": {"type": "object"}}
+    listed = "; ".join(f"{t.op}({', '.join(t.parameters.get('properties', {}))})" for t in _BEHIND)
+    return _definition(
+        DISPATCHER, f"Other frame operations: {listed}.", {"type": "object", "properties": properties, "required": ["op"]}
+    )
+
+
+def run(desk: Desk, call: Call) -> Outcome:
+    """Answer one stack call. Never raises for what the model did."""
+    try:
+        arguments = _arguments(call)
+        tool, arguments = _chosen(call.name, arguments)
+        return tool.run(desk, arguments)
+    except Mistake as mistake:
+        return Outcome(str(mistake))
+
+
+def _arguments(call: Call) -> Mapping[str, Any]:
+    if not call.arguments.strip():
+        return {}
+    try:
+        found = msgspec.json.decode(call.arguments)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        message = f"Error: the arguments of {call.name} are not valid JSON ({error}). Send them again as one JSON object."
+        raise Mistake(message) from None
+    if not isinstance(found, dict):
+        raise Mistake(f"Error: the arguments of {call.name} must be a JSON object.")
+    return found
+
+
+def _chosen(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
+    if name == DISPATCHER:
+        name = str(arguments.get("op", ""))
+        inner = arguments.get("args")
+        arguments = inner if isinstance(inner, dict) else {k: v for k, v in arguments.items() if k not in ("op", "args")}
+    tool = _BY_NAME.get(name)
+    if tool is None:
+        raise Mistake(f"Error: there is no operation {name[:80]!r}. Known: {', '.join(t.op for t in TOOLS)}.")
+    return tool, arguments
+
+
+def tokens_offered(profile: str, count: Any) -> int:
+    """Tokens of the tool list, as JSON."""
+    return int(count(msgspec.json.encode(definitions(profile)).decode()))
+
+
+__all__ = ["DISPATCHER", "NO_MORE", "TOOLS", "Sequence", "definitions", "run", "tokens_offered"]

@@ -1,0 +1,337 @@
+"""The tools that move: push, pop, activate.
+
+The law: **a call group belongs to the frame it was made in.** The first push or activate of a group is done, further
+ones become planned siblings. A pop runs only when every call of its group is a stack call: beside client calls there
+are results the model has not read. Consecutive pops each return into the next. A push in the group of a pop has no
+call of its own on the line, so its block is appended to the value that the pop returned.
+
+What this module does not do: it changes nothing. It says what happened, and what the model is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from proxy.stack.block import render_block
+from proxy.stack.compaction import derived_compaction, paths_of_calls, returned_text
+from proxy.stack.context import owner_of
+from proxy.stack.frames import (
+    ALLOWED,
+    FINAL,
+    RETURNED,
+    Activated,
+    Frame,
+    Opening,
+    Planned,
+    Popped,
+    Pushed,
+    Status,
+    Story,
+    Tree,
+    ancestors,
+    apply,
+    children,
+    descendants,
+    find,
+    frame_id,
+    path_to,
+)
+from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
+
+Opened = TypeVar("Opened", Pushed, Activated)
+NOT_READ = (
+    "Not popped: this message also holds calls whose results you have not read. "
+    "Read those results, then pop again in a message of its own."
+)
+TITLE = "Error: title is missing. Give 2-5 words that name the subtask."
+CRITERIA = "Error: successCriteria is missing. Say how one can verify that the subtask is done."
+RESULTS = (
+    "Error: results is missing or empty. Say what was done, found and decided: it is all the parent frame will see."
+)
+
+
+# --------------------------------------------------------------------------------------------------------------- push
+def push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """Open a frame under the active one; in a group that opened one already, plan it as a sibling (S1-105)."""
+    title = text_of(arguments, "title", required=TITLE)
+    criteria = text_of(arguments, "successCriteria", "success_criteria", "criteria", required=CRITERIA)
+    compacted = text_of(arguments, "successCriteriaCompacted") or derived_compaction(criteria, desk.count)
+    refuse_if_over(desk.tree)
+    if desk.group.opened:
+        return _plan_beside(desk, title, criteria, compacted)
+    if planned := _planned_by_title(desk.tree, title):
+        return activate(desk, {"sessionID": planned.id})
+    if len(path_to(desk.tree, desk.tree.active)) >= desk.settings.max_depth:
+        raise Mistake(f"Error: {desk.settings.max_depth} frames are open already. Pop one before you push another.")
+    opening = _opening(desk)
+    event = Pushed(
+        frame_id(desk.turn, desk.number),
+        desk.tree.active,
+        title,
+        criteria,
+        opening.turn,
+        opening.call,
+        "",
+        compacted,
+        opening.before,
+        opening.view,
+        _retried(desk.tree, text_of(arguments, "retry_of", "retryOf")),
+    )
+    done = replace_block(event, _block(desk, apply(desk.tree, event, desk.now), event.frame))
+    return Outcome(done.block, (done,), replace(desk.group, opened=True))
+
+
+def _planned_by_title(tree: Tree, title: str) -> Frame | None:
+    """A model that planned a frame often pushes it by its title instead of activating it."""
+    waiting = [f for f in children(tree, tree.active) if f.status is Status.PLANNED]
+    return next((f for f in waiting if f.title.casefold() == title.casefold()), None)
+
+
+def _plan_beside(desk: Desk, title: str, criteria: str, compacted: str) -> Outcome:
+    opened = desk.tree.current
+    event = Planned(frame_id(desk.turn, desk.number), opened.parent or opened.id, title, criteria, compacted)
+    text = (
+        f"Frame {event.frame} is planned, not begun: this message already opened {opened.id} ({opened.title}). "
+        f"When that is popped, activate {event.frame}."
+    )
+    return Outcome(text, (event,))
+
+
+def _opening(desk: Desk) -> Opening:
+    """The call whose result stands for a frame opened now: this one, or, behind a pop, the one that opened what was
+    popped."""
+    if (back := desk.group.returned) is not None:
+        return Opening(back.turn, back.call, desk.tree.told.get((back.turn, back.call), ""), "fork")
+    return Opening(desk.turn, desk.call, "", desk.settings.child_view if desk.group.alone else "fork")
+
+
+def _retried(tree: Tree, reference: str) -> str:
+    frame = find(tree, reference) if reference else None
+    return frame.id if frame else ""
+
+
+def replace_block(event: Opened, block: str) -> Opened:
+    """The same event, telling `block`."""
+    return msgspec.structs.replace(event, block=block)
+
+
+def _block(desk: Desk, tree: Tree, frame: str) -> str:
+    return render_block(
+        tree,
+        frame,
+        session=desk.ledger.conversation.id,
+        nonce=desk.nonce,
+        now=desk.now,
+        budgets=desk.settings.budgets,
+        count=desk.count,
+    )
+
+
+def refuse_if_over(tree: Tree) -> None:
+    if tree.root.status in FINAL:
+        raise Mistake(f"Error: the root frame is {tree.root.status}. Answer the user; their next message reopens it.")
+
+
+# ---------------------------------------------------------------------------------------------------------------- pop
+def pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """End the active frame, or an ancestor of it with everything open below, and return its results (S1-106)."""
+    target = _target(desk.tree, text_of(arguments, "frameID", "frame_id", "sessionID", "frame"))
+    status = _returned_status(text_of(arguments, "status"))
+    results = text_of(arguments, "results", "result", required=RESULTS)
+    if target.status in FINAL or status not in ALLOWED[target.status]:
+        raise Mistake(f"Error: frame {target.id} is {target.status}; it cannot be popped again.")
+    if not desk.group.alone:
+        raise Mistake(NOT_READ)
+    below = [f for f in (desk.tree.current, *ancestors(desk.tree, desk.tree.active)) if _is_below(desk.tree, f, target)]
+    events: list[Popped] = []
+    tree = desk.tree
+    for frame in below:
+        unfinished = f"Not finished: {target.title!r} was popped around it."
+        tree = _return(desk, tree, events, Popped(frame.id, Status.BLOCKED, unfinished, unfinished))
+    compacted = text_of(arguments, "resultsCompacted", "results_compacted") or derived_compaction(results, desk.count)
+    tree = _return(desk, tree, events, Popped(target.id, status, results, compacted))
+    closed = {e.frame for e in events}
+    returned = target.opening if desk.group.home in closed else desk.group.returned
+    return Outcome(_pop_text(tree, target, status, below), tuple(events), replace(desk.group, returned=returned))
+
+
+def _target(tree: Tree, reference: str) -> Frame:
+    open_frames = [tree.current, *ancestors(tree, tree.active)]
+    if not reference:
+        return tree.current
+    frame = find(tree, reference)
+    if frame is None:
+        known = ", ".join(f"{f.id} ({f.title})" for f in open_frames)
+        raise Mistake(f"Error: there is no frame {reference!r}. Open frames: {known}.")
+    if frame.status in FINAL:
+        raise Mistake(f"Error: frame {frame.id} is {frame.status}; it cannot be popped again.")
+    if frame.id not in {f.id for f in open_frames}:
+        raise Mistake(
+            f"Error: frame {frame.id} is {frame.status} and not open. Only the active frame {tree.active} can be popped."
+        )
+    return frame
+
+
+def _returned_status(word: str) -> Status:
+    if not word:
+        return Status.COMPLETED
+    allowed = sorted(RETURNED)
+    if word not in allowed:
+        raise Mistake(f"Error: status {word!r} is none of {', '.join(allowed)}.")
+    return Status(word)
+
+
+def _is_below(tree: Tree, frame: Frame, target: Frame) -> bool:
+    return target.id in {f.id for f in ancestors(tree, frame.id)}
+
+
+def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree:
+    """Complete `event` with what the parent is told, append it, and give the tree after it."""
+    frame = tree.frames[event.frame]
+    story = replace(desk.story, tree=tree)
+    own = [p for p in story.placed if owner_of(story, p) == frame.owner]
+    past, unfinished = user_messages(story, frame)
+    told = ""
+    if frame.parent:
+        told = returned_text(
+            tree,
+            frame,
+            event.status,
+            event.results,
+            count=desk.count,
+            budget=desk.settings.budgets.total,
+            paths=(*paths_of_calls(own), *frame.artifacts),
+            past_speech=past,
+            children=children(tree, frame.id),
+        )
+    tokens = sum(
+        p.round.spoken.message.tokens if p.round else p.entry.message.tokens if p.entry.message else 0 for p in own
+    )
+    done = msgspec.structs.replace(event, told=told, carried=unfinished if frame.parent else (), tokens=tokens)
+    events.append(done)
+    return apply(tree, done, desk.now)
+
+
+def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the user said inside a frame: texts already answered by an assistant text, and entries of the unfinished
+    turn."""
+    answered: list[str] = []
+    waiting: list[tuple[str, str]] = []
+    for placed in story.placed:
+        if placed.round and _finished(
+            placed.round.last, placed.round.spoken.complete, placed.round.spoken.client_calls
+        ):
+            answered += [text for _, text in waiting]
+            waiting = []
+        message = placed.entry.message
+        if placed.round is None and message and message.role == "user" and owner_of(story, placed) == frame.owner:
+            waiting.append((placed.at, message.text))
+    return tuple(answered), tuple(entry for entry, _ in waiting)
+
+
+def _finished(last: bool, complete: bool, client_calls: Sequence[object]) -> bool:  # noqa: FBT001  three facts of one round
+    return last and complete and not client_calls
+
+
+def _pop_text(tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
+    closed = "".join(f" {f.id} below it closed as blocked." for f in below)
+    if not target.parent:
+        return f"Root frame {target.id} is {status}.{closed} Give the user your closing answer; their next message reopens it."
+    return f"Frame {target.id} is {status}.{closed} You are back in {tree.active} ({tree.current.title})."
+
+
+# ----------------------------------------------------------------------------------------------------------- activate
+def activate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """Begin a planned frame below the active one, or resume a blocked one as a new segment (S1-124, C6)."""
+    reference = text_of(
+        arguments, "sessionID", "frameID", "frame_id", "frame", required="Error: sessionID is missing: which frame?"
+    )
+    refuse_if_over(desk.tree)
+    tree = desk.tree
+    frame = find(tree, reference)
+    if frame is None:
+        raise Mistake(f"Error: there is no frame {reference!r}. Planned: {_planned_list(tree)}.")
+    if Status.IN_PROGRESS not in ALLOWED[frame.status]:
+        raise Mistake(f"Error: frame {frame.id} is {frame.status}; only planned or blocked frames can be activated.")
+    if desk.group.opened:
+        raise Mistake(f"Not activated: this message already opened {tree.active}. Pop that, then activate {frame.id}.")
+    if frame.id not in {f.id for f in descendants(tree, tree.active)}:
+        raise Mistake(
+            f"Error: frame {frame.id} is not below {tree.active} ({tree.current.title}). Pop {tree.active} first."
+        )
+    opening = _opening(desk)
+    between = [f.id for f in reversed(tuple(ancestors(tree, frame.id)))]
+    through = tuple(f for f in between[between.index(tree.active) + 1 :] if tree.frames[f].status is Status.PLANNED)
+    event = Activated(frame.id, opening.turn, opening.call, "", opening.before, opening.view, through)
+    done = replace_block(event, _earlier(frame) + _block(desk, apply(tree, event, desk.now), frame.id))
+    return Outcome(done.block, (done,), replace(desk.group, opened=True))
+
+
+def _earlier(frame: Frame) -> str:
+    """What an earlier attempt at a resumed frame came to; its entries do not come back to the line."""
+    if frame.status is not Status.BLOCKED:
+        return ""
+    return f'Earlier attempt (ref="{frame.id}", blocked): {frame.results}\n\n'
+
+
+def _planned_list(tree: Tree) -> str:
+    waiting = [f for f in tree.frames.values() if f.status is Status.PLANNED]
+    return ", ".join(f"{f.id} ({f.title})" for f in waiting) or "none"
+
+
+# -------------------------------------------------------------------------------------------------------------- tools
+_STRING = {"type": "string"}
+PUSH = Tool(
+    "stack_frame_push",
+    "push",
+    "Begin a distinct subtask as a frame of its own, under the current one. Its work leaves your context when you pop it; "
+    "only its results stay.",
+    {
+        "type": "object",
+        "properties": {
+            "title": {"type": "string", "description": "2-5 words"},
+            "successCriteria": {"type": "string", "description": "how to verify it is done"},
+            "successCriteriaCompacted": _STRING,
+        },
+        "required": ["title", "successCriteria"],
+    },
+    push,
+    core=True,
+)
+POP = Tool(
+    "stack_frame_pop",
+    "pop",
+    "End the current frame and return its results to the parent frame, which sees nothing else of it. Call it alone.",
+    {
+        "type": "object",
+        "properties": {
+            "status": {"type": "string", "enum": ["completed", "failed", "blocked"]},
+            "results": {
+                "type": "string",
+                "description": "what was done, found and decided, files touched, what is open; on failure what was tried and why",
+            },
+            "resultsCompacted": _STRING,
+            "frameID": {"type": "string", "description": "default: the current frame"},
+        },
+        "required": ["status", "results"],
+    },
+    pop,
+    core=True,
+)
+ACTIVATE = Tool(
+    "stack_frame_activate",
+    "activate",
+    "Begin a planned frame, or resume a blocked one.",
+    {
+        "type": "object",
+        "properties": {"sessionID": {"type": "string", "description": "its frame id"}},
+        "required": ["sessionID"],
+    },
+    activate,
+    core=True,
+)
+TOOLS = (PUSH, POP, ACTIVATE)

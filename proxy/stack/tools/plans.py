@@ -1,0 +1,213 @@
+"""The tools that plan: plan, change a plan, invalidate.
+
+The law: **a plan is mutable, a begun frame is not.** Title and criteria change only while a frame is planned;
+invalidation takes the planned descendants along, warns of those in progress, and leaves what ended as it is.
+
+What this module does not do: planned frames cost no line and begin nothing by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from proxy.stack.compaction import derived_compaction
+from proxy.stack.frames import (
+    FINAL,
+    Frame,
+    Invalidated,
+    Planned,
+    Replanned,
+    Status,
+    Tree,
+    apply,
+    children,
+    descendants,
+    find,
+    frame_id,
+)
+from proxy.stack.tools.desk import Desk, Group, Mistake, Outcome, Tool, text_of
+from proxy.stack.tools.moves import CRITERIA, NOT_READ, TITLE, refuse_if_over, user_messages
+
+MOST = 40
+"""Frames one call may plan."""
+NUMBERS_PER_CALL = 1_000
+"""Frame ids are made of the number of the call in its turn; the children of one plan call count below it."""
+
+
+def plan(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """Plan one frame, several children, or both; change a planned one by `frameID` (S1-122, S1-123, C21). All or
+    none."""
+    if reference := text_of(arguments, "frameID", "frame_id"):
+        return _replan(desk, reference, arguments)
+    parent = _parent(desk.tree, text_of(arguments, "parentSessionID", "parent"))
+    events = tuple(_planned(desk, parent.id, arguments))
+    if not events:
+        raise Mistake(
+            "Error: nothing to plan. Give title and successCriteria, or children: [{title, successCriteria}, ...]."
+        )
+    if len(events) > MOST:
+        raise Mistake(f"Error: {len(events)} frames in one plan; {MOST} at most. Plan the next steps, refine later.")
+    tree = desk.tree
+    for event in events:
+        tree = apply(tree, event, desk.now)
+    return Outcome(_plan_text(tree, parent, events), events)
+
+
+def _planned(desk: Desk, parent: str, arguments: Mapping[str, Any]) -> Iterator[Planned]:
+    """The frames of a plan, parents before their children."""
+    made = 0
+
+    def new() -> str:
+        nonlocal made
+        made += 1
+        return frame_id(desk.turn, (desk.number + 1) * NUMBERS_PER_CALL + made)
+
+    def walk(item: Mapping[str, Any], above: str) -> Iterator[Planned]:
+        title = text_of(item, "title", required=TITLE)
+        criteria = text_of(item, "successCriteria", "success_criteria", "criteria", required=CRITERIA)
+        compacted = text_of(item, "successCriteriaCompacted") or derived_compaction(criteria, desk.count)
+        event = Planned(new(), above, title, criteria, compacted)
+        yield event
+        for child in _list(item):
+            yield from walk(child, event.frame)
+
+    if text_of(arguments, "title"):
+        yield from walk(arguments, parent)
+    else:
+        for child in _list(arguments):
+            yield from walk(child, parent)
+
+
+def _list(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = item.get("children") or []
+    if not isinstance(found, list) or not all(isinstance(c, dict) for c in found):
+        raise Mistake("Error: children must be a list of objects with title and successCriteria.")
+    return found
+
+
+def _parent(tree: Tree, reference: str) -> Frame:
+    """Explicit, else the active frame (S1-42). It may itself be planned."""
+    frame = find(tree, reference) if reference else tree.current
+    if frame is None:
+        raise Mistake(f"Error: there is no frame {reference!r} to plan under. The active frame is {tree.active}.")
+    if frame.status in FINAL:
+        raise Mistake(f"Error: frame {frame.id} is {frame.status}; nothing can be planned under it.")
+    return frame
+
+
+def _plan_text(tree: Tree, parent: Frame, events: tuple[Planned, ...]) -> str:
+    rows = [f"- {e.frame}: {e.title}" for e in events]
+    following = next((f for f in children(tree, parent.id) if f.status is Status.PLANNED), None)
+    begin = f"Begin with stack_frame_activate {following.id} ({following.title})." if following else ""
+    return "\n".join([f"Planned under {parent.id} ({parent.title}):", *rows, begin])
+
+
+def _replan(desk: Desk, reference: str, arguments: Mapping[str, Any]) -> Outcome:
+    frame = find(desk.tree, reference)
+    if frame is None:
+        raise Mistake(f"Error: there is no frame {reference!r}.")
+    if frame.status is not Status.PLANNED:
+        raise Mistake(
+            f"Error: frame {frame.id} is {frame.status}; title and criteria change only while a frame is planned."
+        )
+    title = text_of(arguments, "title") or frame.title
+    criteria = text_of(arguments, "successCriteria") or frame.criteria
+    compacted = text_of(arguments, "successCriteriaCompacted") or derived_compaction(criteria, desk.count)
+    more = tuple(e for child in _list(arguments) for e in _planned(desk, frame.id, child))
+    text = f"Frame {frame.id} is now planned as: {title} - {criteria}"
+    return Outcome(text, (Replanned(frame.id, title, criteria, compacted), *more))
+
+
+# --------------------------------------------------------------------------------------------------------- invalidate
+def invalidate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """A frame is no longer relevant (S1-77 to S1-80, S1-125)."""
+    reason = text_of(arguments, "reason", required="Error: reason is missing. Say why the frame is no longer relevant.")
+    reference = text_of(arguments, "sessionID", "frameID", "frame_id", "frame")
+    tree = desk.tree
+    frame = find(tree, reference) if reference else tree.current
+    if frame is None:
+        raise Mistake(f"Error: there is no frame {reference!r}.")
+    if not frame.parent:
+        raise Mistake("Error: the root frame cannot be invalidated. Pop it, as failed if it cannot be done.")
+    if frame.status in FINAL:
+        raise Mistake(f"Error: frame {frame.id} is {frame.status} already.")
+    if frame.id == tree.active:
+        refuse_if_over(tree)
+        if not desk.group.alone:
+            raise Mistake(NOT_READ.replace("popped", "invalidated").replace("pop again", "invalidate it"))
+    below = descendants(tree, frame.id)
+    cascade = tuple(f.id for f in below if f.status is Status.PLANNED)
+    working = [f for f in below if f.status is Status.IN_PROGRESS]
+    _, unfinished = user_messages(desk.story, frame) if frame.id == tree.active else ((), ())
+    told = f'Frame {frame.id} ({frame.title}) was invalidated: {reason}. What it did is behind ref="{frame.id}".'
+    event = Invalidated(frame.id, reason, told, cascade, unfinished)
+    return Outcome(
+        _invalidated_text(apply(tree, event, desk.now), frame, cascade, working), (event,), _after(desk, frame)
+    )
+
+
+def _after(desk: Desk, frame: Frame) -> Group | None:
+    """The active frame's own group has left the line with it: a push behind it hangs on the call that opened the
+    frame."""
+    if frame.id != desk.tree.active or desk.group.home != frame.id:
+        return None
+    return replace(desk.group, returned=frame.opening)
+
+
+def _invalidated_text(tree: Tree, frame: Frame, cascade: tuple[str, ...], working: list[Frame]) -> str:
+    lines = [f"Frame {frame.id} ({frame.title}) is invalidated."]
+    if cascade:
+        lines.append("Planned frames invalidated with it: " + ", ".join(cascade) + ".")
+    if working:
+        lines.append("Warning, still in progress below it: " + ", ".join(f"{f.id} ({f.title})" for f in working) + ".")
+    return " ".join([*lines, f"Active: {tree.active} ({tree.current.title})."])
+
+
+# -------------------------------------------------------------------------------------------------------------- tools
+_CHILD = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "successCriteria": {"type": "string"}},
+    "required": ["title", "successCriteria"],
+}
+PLAN = Tool(
+    "stack_frame_plan",
+    "plan",
+    "Plan frames before you begin them: one by title and successCriteria, or several as children.",
+    {
+        "type": "object",
+        "properties": {
+            "title": {"type": "string"},
+            "successCriteria": {"type": "string"},
+            "children": {"type": "array", "items": _CHILD},
+            "parentSessionID": {"type": "string", "description": "default: the current frame"},
+            "frameID": {"type": "string", "description": "change this planned frame"},
+        },
+    },
+    plan,
+    core=True,
+)
+PLAN_CHILDREN = Tool(
+    "stack_frame_plan_children",
+    "plan_children",
+    "Plan several frames under one parent.",
+    {
+        "type": "object",
+        "properties": {"parentSessionID": {"type": "string"}, "children": {"type": "array", "items": _CHILD}},
+        "required": ["children"],
+    },
+    plan,
+)
+INVALIDATE = Tool(
+    "stack_frame_invalidate",
+    "invalidate",
+    "Mark a frame as no longer relevant; its planned children go with it.",
+    {
+        "type": "object",
+        "properties": {"sessionID": {"type": "string"}, "reason": {"type": "string"}},
+        "required": ["reason"],
+    },
+    invalidate,
+)
+TOOLS = (PLAN, PLAN_CHILDREN, INVALIDATE)
