@@ -1,11 +1,11 @@
 """Every setting of the proxy: one frozen model, each field explained beneath it, and the one way to read it.
 
-Its law: flags > environment (`STACK_*`) > `proxy.yaml` > defaults, leaf by leaf; a key nobody knows, or a value that is
-not allowed, stops the start with one line that names the key, where it was written, what is wrong and what is allowed.
-`proxy.yaml` at the project's root is this page as a file; a test holds the two together.
+Its law: flags > environment (`STACK_*`) > `proxy.yaml` > defaults, leaf by leaf; a key nobody knows, or a value that
+is not allowed, stops the start with one line that names the key, where it was written, what is wrong and what is
+allowed. `proxy.yaml` at the project's root is this page as a file; a test holds the two together.
 
-Nothing here opens a socket or creates a directory, and nothing else in the project reads the environment:
-it is handed in.
+Nothing here opens a socket or creates a directory, and nothing else in the project reads the environment: it is handed
+in.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class Config(_Model):
     body_deadline_s: float = Field(default=60.0, gt=0)
     """Seconds in which a request body has to make real progress."""
 
-    drain_s: float = Field(default=30.0, ge=0)
+    drain_s: int = Field(default=30, ge=0)
     """Seconds that running streams get to finish after SIGTERM."""
 
     fail_policy: Literal["open", "closed"] = "open"

@@ -1,0 +1,202 @@
+"""The first thing a request meets: one pure ASGI guard that lets in what is unambiguous and ours.
+
+Its law: a request that two programs could read differently is not read at all. It is answered 400 and its connection
+is closed; what is well formed but not for us (a foreign `Host` or `Origin`) is answered 403, what is too large 413. It
+fails closed, on every path, before any route is looked up, so a new route cannot escape it.
+
+No Python server does this alone (RELIABILITY section 1: duplicate `Host`, `Transfer-Encoding: identity, chunked`,
+`%2e%2e%2f` and underscore names all get through). What stands before a request, its bytes and its clock, is `server`.
+
+It knows nothing about keys, tenants, models or what a body says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from proxy.config import Config, is_loopback
+from proxy.errors import BadRequest, Forbidden, ProxyError, TooLarge
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+MAX_HEADERS = 100
+
+_HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+_READ_FROM_CLIENTS = frozenset({b"x-stack-session", b"x-stack-mode", b"x-stack-key"})
+_DRAIN_S = 2.0
+"""A client still sending a body that is too large reads its 413 only if we go on reading for a moment."""
+
+
+class Edge:
+    """Wraps the application. Lifespan messages pass; anything but HTTP is not served here."""
+
+    def __init__(self, app: Application, config: Config) -> None:
+        self._app = app
+        self._limit = config.body_limit_bytes
+        self._hosts = {config.host.strip("[]").lower(), *(host.strip("[]") for host in config.allowed_hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve, or refuse in the API's own error shape."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        body = _LimitedBody(receive, self._limit)
+        try:
+            headers = scope["headers"]
+            _refuse_ambiguous_framing(headers, scope["http_version"])
+            _refuse_hidden_path(scope["raw_path"])
+            self._refuse_strangers(headers)
+            self._refuse_announced_size(headers)
+        except ProxyError as error:
+            await _refuse(error, body, send, drain=isinstance(error, TooLarge) and not _expects(headers))
+            return
+        # A copy: the server's list may still grow by trailers.
+        scope["headers"] = [header for header in headers if not _is_result_header(header[0])]
+        answer = _Answering(send)
+        try:
+            await self._app(scope, body.receive, answer.send)
+        except TooLarge as error:
+            if answer.started:
+                raise
+            await _refuse(error, body, send, drain=True)
+
+    def _refuse_strangers(self, headers: Headers) -> None:
+        """T2: a page in the user's browser may reach this port, but not under our name and not as us."""
+        hosts = _values(headers, b"host")
+        match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if match is None:
+            raise BadRequest("The request must have exactly one Host header, a name or address with an optional port.")
+        host = match[1].decode().strip("[]").lower()
+        if not (is_loopback(host) or host in self._hosts):
+            raise Forbidden(
+                f"The host {host!r} is not one this proxy answers for; the operator can add it to allowed_hosts."
+            )
+        for origin in _values(headers, b"origin"):
+            if origin.lower() not in (b"http://" + hosts[0].lower(), b"https://" + hosts[0].lower()):
+                raise Forbidden("Requests of web pages from another origin are not served.")
+        if b"cross-site" in _values(headers, b"sec-fetch-site"):
+            raise Forbidden("Requests of web pages from another site are not served.")
+
+    def _refuse_announced_size(self, headers: Headers) -> None:
+        lengths = _values(headers, b"content-length")
+        if lengths and int(lengths[0]) > self._limit:
+            raise _too_large(self._limit)
+
+
+def _refuse_ambiguous_framing(headers: Headers, http_version: str) -> None:
+    """Where this request's body ends must be beyond doubt, and which header is which. Raises BadRequest."""
+    if http_version not in {"1.0", "1.1"}:
+        raise BadRequest("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
+    if len(headers) > MAX_HEADERS:
+        raise BadRequest(f"More than {MAX_HEADERS} headers.")
+    if any(b"_" in name for name, _ in headers):
+        raise BadRequest("Header names with an underscore are not accepted: others read them as a dash.")
+    lengths = _values(headers, b"content-length")
+    codings = _values(headers, b"transfer-encoding")
+    if len(lengths) > 1 or (lengths and not lengths[0].isdigit()):
+        raise BadRequest("More than one Content-Length, or one that is not a number.")
+    if codings and (lengths or http_version == "1.0" or [coding.lower() for coding in codings] != [b"chunked"]):
+        raise BadRequest("Transfer-Encoding must be a single chunked, without Content-Length, on HTTP/1.1.")
+
+
+def _refuse_hidden_path(raw_path: bytes) -> None:
+    """A path must mean before decoding what it means after. Raises BadRequest."""
+    path = raw_path.lower()
+    if b"%2f" in path or b"%5c" in path or b"\\" in path or b"%00" in path:
+        raise BadRequest("The path hides a slash, a backslash or a zero byte.")
+    if b".." in path.replace(b"%2e", b".").split(b"/"):
+        raise BadRequest("The path climbs up with '..'.")
+
+
+class _LimitedBody:
+    """Counts body bytes while they are read: a chunked body announces no size."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._read = 0
+        self.ended = False
+
+    async def receive(self) -> Message:
+        """The next message. Raises TooLarge once the body has passed the limit."""
+        message = await self.next()
+        if self._read > self._limit:
+            raise _too_large(self._limit)
+        return message
+
+    async def next(self) -> Message:
+        """The next message, whatever the size."""
+        message = await self._receive()
+        self._read += len(message.get("body", b""))
+        self.ended = message["type"] == "http.disconnect" or not message.get("more_body", False)
+        return message
+
+
+class _Answering:
+    """Knows whether the answer has started: from then on its status cannot change."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+
+    async def send(self, message: Message) -> None:
+        self.started = True
+        await self._send(message)
+
+
+def error_body(error: ProxyError) -> bytes:
+    """An error as the API's clients know it."""
+    kind = "server_error" if error.status >= 500 else "invalid_request_error"
+    return json.dumps({"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}).encode()
+
+
+async def _refuse(error: ProxyError, body: _LimitedBody, send: Send, *, drain: bool) -> None:
+    """Answer and close. Whole answer first; then, with `drain`, a moment of reading what the client still sends."""
+    text = error_body(error)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(text)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": text, "more_body": True})
+    if drain:
+        await _drain(body)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _drain(body: _LimitedBody) -> None:
+    try:
+        async with asyncio.timeout(_DRAIN_S):
+            while not body.ended:
+                await body.next()
+    except TimeoutError:
+        return
+
+
+def _values(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> list[bytes]:
+    return [value.strip() for name, value in headers if name == wanted]
+
+
+def _expects(headers: Headers) -> bool:
+    """Whether the client waits for our word before it sends its body."""
+    return bool(_values(headers, b"expect"))
+
+
+def _is_result_header(name: bytes) -> bool:
+    """`x-stack-*` that only we may say; what a client may say is a short list."""
+    return name.startswith(b"x-stack-") and name not in _READ_FROM_CLIENTS
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The request body is larger than {limit} bytes, the limit of this proxy (body_limit_bytes).")

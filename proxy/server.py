@@ -1,0 +1,233 @@
+"""Running the application on a socket: uvicorn with httptools and uvloop, and what both leave open.
+
+Its law: every connection has a clock. A client gets `header_deadline_s` for its headers, and `body_deadline_s` for
+each 4 KiB of its body; headers beyond 64 KiB and a request target that is no path are refused; trailers are dropped,
+because they arrive when the headers have been judged. What a whole request says is judged by `edge`.
+
+The port is bound before anything else starts, so a port in use is one clear line. SIGTERM and Ctrl-C drain: no new
+connection, running answers get `drain_s` seconds, exit status 0; a second Ctrl-C does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import signal
+import socket
+from asyncio.events import TimerHandle
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from proxy.config import Config
+from proxy.edge import Application
+from proxy.errors import InvalidConfiguration
+
+MAX_HEADER_BYTES = 64 * 1024
+_BODY_PROGRESS = 4 * 1024
+"""Bytes a body must gain per deadline: a byte now and then would hold a connection for ever."""
+
+_BACKLOG = 2048
+
+_KEEP_ALIVE_S = 75
+"""Idle connections outlive the pools of the clients, so that these are the ones to close them."""
+
+
+def serve(
+    app: Application,
+    config: Config,
+    *,
+    ready: Callable[[str], None],
+    draining: Callable[[], None] = lambda: None,
+) -> None:
+    """Run until a signal. `ready` gets the base URL once requests are answered; `draining` is called when the end
+    begins.
+
+    Raises InvalidConfiguration where the address cannot be bound.
+    """
+    listener = bind(config.host, config.port)
+    with listener:
+        settings = uvicorn.Config(
+            app,
+            http=_protocol(config),
+            loop="uvloop",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=config.drain_s,
+        )
+        _Server(settings, lambda: ready(_url(listener)), draining).run(sockets=[listener])
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises InvalidConfiguration with what to do about it."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidConfiguration(f"host: {host!r} is not an address of this machine: {error.strerror}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)  # now, so that two starting at once cannot both believe the port is theirs
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            reason = f"port: {port} on {host} is in use; stop the program that has it, or choose another with --port"
+        elif error.errno == errno.EACCES:
+            reason = f"port: {port} needs rights this user does not have; choose one above 1023 with --port"
+        else:
+            reason = f"host: cannot listen on {host}:{port}: {error.strerror}"
+        raise InvalidConfiguration(reason) from None
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], draining: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+        self._draining = draining
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The library would raise the signal again when all is done; a drained server has ended well: exit status 0.
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        if not self.should_exit:
+            self._draining()
+        self.should_exit = True
+
+
+class _Refused(Exception):
+    """Raised inside a parser callback, so that the parser stops and the request never becomes one."""
+
+
+def _protocol(config: Config) -> type[HttpToolsProtocol]:
+    """The connection's protocol with the deadlines of `config`."""
+
+    class Deadlines(_Connection):
+        header_deadline_s = config.header_deadline_s
+        body_deadline_s = config.body_deadline_s
+
+    return Deadlines
+
+
+class _Connection(HttpToolsProtocol):
+    """One client connection with clocks for its headers and its body."""
+
+    header_deadline_s: float
+    body_deadline_s: float
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._header_clock: TimerHandle | None = None
+        self._body_clock: TimerHandle | None = None
+        self._in_headers = False
+        self._header_bytes = 0
+        self._body_bytes = 0
+        self._refusal = (400, "The request is not valid HTTP.")
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the base class does
+        super().connection_made(transport)
+        self._header_clock = self.loop.call_later(self.header_deadline_s, self._headers_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_header_clock()
+        self._stop_body_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_headers:
+            # One endless header reaches no callback, so it is counted here.
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._in_headers and self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+            self._refusal = (431, f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
+            self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_headers = True
+        self._header_bytes = 0
+        if self._header_clock is None:
+            self._header_clock = self.loop.call_later(self.header_deadline_s, self._headers_late)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_headers:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._stop_header_clock()
+        if not self.url.startswith(b"/"):
+            self._refusal = (400, "The request target must be a path.")
+            raise _Refused
+        if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEADER_BYTES:
+            self._refusal = (431, f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
+            raise _Refused
+        super().on_headers_complete()
+        self._start_body_clock()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._stop_body_clock()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Replaces the library's plain text by the API's error shape, and its one status by ours."""
+        status, message = self._refusal
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": "bad_request"}
+        text = json.dumps({"error": error}).encode()
+        head = STATUS_LINE[status] + b"content-type: application/json\r\nconnection: close\r\n"
+        self.transport.write(head + f"content-length: {len(text)}\r\n\r\n".encode() + text)
+        self.transport.close()
+
+    def _headers_late(self) -> None:
+        self._header_clock = None
+        self.transport.close()
+
+    def _start_body_clock(self) -> None:
+        self._body_bytes = 0
+        self._body_clock = self.loop.call_later(self.body_deadline_s, self._check_body)
+
+    def _check_body(self) -> None:
+        # Where we stopped reading, because the application is slower than the network, the client is not to blame.
+        if self._body_bytes >= _BODY_PROGRESS or self.flow.read_paused:
+            self._start_body_clock()
+            return
+        self._body_clock = None
+        if self.cycle.response_started:
+            self.transport.close()
+        else:
+            self._refusal = (408, "The request body did not arrive in time.")
+            self.send_400_response("")
+
+    def _stop_header_clock(self) -> None:
+        if self._header_clock is not None:
+            self._header_clock.cancel()
+            self._header_clock = None
+
+    def _stop_body_clock(self) -> None:
+        if self._body_clock is not None:
+            self._body_clock.cancel()
+            self._body_clock = None

@@ -1,0 +1,77 @@
+"""A small application behind the real edge and the real server, run as a process of its own by the tests beside it.
+
+It answers what it was given as JSON; `/stream` sends an event, waits for SIGTERM, and sends another; `/endless` never
+ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from proxy.config import load_config, parse_assignments
+from proxy.edge import Edge, Receive, Scope, Send
+from proxy.errors import InvalidConfiguration
+from proxy.server import serve
+
+
+class Echo:
+    def __init__(self) -> None:
+        self.draining = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await lifespan(receive, send)
+        elif scope["path"] in {"/stream", "/endless"}:
+            await self.stream(send, endless=scope["path"] == "/endless")
+        else:
+            await echo(scope, receive, send)
+
+    async def stream(self, send: Send, *, endless: bool) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        await send({"type": "http.response.body", "body": b"data: first\n\n", "more_body": True})
+        while endless or not self.draining:  # noqa: ASYNC110 - set from a signal handler
+            await asyncio.sleep(0.01)
+        await send({"type": "http.response.body", "body": b"data: last\n\n"})
+
+
+async def lifespan(receive: Receive, send: Send) -> None:
+    for name in ("startup", "shutdown"):
+        await receive()
+        await send({"type": f"lifespan.{name}.complete"})
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in scope["headers"]]
+    told = {"method": scope["method"], "path": scope["raw_path"].decode(), "size": size, "headers": headers}
+    body = json.dumps(told | {"query": scope["query_string"].decode("latin-1")}).encode()
+    length = str(len(body)).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        config = load_config(parse_assignments(arguments))
+        application = Echo()
+
+        def drain() -> None:
+            application.draining = True
+
+        serve(Edge(application, config), config, ready=lambda url: print(url, flush=True), draining=drain)  # noqa: T201
+    except InvalidConfiguration as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    sys.exit(main(sys.argv[1:]))

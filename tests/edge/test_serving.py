@@ -1,0 +1,72 @@
+"""S13 and the start: a port in use, a drain, a forced end."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import pytest
+
+from proxy.errors import InvalidConfiguration
+from proxy.server import bind
+from tests.edge.raw import Start, run
+
+
+def test_a_port_in_use_is_one_clear_line_and_an_honest_exit_code() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = run((f"port={port}",))
+        _, told = process.communicate(timeout=10)
+    assert process.returncode == 2
+    assert told == f"port: {port} on 127.0.0.1 is in use; stop the program that has it, or choose another with --port\n"
+
+
+def test_an_address_of_another_machine_is_told() -> None:
+    with pytest.raises(InvalidConfiguration, match=r"host: cannot listen on 192\.0\.2\.1:0"):
+        bind("192.0.2.1", 0)
+    with pytest.raises(InvalidConfiguration, match=r"host: 'no such host' is not an address"):
+        bind("no such host", 0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_port_0_takes_a_free_port_and_says_which(start: Start, host: str) -> None:
+    served = start(f"host={host}")
+    assert served.port > 0
+    with socket.create_connection((host, served.port), timeout=5) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_s13_a_signal_lets_running_streams_finish_and_exits_with_0(start: Start, number: signal.Signals) -> None:
+    served = start()
+    with served.connect() as streaming, served.connect() as idle:
+        streaming.sendall(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        seen = b""
+        while b"first" not in seen:
+            seen += streaming.recv(65536)
+
+        served.process.send_signal(number)
+
+        while part := streaming.recv(65536):
+            seen += part
+        assert b"data: last" in seen
+        assert seen.endswith(b"0\r\n\r\n")
+        assert idle.recv(1) == b""
+    assert served.process.wait(timeout=5) == 0
+    with pytest.raises(ConnectionRefusedError):
+        served.connect()
+
+
+def test_s13_a_stream_that_does_not_end_is_cut_when_the_time_is_over(start: Start) -> None:
+    served = start("drain_s=1")
+    with served.connect() as streaming:
+        streaming.sendall(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        seen = b""
+        while b"first" not in seen:
+            seen += streaming.recv(65536)
+        served.process.send_signal(signal.SIGTERM)
+        while part := streaming.recv(65536):
+            seen += part
+        assert not seen.endswith(b"0\r\n\r\n")
+    assert served.process.wait(timeout=5) == 0
