@@ -1,0 +1,262 @@
+"""A compaction: what stands for a frame once it is off the line.
+
+It needs no LLM. It is the text the model returned, whole, and beside it what is known exactly: the files its calls
+touched, its decisions, what became of the frames below it, and what the user said meanwhile. The sections are fixed,
+and one without content says so (S2-20, C11). It ends with the `ref` under which everything else is recalled.
+
+The law: **a compaction adds, it never replaces**; what it stands for stays stored as it was (S0-10).
+
+What this module does not do: it finds no place to cut and moves nothing; it renders text from values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from proxy.stack.block import element, leaf
+from proxy.stack.frames import Frame, Placed, Status, Tree
+from proxy.stack.ranking import TRUNCATED, Count, cut_for_display, escape_xml, truncate_to_tokens
+from proxy.stack.transcript import Call
+
+RESULTS_KEPT = 4_000
+"""Tokens of a returned text that are never cut: the model wrote it for its parent."""
+COMPACTED = 350
+"""Tokens of a derived short form (S0-15)."""
+NAMES_SHARE = 0.3
+"""Of a derived short form, for the names that the part cut off mentions."""
+FILES_KEPT = 1_000
+"""Tokens for the paths a frame touched."""
+TITLE_WORDS = 8
+TITLE_CHARACTERS = 60
+NONE = "none"
+
+READ, CHANGED = "read", "changed"
+FILE_TOOLS: Mapping[str, str] = {
+    "read": READ,
+    "readfile": READ,
+    "readfiles": READ,
+    "readmanyfiles": READ,
+    "readtextfile": READ,
+    "openfile": READ,
+    "viewfile": READ,
+    "view": READ,
+    "write": CHANGED,
+    "writefile": CHANGED,
+    "writetofile": CHANGED,
+    "createfile": CHANGED,
+    "edit": CHANGED,
+    "editfile": CHANGED,
+    "multiedit": CHANGED,
+    "notebookedit": CHANGED,
+    "editor": CHANGED,
+    "replace": CHANGED,
+    "replaceinfile": CHANGED,
+    "insert": CHANGED,
+    "strreplace": CHANGED,
+    "strreplaceeditor": CHANGED,
+    "strreplacebasededittool": CHANGED,
+    "texteditor": CHANGED,
+}
+"""Tools of the clients we know that take a path, by name without case, `_` and `-`, and what they do to the file."""
+PATH_ARGUMENTS = ("filePath", "file_path", "filepath", "path", "absolute_path", "target_file", "notebook_path")
+LIST_ARGUMENTS = ("files", "paths", "file_paths")
+LOOKING_COMMANDS = frozenset({"view", "read", "open"})
+"""Values of `command` with which an editor only looks."""
+_PATCHED = re.compile(r"\*\*\* (?:(?:Add|Update|Delete) File|Move to): ([^\n\r\"'\\]+)")
+_HOW = re.compile(rf" \(({READ}|{CHANGED})\)$")
+
+
+# --------------------------------------------------------------------------------------------------------------- paths
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A file and what was done to it."""
+
+    path: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.how})"
+
+
+def paths_of_calls(placed: Iterable[Placed]) -> tuple[str, ...]:
+    """Each file that the client's tools were called on, once, in order, with how: `src/a.py (changed)` (S0-16)."""
+    found: dict[str, str] = {}
+    for call in calls_of(placed):
+        for touched in touched_by(call):
+            if found.get(touched.path) != CHANGED:
+                found[touched.path] = touched.how
+    return tuple(str(Touched(path, how)) for path, how in found.items())
+
+
+def calls_of(placed: Iterable[Placed]) -> Iterator[Call]:
+    """The client's calls, in order; ours are no work on files."""
+    for standing in placed:
+        message = standing.round.spoken.message if standing.round else standing.entry.message
+        yield from (call for call in (message.calls if message else ()) if not call.is_ours)
+
+
+def touched_by(call: Call) -> tuple[Touched, ...]:
+    """The files one call reads or changes, by the table of names; patches name theirs in any text argument, which may
+    be the whole of the arguments."""
+    arguments = _decoded(call.arguments)
+    how = FILE_TOOLS.get(_plain_name(call.name))
+    if how is None:
+        return tuple(Touched(path.strip(), CHANGED) for text in _texts(arguments) for path in _PATCHED.findall(text))
+    if not isinstance(arguments, dict):
+        return ()
+    if arguments.get("command") in LOOKING_COMMANDS:
+        how = READ
+    return tuple(Touched(path, how) for path in _named_paths(arguments))
+
+
+def _plain_name(name: str) -> str:
+    """`mcp__disk__Read_File` is `readfile`: clients put a server's name in front."""
+    return name.rpartition("__")[2].replace("_", "").replace("-", "").casefold()
+
+
+def _named_paths(arguments: Mapping[str, object]) -> Iterator[str]:
+    yield from (p for name in PATH_ARGUMENTS if isinstance(p := arguments.get(name), str) and p)
+    for name in LIST_ARGUMENTS:
+        listed = arguments.get(name)
+        for item in listed if isinstance(listed, list) else ():
+            if isinstance(item, str) and item:
+                yield item
+            elif isinstance(item, dict):
+                yield from _named_paths(item)
+
+
+def _decoded(arguments: str) -> object:
+    try:
+        return msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return arguments  # a custom tool's arguments are plain text
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts inside decoded arguments, in order."""
+    waiting = [value]
+    while waiting:
+        at = waiting.pop(0)
+        if isinstance(at, str):
+            yield at
+        elif isinstance(at, dict):
+            waiting = [*at.values(), *waiting]
+        elif isinstance(at, list):
+            waiting = [*at, *waiting]
+
+
+# -------------------------------------------------------------------------------------------------- what a pop returns
+def returned_text(  # noqa: PLR0913  what a frame returns is these facts; each has one source and one section
+    tree: Tree,
+    frame: Frame,
+    status: Status,
+    results: str,
+    *,
+    count: Count,
+    budget: int,
+    paths: Sequence[str],
+    past_speech: Sequence[str],
+    children: Sequence[Frame],
+) -> str:
+    """The value a pop returns, as the result of the call that opened the frame (S0-04, S0-18).
+
+    `paths` are those of its calls with how, and its artifacts; `past_speech` are user messages that were answered
+    inside the frame, quoted so that nobody answers them again. Results longer than `budget` tokens (never less than
+    `RESULTS_KEPT`) are cut, and the marker says where the rest stands.
+    """
+    parent = tree.frames.get(frame.parent)
+    return element(
+        "frame-results",
+        {"ref": frame.id, "status": status, **({"parent": parent.id} if parent else {})},
+        leaf("title", cut_for_display(frame.title)),
+        leaf("results", _whole(results, max(budget, RESULTS_KEPT), count, frame.id)),
+        leaf("files", _files(paths, count)),
+        leaf("decisions", _lines(dict.fromkeys((*frame.decisions, *decisions_in(results))))),
+        leaf("children", _lines(f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children)),
+        _past(past_speech),
+        leaf("details", f'All of its messages and outputs: stack_recall with ref "{frame.id}".'),
+    )
+
+
+def _whole(results: str, limit: int, count: Count, ref: str) -> str:
+    marker = f'{TRUNCATED} The rest is in the pop call: stack_recall with ref "{ref}".'
+    return truncate_to_tokens(results.strip(), limit, count, marker)
+
+
+def _files(paths: Sequence[str], count: Count) -> str:
+    """What was changed first: it is what later work builds on."""
+    known: dict[str, str] = {}
+    for path in paths:
+        how = match[1] if (match := _HOW.search(path)) else ""
+        bare = _HOW.sub("", path)
+        known[bare] = known.get(bare) or how or "noted"
+    groups = []
+    left = FILES_KEPT
+    for how in (CHANGED, "noted", READ):
+        named = [path for path, done in known.items() if done == how]
+        shown: list[str] = []
+        for path in named:
+            left -= count(escape_xml(path)) + 2
+            if left < 0:
+                break
+            shown.append(path)
+        more = [f"+{len(named) - len(shown)} more"] if len(shown) < len(named) else []
+        groups += [f"{how}: {', '.join([*shown, *more])}"] if named else []
+    return "; ".join(groups) or NONE
+
+
+def _lines(items: Iterable[str]) -> str:
+    return "\n".join(f"- {item}" for item in items) or NONE
+
+
+def _past(speech: Sequence[str]) -> str:
+    """Words the user said inside the frame and was answered there, as they were."""
+    if not speech:
+        return leaf("user-said", NONE)
+    return element("user-said", {"when": "inside this frame; answered there"}, *(leaf("said", s) for s in speech))
+
+
+# ---------------------------------------------------------------------------------------------------------- short forms
+_DECISION = re.compile(r"^\W*decisions?\s*:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_NAME = re.compile(
+    r"""(?:[\w.~-]+/)+[\w.-]*\w        # a path
+      | \b[\w-]+\.[a-z][a-z0-9]{0,4}\b # a file
+      | \b\w+\(\)                      # a call
+      | \b[a-z0-9]+(?:_[a-z0-9]+)+\b   # snake_case
+      | \b[A-Za-z][a-z0-9]+[A-Z]\w*\b  # camelCase
+    """,
+    re.VERBOSE,
+)
+
+
+def derived_compaction(text: str, count: Count, limit: int = COMPACTED) -> str:
+    """A short form for a text that came without one (C4): its beginning, and the names that the rest mentions (S2-12,
+    S2-13), within `limit` tokens."""
+    text = text.strip()
+    if count(text) <= limit:
+        return text
+    beginning = truncate_to_tokens(text, int(limit * (1 - NAMES_SHARE)), count)
+    cut_off = text[len(beginning.removesuffix(TRUNCATED).rstrip()) :]
+    names = [name for name in dict.fromkeys(_NAME.findall(cut_off)) if name not in beginning]
+    if not names:
+        return truncate_to_tokens(text, limit, count)
+    return truncate_to_tokens(f"{beginning}\nAlso names: {', '.join(names)}", limit, count, "…")
+
+
+def decisions_in(text: str) -> tuple[str, ...]:
+    """What lines that begin with "decision:" say (S0-17)."""
+    return tuple(match.strip() for match in _DECISION.findall(text))
+
+
+def title_of(text: str) -> str:
+    """A title for work that was given none: the first words of the user's message (S1-36). Lines of mark-up that
+    clients put around it are no title."""
+    lines = [stripped for line in text.splitlines() if (stripped := line.strip().lstrip("#>*- ").strip())]
+    said = next((line for line in lines if not line.startswith("<")), lines[0] if lines else "")
+    words = said.split()
+    short = " ".join(words[:TITLE_WORDS]) + ("…" if len(words) > TITLE_WORDS else "")
+    return cut_for_display(short, TITLE_CHARACTERS) or "Conversation"
