@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -34,7 +35,7 @@ class Reply:
 
     @property
     def statuses(self) -> list[int]:
-        return [int(part.split(b" ", 1)[0]) for part in self.raw.split(b"HTTP/1.1 ")[1:]]
+        return [int(status) for status in re.findall(rb"HTTP/1\.1 ([0-9]{3}) ", self.raw)]
 
 
 @dataclass

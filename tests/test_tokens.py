@@ -1,0 +1,156 @@
+"""Counting tokens: exact where it can be, named where it cannot, and never in the way of others."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import importlib.util
+import os
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from proxy import tokens
+from proxy.tokens import DATA_URL_TOKENS, SLICE, TokenCounter, sliced
+
+pytest.importorskip("rs_bpe", reason="the exact counter is not installed here")
+
+COUNTER = TokenCounter()
+
+
+def without_package() -> TokenCounter:
+    def load() -> None:
+        raise ImportError
+
+    return TokenCounter(load)  # type: ignore[arg-type]
+
+
+def whole(text: str) -> int:
+    """The count in one piece."""
+    return tokens._tolerant(tokens._load_o200k())(text)
+
+
+def prose(characters: int, seed: int = 1) -> str:
+    chance = random.Random(seed)
+    source = Path(tokens.__file__).read_text().split(" ")
+    words = [
+        *source,
+        "naïve",
+        "日本語のテキスト。",
+        "don't",
+        "I'LL",
+        "x" * 40,
+        "12345678",
+        "\n\n    ",
+        "🙂",
+        "a_b",
+        "…",
+    ]
+    text = ""
+    while len(text) < characters:
+        text += " ".join(chance.choices(words, k=500))
+    return text[:characters]
+
+
+@pytest.mark.parametrize(("text", "count"), [("", 0), ("hello world", 2), ("a" * 500, 63), ("<|endoftext|>", 7)])
+def test_known_texts_have_their_known_counts(text: str, count: int) -> None:
+    assert COUNTER.count(text) == count
+
+
+def test_the_counter_says_what_counts() -> None:
+    """S1-53, C9."""
+    assert COUNTER.name == "o200k (rs-bpe)"
+    assert without_package().name == "estimate (characters / 4)"
+
+
+@pytest.mark.parametrize(("text", "count"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2)])
+def test_without_the_package_a_quarter_of_the_characters_rounded_up_counts(text: str, count: int) -> None:
+    """S1-53."""
+    assert without_package().count(text) == count
+
+
+def vocabulary() -> Path | None:
+    """tiktoken's own copy of o200k, where one lies on this machine; asking for it otherwise goes to the network."""
+    name = hashlib.sha1(b"https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken").hexdigest()
+    folders = [os.environ.get("TIKTOKEN_CACHE_DIR"), Path(tempfile.gettempdir()) / "data-gym-cache"]
+    litellm = importlib.util.find_spec("litellm")  # carries one; not imported, that takes seconds
+    if litellm is not None and litellm.origin is not None:
+        folders.append(Path(litellm.origin).parent / "litellm_core_utils" / "tokenizers")
+    return next((Path(folder) for folder in folders if folder and (Path(folder) / name).exists()), None)
+
+
+def test_counts_equal_tiktokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    folder = vocabulary()
+    if folder is None:
+        pytest.skip("tiktoken's vocabulary is not on this machine")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
+    reference = tiktoken.get_encoding("o200k_base")
+    for seed in range(20):
+        text = prose(5000, seed)
+        assert COUNTER.count(text) == len(reference.encode(text, disallowed_special=()))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counting_in_slices_equals_counting_in_one_piece(seed: int) -> None:
+    text = prose(8 * SLICE, seed)
+    assert len(list(sliced(text))) > 8
+    assert COUNTER.count(text) == whole(text)
+
+
+@given(some.text(some.sampled_from("ab'sSé日ー。 \n\t.,;:/\\(5²_-\u0301\u00a0…🙂"), max_size=200))
+def test_a_cut_at_any_border_changes_no_count(text: str) -> None:
+    for border in tokens._BORDER.finditer(text):
+        assert whole(text[: border.end()]) + whole(text[border.end() :]) == whole(text)
+
+
+@given(some.text(max_size=300))
+def test_slices_are_the_text(text: str) -> None:
+    assert "".join(sliced(text * 300)) == text * 300
+
+
+def test_a_text_without_borders_is_cut_all_the_same_and_hardly_miscounted() -> None:
+    text = "7" * (4 * SLICE)
+    assert abs(COUNTER.count(text) - whole(text)) <= 8
+
+
+@pytest.mark.parametrize("head", ["data:image/png;base64,", "data:;base64,", "data:text/plain;charset=utf-8;base64,"])
+def test_a_data_url_has_a_flat_count_whatever_its_length(head: str) -> None:
+    picture = head + base64.b64encode(random.Random(1).randbytes(300_000)).decode()
+    start = time.process_time()
+    assert COUNTER.count(picture) == DATA_URL_TOKENS
+    assert COUNTER.count(f'see "{picture}" and {picture}') == COUNTER.count('see "" and ') + 2 * DATA_URL_TOKENS
+    assert time.process_time() - start < 0.1
+
+
+def test_half_characters_are_counted_and_do_not_fail() -> None:
+    assert COUNTER.count("a\ud800b") == COUNTER.count("a?b")
+
+
+async def test_many_texts_are_counted_in_order() -> None:
+    texts = ["", "hello world", prose(50_000), "data:;base64,AAAA", "a"]
+    assert await COUNTER.count_all(texts) == [COUNTER.count(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [prose(700_000), "日本語のテキスト、続く。" * 20_000, "🙂é" * 60_000, "x" * 700_000],
+    ids=["prose", "japanese", "emoji", "one letter"],
+)
+async def test_a_large_text_does_not_stall_the_event_loop_for_10_ms(text: str) -> None:
+    """PERFORMANCE section 1. In CPU time, as other processes share the machine."""
+    await COUNTER.warm()
+    counting = asyncio.create_task(COUNTER.count_all([text]))
+    longest, last = 0.0, time.thread_time()
+    while not counting.done():
+        await asyncio.sleep(0)
+        now = time.thread_time()
+        longest, last = max(longest, now - last), now
+    assert counting.result()[0] > 0
+    assert longest < 0.010
