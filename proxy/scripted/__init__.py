@@ -9,6 +9,7 @@ It stands alone: nothing of the proxy is imported here but the tree of errors.
     completion.py  the wire shape · call_forms.py, event_forms.py  its odd variants · delivery.py  cuts and breaks
     caches.py      four simulated prompt caches     binding.py     reasoning that is bound or required
     wordings.py    how providers refuse             templates.py   words known only at run time
+    counting.py    tokens                           lenient.py     reading JSON of unknown shape
     provider.py    the provider and its records     server.py, http1.py  sockets
 """
 

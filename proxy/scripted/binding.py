@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from proxy.scripted.answer import Answer, JsonObject
+from proxy.scripted.lenient import mapping, mappings
 
 Kind = Literal["prefix", "gap", "tampered", "orphan"]
 Mode = Literal["error", "drop"]
@@ -195,10 +196,10 @@ class Required:
         """The provider's words where something required is missing or changed; `None` where all is there."""
         for field in fields:
             for at, message in _messages_in_scope(field, messages):
-                for call in _calls_of(message):
+                for call in mappings(message.get("tool_calls")):
                     given = self._given.get((field, str(call.get("id"))))
                     if given and _carried(field, message, call) not in given | _stand_ins(field):
-                        name = (call.get("function") or {}).get("name")
+                        name = mapping(call.get("function")).get("name")
                         return REFUSALS[field].format(at=at, name=name)
         return None
 
@@ -210,14 +211,10 @@ def _messages_in_scope(field: Field, messages: Sequence[JsonObject]) -> Iterator
     return ((at, message) for at, message in enumerate(messages) if at >= start and message.get("role") == "assistant")
 
 
-def _calls_of(message: JsonObject) -> list[JsonObject]:
-    return [call for call in message.get("tool_calls") or [] if isinstance(call, dict)]
-
-
-def _carried(field: Field, message: JsonObject, call: JsonObject) -> Any:
+def _carried(field: Field, message: JsonObject, call: Mapping[str, Any]) -> str:
     if field == "reasoning_content":
-        return message.get("reasoning_content")
-    return ((call.get("extra_content") or {}).get("google") or {}).get("thought_signature")
+        return str(message.get("reasoning_content"))
+    return str(mapping(mapping(call.get("extra_content")).get("google")).get("thought_signature"))
 
 
 def _stand_ins(field: Field) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from proxy.scripted.answer import Answer, JsonObject
 from proxy.scripted.caches import Part
+from proxy.scripted.lenient import mapping, mappings
 from proxy.scripted.templates import text_of
 
 try:
@@ -55,7 +56,7 @@ def parts_of(body: JsonObject, count: Counter) -> tuple[Part, ...]:
 
 def tokens_of(message: Mapping[str, Any], count: Counter) -> int:
     """Content, call names and arguments; reasoning that is sent back is not billed."""
-    calls = [call.get("function") or {} for call in message.get("tool_calls") or [] if isinstance(call, Mapping)]
+    calls = [mapping(call.get("function")) for call in mappings(message.get("tool_calls"))]
     said = [text_of(message.get("content")), *(f"{call.get('name')} {call.get('arguments')}" for call in calls)]
     return MESSAGE_OVERHEAD + sum(count(text) for text in said if text)
 

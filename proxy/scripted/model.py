@@ -7,13 +7,13 @@ no answer off the script.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from proxy.scripted.answer import EVENT_STREAM_TYPE, JSON_TYPE, Answer, Call, Headers, Reply, Usage, error_body
 from proxy.scripted.binding import REQUIRED_FIELDS, Field, Required
-from proxy.scripted.caches import CACHE_RULES, CacheUse, PrefixCache
+from proxy.scripted.caches import CACHE_RULES, CacheUse, Part, PrefixCache
 from proxy.scripted.completion import Facts, body_of, encoded, events_of
 from proxy.scripted.counting import Counter, completion_tokens, parts_of
 from proxy.scripted.delivery import Delivery, deliver
@@ -75,10 +75,16 @@ class ScriptedModel:
         unreadable = _unreadable(received)
         if unreadable:
             return fixed(Reply(400, error_body(unreadable, "invalid_request_error", None)))
+        try:
+            parts = parts_of(received.body, self._count)
+        except RecursionError:
+            return fixed(Reply(400, error_body("The request is nested too deeply.", "invalid_request_error", None)))
         traits = self.model(str(received.body.get("model")))
-        refusal = self._refused(received, traits)
-        if refusal:
-            return fixed(refusal)
+        refusal = self._refused(received, parts, traits)
+        return fixed(refusal) if refusal else self._scripted(received, parts, traits)
+
+    def _scripted(self, received: Received, parts: Sequence[Part], traits: Model) -> Delivery | bytes:
+        """What the script says to a request that is in order."""
         try:
             scripted = self.script.take(received)
             answer = fill(scripted, received.messages) if scripted else None
@@ -93,21 +99,23 @@ class ScriptedModel:
             return answer.instead
         if answer.instead is not None:
             return fixed(answer.instead, answer)
-        return self._completed(answer, received, traits)
+        return self._completed(answer, received, parts, traits)
 
-    def _refused(self, received: Received, traits: Model) -> Reply | None:
-        used = sum(part.tokens for part in parts_of(received.body, self._count))
+    def _refused(self, received: Received, parts: Sequence[Part], traits: Model) -> Reply | None:
+        used = sum(part.tokens for part in parts)
         if traits.window is not None and used > traits.window:
             wording = overflow_wording(traits.refusal)
             return Reply(wording.status, wording.body(used, traits.window))
         missing = self._required.refuse(received.messages, traits.required)
         return Reply(400, error_body(missing, "invalid_request_error", "invalid_request_error")) if missing else None
 
-    def _completed(self, answer: Answer, received: Received, traits: Model) -> Delivery:
+    def _completed(self, answer: Answer, received: Received, parts: Sequence[Part], traits: Model) -> Delivery:
         self._answers += 1
         answer = self._with_required(self._numbered(answer), traits)
         self._required.give(answer, traits.required)
-        received.usage = answer.usage or self._usage(answer, received, traits)
+        # The cache is used also where the script says what to report: the next request must find this one in it.
+        use = self._cache_of(received, traits).use(parts)
+        received.usage = answer.usage or self._usage(answer, use)
         facts = self._facts(received, received.usage)
         headers: Headers = (
             ("x-request-id", f"req-scripted-{self._answers}"),
@@ -132,17 +140,16 @@ class ScriptedModel:
             legacy_functions=bool(body.get("functions")) and not body.get("tools"),
         )
 
-    def _usage(self, answer: Answer, received: Received, traits: Model) -> Usage:
-        use = self._cache_use(received, traits)
+    def _usage(self, answer: Answer, use: CacheUse) -> Usage:
         completion, reasoning = completion_tokens(answer, self._count)
         return Usage(use.cached + use.written + use.uncached, completion, use.cached, use.written, reasoning)
 
-    def _cache_use(self, received: Received, traits: Model) -> CacheUse:
-        """Caches are kept per model and account."""
+    def _cache_of(self, received: Received, traits: Model) -> PrefixCache:
+        """The cache of the request's model and account."""
         key = (str(received.body.get("model")), received.header("authorization") or "")
         if key not in self._caches:
             self._caches[key] = PrefixCache(CACHE_RULES[traits.cache], self._clock)
-        return self._caches[key].use(parts_of(received.body, self._count))
+        return self._caches[key]
 
     def _numbered(self, answer: Answer) -> Answer:
         """Every call with an id."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.scripted.answer import Answer, Headers, JsonObject, Usage
+from proxy.scripted.lenient import mapping, mappings
 from proxy.scripted.templates import last_text, text_of
 
 
@@ -52,14 +53,12 @@ class Received:
     @property
     def messages(self) -> list[JsonObject]:
         """The messages of the body; empty where it has none."""
-        found = self.body.get("messages") if isinstance(self.body, dict) else None
-        return [message for message in found if isinstance(message, dict)] if isinstance(found, list) else []
+        return [dict(message) for message in mappings(mapping(self.body).get("messages"))]
 
     @property
     def tool_names(self) -> list[str]:
         """Names of the tools offered, in order."""
-        tools = (self.body.get("tools") or []) if isinstance(self.body, dict) else []
-        return [str((tool.get("function") or {}).get("name")) for tool in tools if isinstance(tool, Mapping)]
+        return [str(mapping(tool.get("function")).get("name")) for tool in mappings(mapping(self.body).get("tools"))]
 
     def header(self, name: str) -> str | None:
         """The first value of a header, whatever its case."""
@@ -92,7 +91,7 @@ class When:
             self.user is None or _in(self.user, last_text(received.messages, "user")),
             self.tool_result is None or _in(self.tool_result, _ending_result(received.messages)),
             self.tool is None or self.tool in received.tool_names,
-            self.model is None or bool(re.fullmatch(self.model, str((received.body or {}).get("model")))),
+            self.model is None or bool(re.fullmatch(self.model, str(mapping(received.body).get("model")))),
             self.body is None or _in(self.body, received.raw.decode("utf-8", "replace")),
             self.request is None or self.request == received.chat,
         )

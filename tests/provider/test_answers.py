@@ -165,6 +165,28 @@ def test_a_body_that_is_no_chat_request_is_a_400_and_takes_no_answer(
     assert provider.script.left == 1
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"tools": 7},
+        {"tools": ["x", {"function": "y"}]},
+        {"functions": 1},
+        {"stream_options": "x", "n": "many"},
+        {"messages": [{"role": 5, "content": {"a": 1}, "tool_calls": 5}]},
+        {"messages": [{"role": "assistant", "content": [1], "tool_calls": [{"id": 1, "extra_content": "x"}, 2]}]},
+        {"messages": [{"role": "user", "content": "\ud800 lone"}]},
+        {"seed": 10**40, "model": None},
+    ],
+)
+def test_odd_types_are_answered_all_the_same(ask: Ask, odd: dict[str, Any]) -> None:
+    strict = Model("m", window=10_000, required=("reasoning_content", "thought_signature"))
+    with ScriptedProvider(says("fine"), models=[strict]) as provider:
+        provider.when(When(tool="never", user="never", tool_result="never", model="never"), says("wrong"))
+        status, _, body = ask(provider, **odd)
+
+    assert (status, json.loads(body)["choices"][0]["message"]["content"]) == (200, "fine")
+
+
 def test_rules_come_before_the_queue_and_step_aside_when_used_up(provider: ScriptedProvider, ask: Ask) -> None:
     provider.will(says("queued"))
     provider.when("blue", says("for blue"))

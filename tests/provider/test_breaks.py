@@ -113,6 +113,15 @@ def test_a_stall_is_silent_and_then_goes_on(
     assert heard.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
+def test_pieces_are_paced(provider: ScriptedProvider, exchange: Exchange, chat_request: Build) -> None:
+    provider.will(says("x", pace_ms=20))
+    began = time.monotonic()
+
+    heard, _ = exchange(provider, chat_request(headers="Connection: close\r\n"))
+
+    assert time.monotonic() - began >= 0.02 * (heard.count(b"data: ") - 1)
+
+
 @pytest.mark.parametrize("silent", [stall(LONG, after_events=2), LONG.but(delay_s=3600)])
 def test_a_stall_without_end_lasts_until_the_client_leaves(
     provider: ScriptedProvider, exchange: Exchange, chat_request: Build, silent: Answer

@@ -99,8 +99,9 @@ def test_a_prefix_below_the_minimum_is_not_cached(name: str, below: int, least: 
     simulated, _ = cache(name)
     for tokens, expected in ((below, 0), (least, cached)):
         request = [Part(b"%d" % tokens, tokens, breakpoint=True)]
-        simulated.use(request)
+        first = simulated.use(request)
         assert simulated.use(request).cached == expected
+        assert first.written == (expected if simulated.rule.write != 1 else 0)
 
 
 @pytest.mark.parametrize(("name", "cached"), [("openai", 2048), ("deepseek", 2112)])

@@ -69,6 +69,7 @@ def test_one_connection_carries_several_requests_also_ahead_of_their_answers(
     )
 
     assert heard.count(b"HTTP/1.1 200 OK") == 2
+    assert heard.index(b"connection: keep-alive\r\n") < heard.index(b"connection: close\r\n")
     assert heard.index(b'"first"') < heard.index(b'"second"')
 
 
