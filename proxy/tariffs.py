@@ -1,0 +1,268 @@
+"""What models cost and how they behave: prices, prompt caches, windows, and what they ask of a rewritten history.
+
+`TARIFFS` is data, seen on `AS_OF` on secondary sources that are named beside each row: an invoice is the truth, this
+is an estimate with a date. `tariff_for` finds the row of a model as clients write it, with a provider in front
+(`openai/`) or a date behind.
+
+The law: **the longest name that fits wins, and what fits nothing is flagged, never guessed silently**. Variants are
+listed by name, because `gpt-5.4-pro` costs twelve times what `gpt-5.4` does.
+
+What this module does not do: it computes no money (`report.py`) and decides nothing. Rows are plain values, so that a
+configuration can bring its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Literal
+
+AS_OF = "2026-11-21"
+MINUTE = 60
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+Binding = Literal["none", "drop", "error"]
+"""What happens to reasoning whose prefix changed: nothing, it is dropped, or the request is refused."""
+AfterTool = Literal["message", "suffix"]
+"""Whether a user message may stand behind tool results, or must be appended to the message before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """One row. `names` are lower-case globs without provider and date.
+
+    Prices are USD per million tokens; `read` and `write` are multiples of the input price for cached and for newly
+    cached tokens. `minimum`: a shorter prefix, in tokens, is not cached; cached tokens are a multiple of `step`; a
+    prefix lives `ttl_s` seconds since its last use. `window` and `max_output` are tokens.
+    """
+
+    names: tuple[str, ...]
+    input: float
+    output: float | None = None
+    """None: not found in our sources; output then costs nothing in any sum, and receipts say so."""
+    read: float = 0.1
+    write: float = 1.0
+    minimum: int = 1024
+    step: int = 1
+    ttl_s: int = 5 * MINUTE
+    window: int = 128_000
+    max_output: int = 32_000
+    binding: Binding = "none"
+    thinking_in_loop: Literal["required", "optional"] = "optional"
+    """`required`: inside a tool loop the last assistant message must open with its reasoning."""
+    required: tuple[str, ...] = ()
+    """Fields that must come back with the calls they were made with."""
+    after_tool: AfterTool = "message"
+    append: tuple[Literal["system", "tools"], ...] = ()
+    """What can be added in mid-conversation without touching the prefix."""
+    known: bool = True
+    """False: a declared default stands in for what we do not know."""
+
+
+UNKNOWN = Tariff(("*",), input=1.0, output=None, minimum=1024, step=128, known=False)
+"""For every other model: read 0.1, write 1.0, and a round price, so that shares of it still mean something."""
+
+
+# Input prices, read and write multiples, minimum prefixes and lifetimes: provider pages and price tables collected for
+# this project up to AS_OF (platform.claude.com prompt caching; docs.rs synaps_cli::pricing 0.10.2; OpenAI and Azure
+# prompt-caching guides; morphllm, tokenmix, laxima, techjacksolutions and chandanbhagat price pages; deepseekai.guide).
+# Windows, output limits and output prices: platform.claude.com model overviews; docs.venice.ai and wavespeed.ai model
+# pages (GPT); ofox.ai and factquire.com (DeepSeek); llmreference.com (Gemini). Traits: the providers' own pages on
+# preserved thinking, thought signatures and thinking mode.
+TARIFFS: tuple[Tariff, ...] = (
+    # ------------------------------------------------------------------------------------------------------ Anthropic
+    # Writes at 1.25 are the five-minute cache; the hour costs 2.0. Of the 5.5 family the write price is assumed.
+    Tariff(
+        ("claude-fable-5[-.][12]", "claude-mythos-5[-.][12]"),
+        10.0,
+        50.0,
+        0.025,
+        1.25,
+        1024,
+        window=1_000_000,
+        max_output=128_000,
+        binding="error",
+        append=("system", "tools"),
+    ),
+    Tariff(
+        ("claude-opus-5[-.]5",),
+        4.0,
+        20.0,
+        0.05,
+        1.25,
+        1024,
+        window=1_000_000,
+        max_output=128_000,
+        binding="error",
+        append=("system", "tools"),
+    ),
+    Tariff(
+        ("claude-sonnet-5[-.]5",),
+        2.0,
+        None,
+        0.05,
+        1.25,
+        1024,
+        window=1_000_000,
+        max_output=128_000,
+        binding="error",
+        append=("system", "tools"),
+    ),
+    Tariff(("claude-opus-5",), 5.0, 25.0, 0.1, 1.25, 512, window=1_000_000, max_output=128_000),
+    Tariff(("claude-opus-4[-.]8",), 5.0, 25.0, 0.1, 1.25, 1024, window=1_000_000, max_output=128_000),
+    Tariff(("claude-opus-4[-.]7",), 5.0, 25.0, 0.1, 1.25, 2048, window=1_000_000, max_output=128_000),
+    Tariff(("claude-opus-4[-.]6",), 5.0, 25.0, 0.1, 1.25, 4096, window=1_000_000, max_output=128_000),
+    Tariff(
+        ("claude-opus-4[-.]5",),
+        5.0,
+        25.0,
+        0.1,
+        1.25,
+        4096,
+        window=200_000,
+        max_output=64_000,
+        thinking_in_loop="required",
+    ),
+    # An open issue of the vendor's SDK sees 2,048 in practice for Sonnet 4.6.
+    Tariff(
+        ("claude-sonnet-4", "claude-sonnet-4[-.]5", "claude-4-sonnet"),
+        3.0,
+        15.0,
+        0.1,
+        1.25,
+        1024,
+        window=200_000,
+        max_output=64_000,
+        thinking_in_loop="required",
+    ),
+    Tariff(("claude-sonnet-4[-.]6",), 3.0, 15.0, 0.1, 1.25, 2048, window=1_000_000, max_output=64_000),
+    Tariff(
+        ("claude-haiku-4[-.]5",),
+        1.0,
+        5.0,
+        0.1,
+        1.25,
+        4096,
+        window=200_000,
+        max_output=64_000,
+        thinking_in_loop="required",
+    ),
+    # --------------------------------------------------------------------------------------------------------- OpenAI
+    # Cached in steps of 128; "minutes" is taken as ten. Above 272,000 tokens of input GPT-5.4 costs twice as much.
+    Tariff(("gpt-5.5",), 5.0, 30.0, 0.1, 1.0, 1024, 128, 10 * MINUTE, 1_000_000, 128_000),
+    Tariff(("gpt-5.4",), 2.5, 15.0, 0.1, 1.0, 1024, 128, 10 * MINUTE, 1_050_000, 128_000),
+    Tariff(("gpt-5.4-mini",), 0.75, None, 0.1, 1.0, 1024, 128, 10 * MINUTE, 400_000, 128_000),
+    # The first family whose writes cost more. Its lifetime and window were not found: those of the one before it.
+    Tariff(
+        ("gpt-5.6-sol", "gpt-5.6"),
+        5.0,
+        None,
+        0.1,
+        1.25,
+        1024,
+        128,
+        10 * MINUTE,
+        1_000_000,
+        128_000,
+        "drop",
+        append=("system", "tools"),
+    ),
+    Tariff(
+        ("gpt-5.6-terra",),
+        2.5,
+        None,
+        0.1,
+        1.25,
+        1024,
+        128,
+        10 * MINUTE,
+        1_000_000,
+        128_000,
+        "drop",
+        append=("system", "tools"),
+    ),
+    Tariff(
+        ("gpt-5.6-luna",),
+        1.0,
+        None,
+        0.1,
+        1.25,
+        1024,
+        128,
+        10 * MINUTE,
+        1_000_000,
+        128_000,
+        "drop",
+        append=("system", "tools"),
+    ),
+    # --------------------------------------------------------------------------------------------------------- Google
+    # The implicit cache: it is not guaranteed, and its lifetime is not published.
+    Tariff(
+        ("gemini-3.1-pro", "gemini-3.1-pro-preview"),
+        2.0,
+        12.0,
+        0.1,
+        1.0,
+        2048,
+        window=1_048_576,
+        max_output=65_536,
+        required=("thought_signature",),
+    ),
+    Tariff(
+        ("gemini-3.1-flash-lite", "gemini-3.1-flash-lite-preview"),
+        0.25,
+        1.5,
+        0.1,
+        1.0,
+        1024,
+        window=1_048_576,
+        max_output=65_536,
+        required=("thought_signature",),
+    ),
+    # ------------------------------------------------------------------------------------------------------- DeepSeek
+    # On disk, best effort.
+    Tariff(
+        ("deepseek-v4-flash", "deepseek-chat", "deepseek-reasoner"),
+        0.14,
+        0.28,
+        0.02,
+        1.0,
+        1024,
+        64,
+        DAY,
+        1_000_000,
+        384_000,
+        required=("reasoning_content",),
+    ),
+    # -------------------------------------------------------------------------------------------------------- Mistral
+    # Prices were not looked up; the trait is what its API answers ("Unexpected role 'user' after role 'tool'").
+    Tariff(("mistral-*", "magistral-*", "devstral-*", "codestral-*"), 1.0, step=128, after_tool="suffix", known=False),
+)
+
+_REGION_AND_VENDOR = re.compile(r"^(?:[a-z]{2,6}\.)?(?:anthropic|openai|google|deepseek|mistral)\.")
+_BEHIND = re.compile(r"(?:[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)|-v\d+(?::\d+)?|:[a-z]+)$")
+
+
+def plain_name(model: str) -> str:
+    """A model's name without provider, region, date and routing suffix: `openai/GPT-5.4-2026-03-05` is `gpt-5.4`."""
+    name = _REGION_AND_VENDOR.sub("", model.strip().lower().rpartition("/")[2])
+    while (shorter := _BEHIND.sub("", name)) != name:
+        name = shorter
+    return name
+
+
+def tariff_among(model: str, tariffs: Iterable[Tariff]) -> Tariff:
+    """The row of a model by its longest fitting name; UNKNOWN where none fits."""
+    name = plain_name(model)
+    fitting = [(len(glob), row) for row in tariffs for glob in row.names if fnmatchcase(name, glob)]
+    return max(fitting, key=lambda found: found[0])[1] if fitting else UNKNOWN
+
+
+@lru_cache(maxsize=1024)
+def tariff_for(model: str) -> Tariff:
+    """The row of a model in `TARIFFS`."""
+    return tariff_among(model, TARIFFS)
