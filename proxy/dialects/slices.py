@@ -24,6 +24,7 @@ _SPACE = b" \t\r\n"
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder()
+_UNWRITTEN = (UnicodeError, RecursionError, OverflowError)
 _REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 
@@ -51,20 +52,16 @@ def items(raw: bytes) -> list[bytes]:
         return [value for _, value in _scanned(raw, b"[", b"]")]
 
 
-def value(raw: bytes) -> Any:
-    """Any JSON as Python has it; lone surrogates become U+FFFD. Raises NotSliced when no parser takes it."""
+def value(raw: bytes, *, mend: bool = True) -> Any:
+    """Any JSON as Python has it. Lone surrogates become U+FFFD, unless the other half may still come (`mend` False).
+    Raises NotSliced when no parser takes it."""
     try:
         return _ANY.decode(raw)
     except _REFUSED:
         pass
     try:
-        return _mended(json.loads(raw.decode("utf-8", "surrogatepass"), strict=False))
-    except UnicodeDecodeError:
-        pass
-    except (ValueError, RecursionError) as refused:
-        raise NotSliced("no parser takes it") from refused
-    try:
-        return _mended(json.loads(raw.decode("utf-8", "replace"), strict=False))
+        said = json.loads(raw.decode("utf-8", "replace"), strict=False)
+        return _mended(said) if mend else said
     except (ValueError, RecursionError) as refused:
         raise NotSliced("no parser takes it") from refused
 
@@ -77,13 +74,17 @@ def mended(text: str) -> str:
 
 
 def encoded(said: object) -> bytes:
-    """JSON without white space, in the order given; the same for the same value, always."""
-    return msgspec.json.encode(said)
+    """JSON without white space, in the order given; the same for the same value, always. Half a surrogate pair, or a
+    value nested too deep for the fast writer, is written by the slow one."""
+    try:
+        return msgspec.json.encode(said)
+    except _UNWRITTEN:
+        return json.dumps(said, separators=(",", ":")).encode()
 
 
 def object_of(fields: dict[str, bytes]) -> bytes:
     """An object of raw members, in their order."""
-    return b"{" + b",".join(encoded(mended(key)) + b":" + raw for key, raw in fields.items()) + b"}"
+    return b"{" + b",".join(encoded(key) + b":" + raw for key, raw in fields.items()) + b"}"
 
 
 def array_of(raws: list[bytes]) -> bytes:

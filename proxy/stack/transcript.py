@@ -59,8 +59,8 @@ class Request:
     """A completion request of a client, taken apart without losing a byte.
 
     `head` are the system and developer messages before the first other one; `messages` the rest, in order. `fields`
-    are the top-level members as raw bytes, in the client's order. `unseen` are the positions in `messages` whose
-    tokens are not counted yet.
+    are the top-level members as raw bytes, in the client's order. `unseen` are the positions in `head`
+    and `messages`, counted through both, whose tokens are not counted yet.
     """
 
     body: bytes

@@ -1,0 +1,138 @@
+"""One message of a chat: its bytes as a value, and messages of ours as bytes.
+
+The law: what a client may change of a message without meaning anything does not change its identity. Content that is
+null, empty or absent is one; a list of text parts is the joined text; reasoning, cache markers, `name` and members we
+have never heard of do not count. The bytes stay as they came.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from proxy.dialects import slices
+from proxy.stack.transcript import Call, Message, identity_of
+
+HEAD_ROLES = ("system", "developer")
+TEXT_PARTS = ("text", "input_text", "output_text")
+UNCOUNTED = "cache_control"
+"""The one member of a content part that clients move about."""
+
+
+def read_message(raw: bytes) -> Message:
+    """The message in `raw`. Raises NotSliced when it is no object with a role; a body that no parser takes is known by
+    its bytes alone."""
+    try:
+        said = slices.value(raw)
+    except slices.NotSliced:
+        return _opaque(raw)
+    if not isinstance(said, dict) or not isinstance(role := said.get("role"), str):
+        raise slices.NotSliced("a message is an object with a role")
+    text = text_of(said.get("content"))
+    calls = calls_of(said)
+    answers = _answered(role, said)
+    return Message(role, raw, identity_of(role, text, calls, answers), text, calls, answers)
+
+
+def _opaque(raw: bytes) -> Message:
+    role = slices.value(slices.members(raw).get("role", b"null"))
+    if not isinstance(role, str):
+        raise slices.NotSliced("a message is an object with a role")
+    return Message(role, raw, sha256(raw).hexdigest()[:32])
+
+
+def text_of(content: object) -> str:
+    """The words of a content; a part that is not text counts as its JSON with sorted keys."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(_part(part) for part in content)
+    return "" if content is None else _sorted(content)
+
+
+def _part(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, dict):
+        if part.get("type") in TEXT_PARTS and isinstance(text := part.get("text"), str):
+            return text
+        return _sorted({key: value for key, value in part.items() if key != UNCOUNTED})
+    return _sorted(part)
+
+
+def _sorted(said: object) -> str:
+    return json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def calls_of(said: Mapping[str, Any]) -> tuple[Call, ...]:
+    """The calls of an assistant message, a legacy `function_call` among them (its id is empty)."""
+    listed = said.get("tool_calls")
+    calls = [_call(item) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    if isinstance(legacy := said.get("function_call"), dict):
+        calls.append(Call("", _text(legacy.get("name")), _arguments(legacy.get("arguments"))))
+    return tuple(calls)
+
+
+def _call(item: Mapping[str, Any]) -> Call:
+    for shape, arguments in (("function", "arguments"), ("custom", "input")):
+        if isinstance(inner := item.get(shape), dict):
+            return Call(_text(item.get("id")), _text(inner.get("name")), _arguments(inner.get(arguments)))
+    return Call(_text(item.get("id")), _text(item.get("name")), _arguments(item.get("arguments")))
+
+
+def _answered(role: str, said: Mapping[str, Any]) -> str:
+    """What a result answers: the call's id, or for a legacy `function` message the function's name."""
+    if role == "tool":
+        return _text(said.get("tool_call_id"))
+    return _text(said.get("name")) if role == "function" else ""
+
+
+def _text(said: object) -> str:
+    return said if isinstance(said, str) else ""
+
+
+def _arguments(said: object) -> str:
+    """Arguments are text; some servers send them as an object."""
+    if isinstance(said, str):
+        return said
+    return "" if said is None else _sorted(said)
+
+
+def countable(message: Message) -> str:
+    """The words whose tokens a message is counted by: content, names and arguments of its calls, no reasoning."""
+    said = [message.text, *(f"\n{c.name} {c.arguments}" for c in message.calls)]
+    return "".join(said) if len(said) > 1 else message.text
+
+
+# --------------------------------------------------------------------------------------------------------------- ours
+def tool_result(call_id: str, text: str) -> Message:
+    """The result of a call that we answered."""
+    return read_message(slices.encoded({"role": "tool", "tool_call_id": call_id, "content": slices.mended(text)}))
+
+
+def user_message(text: str) -> Message:
+    """A user-role text of ours: a trace, a note, guidance."""
+    return read_message(slices.encoded({"role": "user", "content": slices.mended(text)}))
+
+
+def system_message(text: str) -> Message:
+    return read_message(slices.encoded({"role": "system", "content": slices.mended(text)}))
+
+
+def with_text(wire: bytes, suffix: str) -> bytes:
+    """`wire` with `suffix` at the end of its text: inside the string, or as one more text part; every other member as
+    it was."""
+    fields = slices.members(wire)
+    content = fields.get("content", b"null").strip()
+    more = slices.encoded(slices.mended(suffix))
+    if content.startswith(b'"'):
+        gap = b"" if content == b'""' else b"\\n\\n"
+        fields["content"] = content[:-1] + gap + more[1:]
+    elif content.startswith(b"["):
+        part = b'{"type":"text","text":' + more + b"}"
+        fields["content"] = slices.array_of([*slices.items(content), part])
+    else:
+        fields["content"] = more
+    return slices.object_of(fields)

@@ -1,0 +1,384 @@
+"""One round of a chat answer, read: what each chunk brings, and the whole message at the end.
+
+Providers stream one message as deltas of one another; here they are put together again, with every member we have
+never heard of: `reasoning_content` that must go back, a signature on a call, details in a list. A plain answer is one
+delta that holds everything. The law: `message()` is what a later request has to carry, whatever the pieces were.
+
+What this module does not do: it writes nothing to a client (`chat_answer`) and decides nothing (`stack.intercept`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from proxy.dialects import slices
+from proxy.dialects.chat_message import read_message, text_of
+from proxy.dialects.usage import usage_of
+from proxy.stack.intercept import (
+    CallPart,
+    Calls,
+    End,
+    Event,
+    Fault,
+    Finish,
+    OpenCall,
+    Opening,
+    Other,
+    Owner,
+    Reasoning,
+    Text,
+    UsageTold,
+    is_whole,
+)
+from proxy.stack.transcript import Message, Spoken
+
+DONE = b"[DONE]"
+CUT = ("length", "max_tokens", "MAX_TOKENS")
+"""Words for: the output limit ended the answer."""
+READABLE = ("reasoning_content", "reasoning", "reasoning_text")
+DETAILED = ("reasoning_details", "thinking_blocks")
+CONSTANT = ("index", "type", "id", "format", "role", "name", "provider")
+"""Members that are said again in every delta and do not grow."""
+
+
+class _Choice(msgspec.Struct, gc=False):
+    index: int = 0
+    delta: dict[str, Any] | None = None
+    message: dict[str, Any] | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    """A chunk, or a whole plain answer. Typed, because that is as fast as looking for a substring."""
+
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+
+
+_CHUNK = msgspec.json.Decoder(_Chunk)
+
+
+def _chunk(data: bytes) -> _Chunk | None:
+    """None: it is no object, or no parser takes it."""
+    try:
+        return _CHUNK.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        pass
+    try:
+        said = slices.value(data, mend=False)  # a pair may be cut in half between two chunks
+    except slices.NotSliced:
+        return None
+    return _lenient(said) if isinstance(said, dict) else None
+
+
+def _lenient(said: Mapping[str, Any]) -> _Chunk:
+    """A chunk whose members have unexpected types: each is taken where it makes sense."""
+    listed = said.get("choices")
+    choices = [_lenient_choice(c) for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
+    model, usage = said.get("model"), said.get("usage")
+    return _Chunk(
+        model if isinstance(model, str) else None,
+        choices,
+        usage if isinstance(usage, dict) else None,
+        said.get("error"),
+    )
+
+
+def _lenient_choice(said: Mapping[str, Any]) -> _Choice:
+    delta, message, finish = said.get("delta"), said.get("message"), said.get("finish_reason")
+    return _Choice(
+        index_of(said.get("index")) or 0,
+        delta if isinstance(delta, dict) else None,
+        message if isinstance(message, dict) else None,
+        finish if isinstance(finish, str) else None,
+    )
+
+
+def index_of(said: object) -> int | None:
+    """What a delta is counted as: some servers write a string, null, or nothing."""
+    if isinstance(said, str) and said.isdecimal():
+        return int(said)
+    return said if isinstance(said, int) and not isinstance(said, bool) else None
+
+
+# -------------------------------------------------------------------------------------------------------------- round
+@dataclass
+class Round:
+    """What has arrived of one round so far."""
+
+    calls: Calls = field(default_factory=Calls)
+    model: str = ""
+    finish: str = ""
+    usage: dict[str, Any] | None = None
+    failed: bool = False
+    ended: bool = False
+    """The terminator came."""
+    choices: int = 0
+    """The most choices seen in one piece; of several only the first is gathered."""
+    _texts: list[str] = field(default_factory=list)
+    _parts: list[Any] = field(default_factory=list)
+    _role: str = ""
+    _said: bool = False
+    _grown: dict[str, list[str]] = field(default_factory=dict)
+    _extras: dict[str, Any] = field(default_factory=dict)
+    _call_extras: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def plain(self, data: bytes) -> bool:
+        """Whether this chunk is one more piece of text or readable reasoning and nothing else; if so it is taken.
+
+        The path nearly every chunk goes, so it comes before everything that needs a decision.
+        """
+        try:
+            chunk = _CHUNK.decode(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
+            return False
+        if chunk.usage or chunk.error or not chunk.choices or len(chunk.choices) > 1:
+            return False
+        choice = chunk.choices[0]
+        delta = choice.delta
+        if not delta or len(delta) > 1 or choice.finish_reason or choice.index:
+            return False
+        self._said = True
+        self.model = self.model or chunk.model or ""
+        text = delta.get("content")
+        if text.__class__ is str and not self._parts:
+            self._texts.append(text)
+            return True
+        for name in READABLE:
+            if (text := delta.get(name)).__class__ is str:
+                self._grown.setdefault(name, []).append(text)
+                return True
+        return False
+
+    def read(self, data: bytes) -> tuple[Event, ...]:
+        """What this chunk brings, in the order a client would take it in."""
+        if not data:
+            return (Other(),)
+        if data.strip() == DONE:
+            return self._end()
+        chunk = _chunk(data)
+        if chunk is None:
+            return (Other(),)
+        self.model = self.model or chunk.model or ""
+        events: list[Event] = []
+        if chunk.error:
+            self.failed = True
+            events.append(Fault())
+        for choice in chunk.choices or ():
+            self.choices = max(self.choices, len(chunk.choices or ()), choice.index + 1)
+            if choice.index == 0:
+                events += self._choice(choice)
+        if chunk.usage:
+            self.usage = chunk.usage
+            events.append(UsageTold())
+        return tuple(events) or (Other(),)
+
+    def _end(self) -> tuple[Event, ...]:
+        """A terminator with nothing before it is how some servers say that they failed."""
+        self.ended = True
+        self.failed = self.failed or not self._said
+        return (End(),)
+
+    def _choice(self, choice: _Choice) -> list[Event]:
+        self._said = True
+        events = self.add(choice.delta or choice.message or {}, whole=not choice.delta)
+        if choice.finish_reason:
+            self.finish = choice.finish_reason
+            events.append(Finish(choice.finish_reason))
+        return events
+
+    def add(self, delta: Mapping[str, Any], *, whole: bool = False) -> list[Event]:
+        """Take in one delta, or a `whole` message, in which every call stands by itself."""
+        events: list[Event] = []
+        if isinstance(role := delta.get("role"), str) and not self._role:
+            self._role = role
+            events.append(Opening())
+        for name, value in delta.items():
+            if value is not None and name not in ("role", "content", "tool_calls", "function_call"):
+                events += self._extra(name, value)
+        if content := delta.get("content"):
+            events += self._content(content)
+        events += self._call_parts(delta, whole=whole)
+        return events
+
+    def _content(self, content: object) -> list[Event]:
+        if isinstance(content, str) and not self._parts:
+            self._texts.append(content)
+        elif isinstance(content, list):
+            self._parts = merged(self._parts, content)
+        else:
+            self._parts = merged(self._parts, [{"type": "text", "text": content}])
+        return [Text(text_of(content))]
+
+    def _extra(self, name: str, value: object) -> list[Event]:
+        if isinstance(value, str) and name not in CONSTANT:
+            self._grown.setdefault(name, []).append(value)
+            return [Reasoning()] if name in READABLE and value else []
+        self._extras[name] = merged(self._extras.get(name), value)
+        if is_signed(value):
+            return [Reasoning(signed=True)]
+        return [Reasoning()] if name in DETAILED else []
+
+    def _call_parts(self, delta: Mapping[str, Any], *, whole: bool) -> list[Event]:
+        listed = delta.get("tool_calls")
+        events: list[Event] = []
+        for at, item in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(item, dict):
+                events.append(self._part(at, item | {"index": at} if whole else item))
+        if isinstance(legacy := delta.get("function_call"), dict):
+            events.append(self._part(LEGACY, {"function": legacy}))
+        return events
+
+    def _part(self, at: int, item: Mapping[str, Any]) -> CallPart:
+        shape = "custom" if isinstance(item.get("custom"), dict) else "function"
+        inner = item.get(shape)
+        inner = inner if isinstance(inner, dict) else {}
+        told = inner.get("input" if shape == "custom" else "arguments")
+        written = told if isinstance(told, str) else "" if told is None else slices.encoded(told).decode()
+        # A legacy call has neither index nor id; it is one call, kept apart from those in the list.
+        index = index_of(item.get("index")) if at != LEGACY else LEGACY
+        call = self.calls.take(index, _word(item.get("id")), _word(inner.get("name")), written)
+        extras = self._call_extras.setdefault(call.order, {"shape": "legacy" if at == LEGACY else shape})
+        _keep(extras, item, ("index", "id", shape))
+        _keep(extras.setdefault("inner", {}), inner, ("name", "arguments", "input"))
+        return CallPart(at, call, index)
+
+    # --------------------------------------------------------------------------------------------------------- the end
+    def spoken(self, *, complete: bool) -> Spoken:
+        """The round as it was produced. Without an ending of any kind it is not complete, however the connection
+        closed."""
+        self.calls.settle()
+        whole = complete and not self.failed and bool(self.finish or self.ended)
+        dropped = self._dropped(whole=whole)
+        return Spoken(
+            self.message(frozenset(c.order for c in self.calls.all if c in dropped)),
+            self.finish,
+            usage_of(self.usage) if self.usage else None,
+            self.model,
+            whole,
+            hidden_truncated=any(not c.late for c in dropped),
+            extra={"usage": slices.encoded(self.usage)} if self.usage else {},
+        )
+
+    def _dropped(self, *, whole: bool) -> list[OpenCall]:
+        """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, or begun behind the
+        ending."""
+        found = [c for c in self.calls.all if c.owner is Owner.OURS and c.late]
+        last = self.calls.all[-1] if self.calls.all else None
+        cut = self.finish in CUT or not whole
+        if (
+            last
+            and cut
+            and last.owner is Owner.OURS
+            and not last.late
+            and not (last.written and is_whole(last.arguments))
+        ):
+            found.append(last)
+        return found
+
+    def message(self, dropped: frozenset[int] = frozenset()) -> Message:
+        """The whole assistant message, without the calls `dropped` names by their order."""
+        calls = [c for c in self.calls.all if c.order not in dropped]
+        listed = [self._written(c) for c in calls if not self._is_legacy(c)]
+        said: dict[str, Any] = {"role": self._role or "assistant", "content": self._whole_content(calls=bool(calls))}
+        extras = {name: slices.mended("".join(texts)) for name, texts in self._grown.items()} | self._extras
+        said |= {name: extras[name] for name in sorted(extras)}
+        if listed:
+            said["tool_calls"] = listed
+        for call in calls:
+            if self._is_legacy(call):
+                said["function_call"] = {"name": call.name, "arguments": call.arguments}
+        return read_message(slices.encoded(said))
+
+    def _whole_content(self, *, calls: bool) -> object:
+        text = slices.mended("".join(self._texts))
+        if self._parts:
+            return [{"type": "text", "text": text}, *self._parts] if text else self._parts
+        return None if calls and not text else text
+
+    def _is_legacy(self, call: OpenCall) -> bool:
+        return bool(self._call_extras[call.order]["shape"] == "legacy")
+
+    def _written(self, call: OpenCall) -> dict[str, Any]:
+        extras = dict(self._call_extras[call.order])
+        shape, inner = extras.pop("shape"), extras.pop("inner")
+        body = {"name": call.name, "input" if shape == "custom" else "arguments": slices.mended(call.arguments)}
+        told = {"id": call.id or _own_id(call), "type": extras.pop("type", shape), shape: body | inner}
+        return {name: value for name, value in told.items() if value != ""} | extras
+
+
+LEGACY = -1
+"""Where a `function_call` stands, in place of a position in `tool_calls`."""
+
+
+def _own_id(call: OpenCall) -> str:
+    """A call of ours needs an id for its result; a client's call stays as the provider sent it."""
+    if call.owner is not Owner.OURS:
+        return ""
+    return "call_" + sha256(f"{call.order}\n{call.name}\n{call.arguments}".encode()).hexdigest()[:24]
+
+
+def _word(said: object) -> str:
+    return said if isinstance(said, str) else ""
+
+
+def _keep(into: dict[str, Any], told: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Members of a call that we have no word for; said again, the newest counts."""
+    into |= {name: value for name, value in told.items() if name not in known and value is not None}
+
+
+# ------------------------------------------------------------------------------------------------------------ merging
+def merged(old: Any, new: Any) -> Any:
+    """`new` taken into `old`: texts grow, lists grow or are aligned by `index`, the rest is the newest."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old | {k: _grown(k, old.get(k), v) for k, v in new.items() if v is not None}
+    if isinstance(old, list) and isinstance(new, list):
+        whole = list(old)
+        for item in new:
+            at = next(
+                (i for i in reversed(range(len(whole))) if _goes_on(whole[i], item, last=i == len(whole) - 1)), None
+            )
+            if at is None:
+                whole.append(item)
+            else:
+                whole[at] = merged(whole[at], item)
+        return whole
+    return new
+
+
+def _grown(name: str, old: Any, new: Any) -> Any:
+    if isinstance(old, str) and isinstance(new, str):
+        return old if name in CONSTANT and not new else new if name in CONSTANT else slices.mended(old + new)
+    return merged(old, new)
+
+
+def _goes_on(old: object, new: object, *, last: bool) -> bool:
+    """Whether a list item is one more piece of a stored one: the same index, or the same open block of reasoning."""
+    if not isinstance(old, dict) or not isinstance(new, dict) or old.get("type") != new.get("type"):
+        return False
+    if "index" in new or "index" in old:
+        return old.get("index") == new.get("index")
+    return last and str(new.get("type")) in GROWING and not is_signed(old)
+
+
+GROWING = ("thinking", "text", "reasoning.text", "reasoning.summary")
+"""Types of list items that arrive in pieces."""
+
+
+def is_signed(value: object) -> bool:
+    """Whether a signature or encrypted reasoning stands anywhere in a value."""
+    if isinstance(value, list):
+        return any(is_signed(item) for item in value)
+    if not isinstance(value, dict):
+        return False
+    if any(value.get(name) for name in ("signature", "thought_signature", "encrypted_content")):
+        return True
+    hidden = any(word in str(value.get("type")) for word in ("encrypted", "redacted"))
+    return (hidden and bool(value.get("data"))) or any(is_signed(inner) for inner in value.values())

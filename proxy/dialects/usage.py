@@ -1,0 +1,83 @@
+"""What providers report as usage, in one measure, and what the client of several rounds is told.
+
+The law: `Usage.input` is the size of the whole prompt. OpenAI's `prompt_tokens` holds the cached tokens already,
+Anthropic's `input_tokens` does not, so adding them everywhere would count them twice (C13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from proxy.stack.transcript import Usage
+
+INPUT = (("prompt_tokens",), ("input_tokens",), ("promptTokenCount",))
+OUTPUT = (("completion_tokens",), ("output_tokens",), ("candidatesTokenCount",))
+CACHED = (
+    ("prompt_tokens_details", "cached_tokens"),
+    ("input_tokens_details", "cached_tokens"),
+    ("prompt_cache_hit_tokens",),
+    ("cache_read_input_tokens",),
+    ("cached_tokens",),
+    ("cachedContentTokenCount",),
+)
+WRITTEN = (
+    ("cache_creation_input_tokens",),
+    ("prompt_tokens_details", "cache_write_tokens"),
+    ("prompt_tokens_details", "cache_creation_tokens"),
+    ("input_tokens_details", "cache_write_tokens"),
+)
+OUTPUT_SIDE = ("completion_tokens", "output_tokens")
+OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
+
+
+def usage_of(told: Mapping[str, Any]) -> Usage:
+    """The figures of one round. What is absent, null or no number is 0."""
+    cached, written = _first(told, CACHED), _first(told, WRITTEN)
+    whole = _first(told, INPUT)
+    apart = "prompt_tokens" not in told and ("cache_read_input_tokens" in told or "cache_creation_input_tokens" in told)
+    thoughts = _figure(told.get("thoughtsTokenCount"))
+    return Usage(whole + (cached + written if apart else 0), _first(told, OUTPUT) + thoughts, cached, written)
+
+
+def told_of(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the client reads as the usage of its answer, in the provider's own words: the input side of the last round
+    (how full the window is), the output side of all rounds, the total of the two. `rounds` is not empty."""
+    told = dict(rounds[-1])
+    for name in OUTPUT_SIDE:
+        if name in told:
+            told[name] = sum(_figure(r.get(name)) for r in rounds)
+    for name in OUTPUT_DETAILS:
+        if isinstance(told.get(name), dict):
+            told[name] = _summed([d for r in rounds if isinstance(d := r.get(name), dict)])
+    if "total_tokens" in told:
+        told["total_tokens"] = _first(told, INPUT) + _first(told, OUTPUT)
+    return told
+
+
+def _summed(details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    total = dict(details[-1])
+    for name, figure in total.items():
+        if _is_figure(figure):
+            total[name] = sum(_figure(d.get(name)) for d in details)
+    return total
+
+
+def _first(told: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> int:
+    """The first of `paths` that holds more than 0."""
+    return next((figure for path in paths if (figure := _figure(_at(told, path)))), 0)
+
+
+def _at(told: Mapping[str, Any], path: tuple[str, ...]) -> object:
+    found: object = told
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _is_figure(found: object) -> bool:
+    return isinstance(found, int | float) and not isinstance(found, bool)
+
+
+def _figure(found: object) -> int:
+    return max(0, int(found)) if isinstance(found, int | float) and not isinstance(found, bool) else 0
