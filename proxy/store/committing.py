@@ -1,0 +1,278 @@
+"""A group of batches as one transaction.
+
+Two laws. **Nothing is written for a conversation that is not in the store**: it was forgotten, or lost with a file
+that is gone, and must not come back in pieces; such a batch is refused as a whole, the others of the group go on. And
+**the first writer wins** for all that is a fact (entries, rounds, events, blobs), the newest for what is a state
+(threads, requests, bodies sent).
+
+What it does not do: it knows no thread, no retry and no circuit; errors of the database pass through.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, case, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
+from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
+from sqlalchemy.sql.dml import UpdateBase
+
+from proxy.errors import StoreError
+from proxy.stack.ledger import Conversation, Entry, Event, Round, Thread
+from proxy.stack.transcript import Message
+from proxy.store import Anchored, Body, Owned, Record, RequestRecord, SentRecord, rows, schema
+
+INSERTS: dict[str, Callable[[Table], SqliteInsert | PostgresInsert]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+"""`ON CONFLICT` is the same in both, and in neither part of the common language."""
+
+ASKED = 500
+"""Keys looked up with one statement."""
+
+Owner = tuple[str, str]
+"""Tenant and conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one `write` handed over."""
+
+    ticket: int
+    tenant: str
+    records: tuple[Record, ...]
+    size: int = 0
+
+
+# --------------------------------------------------------------------------------------------------------- statements
+class Statements:
+    """The insert of every table, compiled once, with its rule for what is there already."""
+
+    def __init__(self, dialect: str) -> None:
+        insert = INSERTS[dialect]
+        self.inserts: dict[Table, UpdateBase] = {
+            table: insert(table).on_conflict_do_nothing() for table in schema.metadata.tables.values()
+        }
+        self.inserts[schema.threads] = _replacing(schema.threads, insert(schema.threads))
+        self.inserts[schema.sent] = _replacing(schema.sent, insert(schema.sent))
+        self.inserts[schema.requests] = _replacing_request(insert(schema.requests))
+        anchored = insert(schema.anchors)
+        self.inserts[schema.anchors] = anchored.on_conflict_do_update(
+            index_elements=list(schema.anchors.primary_key.columns),
+            set_={"created": anchored.excluded.created},
+            where=anchored.excluded.created > schema.anchors.c.created,
+        )
+        table = schema.conversations
+        self.newest = (
+            update(table)
+            .where(table.c.tenant == bindparam("of_tenant"), table.c.id == bindparam("of_id"))
+            .where(table.c.newest < bindparam("is_newest"))
+            .values(newest=bindparam("is_newest"))
+        )
+
+
+def _replacing(table: Table, insert: SqliteInsert | PostgresInsert) -> UpdateBase:
+    keys = list(table.primary_key.columns)
+    changed = {c.name: insert.excluded[c.name] for c in table.columns if c not in keys}
+    return insert.on_conflict_do_update(index_elements=keys, set_=changed)
+
+
+def _replacing_request(insert: SqliteInsert | PostgresInsert) -> UpdateBase:
+    """The newer record wins; one that brings no body leaves the body that is there."""
+    table = schema.requests
+    keys = list(table.primary_key.columns)
+    changed: dict[str, Any] = {c.name: insert.excluded[c.name] for c in table.columns if c not in keys}
+    changed["body"] = case((insert.excluded.body == b"", table.c.body), else_=insert.excluded.body)
+    return insert.on_conflict_do_update(index_elements=keys, set_=changed)
+
+
+# -------------------------------------------------------------------------------------------------------------- group
+@dataclass(slots=True)
+class Committed:
+    """What became of a group: the tickets that were refused, and how many conversations are new."""
+
+    refused: dict[int, StoreError] = field(default_factory=dict)
+    conversations: int = 0
+
+
+def commit(
+    connection: Connection, statements: Statements, batches: Sequence[Batch], place: Callable[[], int]
+) -> Committed:
+    """Write `batches` in order, in one transaction. `place` numbers the rows."""
+    done = Committed()
+    with connection.begin():
+        known = _known(connection, batches)
+        gathered = _Gathered(place)
+        for batch in batches:
+            missing = gathered.missing(batch, known)
+            if missing:
+                done.refused[batch.ticket] = StoreError(f"conversation {missing} is not in the store any more")
+            else:
+                gathered.take(batch)
+        _write_bodies(connection, gathered)
+        for table, values in gathered.rows.items():
+            result = connection.execute(statements.inserts[table], values)
+            if table is schema.conversations:
+                done.conversations = max(0, result.rowcount)
+        if gathered.newest:
+            connection.execute(statements.newest, gathered.newest_rows())
+    return done
+
+
+def owner_of(tenant: str, record: Record) -> Owner | None:
+    """The conversation that `record` is a part of. Requests stand for themselves."""
+    match record:
+        case Owned() | Anchored():
+            return tenant, record.conversation
+        case _:
+            return None
+
+
+def owners_of(batch: Batch) -> set[Owner]:
+    """Every conversation the batch writes to, new ones included."""
+    made = {(batch.tenant, r.id) for r in batch.records if isinstance(r, Conversation)}
+    return made | {owner for r in batch.records if (owner := owner_of(batch.tenant, r))}
+
+
+def _known(connection: Connection, batches: Iterable[Batch]) -> set[Owner]:
+    """Which of the conversations that `batches` write to are in the store."""
+    asked: dict[str, set[str]] = defaultdict(set)
+    for batch in batches:
+        for record in batch.records:
+            if owner := owner_of(batch.tenant, record):
+                asked[owner[0]].add(owner[1])
+    table = schema.conversations
+    found: set[Owner] = set()
+    for tenant, ids in asked.items():
+        spelled = {rows.words(i): i for i in ids}
+        for some in chunks(spelled):
+            query = select(table.c.id).where(table.c.tenant == rows.words(tenant), table.c.id.in_(some))
+            found.update((tenant, spelled[i]) for i in connection.execute(query).scalars())
+    return found
+
+
+def chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
+    """As many at a time as one statement asks for."""
+    left = iter(items)
+    while some := list(islice(left, ASKED)):
+        yield some
+
+
+class _Gathered:
+    """The rows of a group by table, in order; blobs and bodies once."""
+
+    def __init__(self, place: Callable[[], int]) -> None:
+        self.rows: dict[Table, list[rows.Values]] = defaultdict(list)
+        self.newest: dict[Owner, int] = {}
+        self.pages: dict[tuple[str, bytes], rows.Page] = {}
+        self._place = place
+        self._made: set[Owner] = set()
+        self._blobs: set[tuple[str, bytes]] = set()
+        self._holds: set[tuple[str, str, bytes]] = set()
+
+    def missing(self, batch: Batch, known: set[Owner]) -> str:
+        """A conversation that `batch` needs and nobody made, or empty."""
+        made = {(batch.tenant, r.id) for r in batch.records if isinstance(r, Conversation)}
+        needed = {owner for r in batch.records if (owner := owner_of(batch.tenant, r))}
+        return min((owner[1] for owner in needed - made - known - self._made), default="")
+
+    def take(self, batch: Batch) -> None:
+        tenant = rows.words(batch.tenant)
+        for record in batch.records:
+            match record:
+                case Conversation():
+                    self._made.add((batch.tenant, record.id))
+                    self.rows[schema.conversations].append({"tenant": tenant, **rows.conversation_row(record)})
+                case Owned():
+                    conversation = rows.words(record.conversation)
+                    self._owned(tenant, conversation, record.value)
+                    self._aged(tenant, conversation, getattr(record.value, "created", 0))
+                case Anchored():
+                    self._anchored(tenant, record)
+                case RequestRecord():
+                    body = self._body(tenant, f"r:{rows.words(record.id)}", record.body)
+                    self.rows[schema.requests].append({"tenant": tenant, **rows.request_row(record, body)})
+                    self._aged(tenant, rows.words(record.conversation), record.created)
+                case SentRecord():
+                    body = self._body(tenant, f"r:{rows.words(record.request)}", record.body)
+                    self.rows[schema.sent].append({"tenant": tenant, **rows.sent_row(record, body)})
+
+    def newest_rows(self) -> list[rows.Values]:
+        return [{"of_tenant": t, "of_id": c, "is_newest": newest} for (t, c), newest in self.newest.items()]
+
+    def blob(self, tenant: str, holder: str, digest: bytes, data: bytes) -> None:
+        if (tenant, digest) not in self._blobs:
+            self._blobs.add((tenant, digest))
+            self.rows[schema.blobs].append({"tenant": tenant, "digest": digest, "data": data})
+        self.hold(tenant, holder, digest)
+
+    def hold(self, tenant: str, holder: str, digest: bytes) -> None:
+        if (tenant, holder, digest) not in self._holds:
+            self._holds.add((tenant, holder, digest))
+            self.rows[schema.holds].append({"tenant": tenant, "holder": holder, "digest": digest})
+
+    def _owned(self, tenant: str, conversation: str, value: Entry | Round | Event | Thread) -> None:
+        at = {"tenant": tenant, "conversation": conversation, "place": self._place()}
+        match value:
+            case Entry():
+                self.rows[schema.entries].append(at | rows.entry_row(value))
+                if value.message is not None:
+                    self._message(at, value.id, rows.OF_ENTRY, 0, value.message)
+            case Round():
+                self.rows[schema.rounds].append(at | rows.round_row(value))
+                for position, message in enumerate((value.spoken.message, *value.results)):
+                    self._message(at, value.turn, value.number, position, message)
+            case Event():
+                self.rows[schema.events].append(at | rows.event_row(value))
+            case Thread():
+                self.rows[schema.threads].append(at | rows.thread_row(value))
+
+    def _message(self, at: rows.Values, entry: str, number: int, position: int, message: Message) -> None:
+        tenant, conversation = at["tenant"], at["conversation"]
+        digest = rows.digest_of(message.wire)
+        self.blob(tenant, f"c:{conversation}", digest, message.wire)
+        where = {"entry": rows.words(entry), "round": number, "position": position}
+        row = {"tenant": tenant, "conversation": conversation, **where, **rows.message_row(message, digest)}
+        self.rows[schema.messages].append(row)
+
+    def _anchored(self, tenant: str, record: Anchored) -> None:
+        at = {"tenant": tenant, "hint": rows.words(record.hint), "conversation": rows.words(record.conversation)}
+        for key in record.keys:
+            self.rows[schema.anchors].append({**at, "key": rows.words(key), "created": record.created})
+        self._aged(tenant, at["conversation"], record.created)
+
+    def _body(self, tenant: str, holder: str, body: Body) -> bytes:
+        made = rows.pages(body)
+        for page in made:
+            self.pages[tenant, page.digest] = page
+            self.hold(tenant, holder, page.digest)
+        return rows.page_list(made)
+
+    def _aged(self, tenant: str, conversation: str, created: int) -> None:
+        self.newest[tenant, conversation] = max(created, self.newest.get((tenant, conversation), 0))
+
+
+def _write_bodies(connection: Connection, gathered: _Gathered) -> None:
+    """Add the rows of the pages that are new. What a known page names is known too: both went in together."""
+    asked: dict[str, list[bytes]] = defaultdict(list)
+    for tenant, digest in gathered.pages:
+        asked[tenant].append(digest)
+    table = schema.blobs
+    known: set[tuple[str, bytes]] = set()
+    for tenant, digests in asked.items():
+        for some in chunks(digests):
+            query = select(table.c.digest).where(table.c.tenant == tenant, table.c.digest.in_(some))
+            known.update((tenant, bytes(digest)) for digest in connection.execute(query).scalars())
+    for (tenant, digest), page in gathered.pages.items():
+        if (tenant, digest) in known:
+            continue
+        holder = f"p:{digest.hex()}"
+        gathered.rows[table].append({"tenant": tenant, "digest": digest, "data": page.data})
+        for piece, data in page.pieces.items():
+            gathered.blob(tenant, holder, piece, data)

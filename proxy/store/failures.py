@@ -1,0 +1,68 @@
+"""Which word a failure of the database is told by.
+
+The codes are those of `proxy.store`; the numbers are SQLite's primary result codes. What is not a failure of the
+database (a value it cannot take, a bug of ours) is `store_failed`.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from proxy.errors import StoreError
+
+CODES = {
+    sqlite3.SQLITE_BUSY: "store_locked",
+    sqlite3.SQLITE_LOCKED: "store_locked",
+    sqlite3.SQLITE_FULL: "store_full",
+    sqlite3.SQLITE_READONLY: "store_readonly",
+    sqlite3.SQLITE_PERM: "store_readonly",
+    sqlite3.SQLITE_CORRUPT: "store_corrupt",
+    sqlite3.SQLITE_NOTADB: "store_corrupt",
+    sqlite3.SQLITE_CANTOPEN: "store_unreachable",
+    sqlite3.SQLITE_IOERR: "store_unreachable",
+}
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+SAYS = {
+    "store_locked": "another process holds the store's write lock",
+    "store_full": "the disk of the store is full",
+    "store_readonly": "the store may not be written",
+    "store_corrupt": "the store's file is damaged",
+    "store_unreachable": "the store cannot be reached",
+}
+
+
+def as_store_error(caught: BaseException) -> StoreError:
+    """`caught` as the one error that leaves this package; its message names the cause, never a stored value."""
+    if isinstance(caught, StoreError):
+        return caught
+    code = _code(caught)
+    cause = caught.orig if isinstance(caught, DBAPIError) and caught.orig is not None else caught
+    detail = str(cause) if isinstance(cause, sqlite3.Error | OSError) else type(cause).__name__
+    return StoreError(f"{SAYS.get(code, 'the store failed')} ({detail})", code=code)
+
+
+def _code(caught: BaseException) -> str:
+    if isinstance(caught, OSError):
+        return (
+            "store_full"
+            if caught.errno in FULL
+            else "store_readonly"
+            if caught.errno in READ_ONLY
+            else ("store_unreachable")
+        )
+    if isinstance(caught, PoolTimeout):
+        return "store_busy"
+    cause = caught.orig if isinstance(caught, DBAPIError) else caught
+    number = getattr(cause, "sqlite_errorcode", None)
+    if number == sqlite3.SQLITE_IOERR_WRITE:
+        return "store_full"  # what a limit on the size of files gives; a disk that is broken looks the same
+    if number is not None:
+        return CODES.get(number & 0xFF, "store_failed")
+    return "store_unreachable" if isinstance(caught, OperationalError) else "store_failed"

@@ -1,0 +1,172 @@
+"""The store in memory: for tests, for trying things out, and for whoever wants nothing on disk.
+
+It keeps the contract of the store to the letter, by the same rules as the one on disk: the first writer wins what is a
+fact, the newest what is a state, and nothing is written for a conversation that is not there. Durable means written.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+from proxy.errors import StoreError
+from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round
+from proxy.store import Anchored, Forgotten, Health, Owned, Record, RequestRecord, SentRecord, StoredRequest
+from proxy.store.committing import Owner
+from proxy.store.replay import Value, replayed
+from proxy.store.writer import weight
+
+
+class MemoryStore:
+    """`proxy.store.Store` in dictionaries. The tenant is the first part of every key."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
+        self._ticket = 0
+        self._refused: dict[int, str] = {}
+        self._conversations: dict[Owner, Conversation] = {}
+        self._newest: dict[Owner, int] = {}
+        self._values: dict[Owner, list[Value]] = {}
+        self._anchors: dict[tuple[str, str, str], dict[str, int]] = {}
+        self._requests: dict[tuple[str, str], RequestRecord] = {}
+        self._sent: dict[tuple[str, str], dict[int, SentRecord]] = {}
+
+    async def start(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close; what was written goes with the process."""
+
+    # --------------------------------------------------------------------------------------------------------- writing
+    def write(self, tenant: str, records: Sequence[Record]) -> int:
+        self._ticket += 1
+        made = {record.id for record in records if isinstance(record, Conversation)}
+        needed = {record.conversation for record in records if isinstance(record, Owned | Anchored)} - made
+        if missing := [conversation for conversation in needed if (tenant, conversation) not in self._conversations]:
+            self._refused[self._ticket] = missing[0]
+            return self._ticket
+        for record in records:
+            self._take(tenant, record)
+        return self._ticket
+
+    async def durable(self, ticket: int) -> None:
+        if (conversation := self._refused.get(ticket)) is not None:
+            raise StoreError(f"conversation {conversation} is not in the store any more")
+
+    def _take(self, tenant: str, record: Record) -> None:
+        match record:
+            case Conversation():
+                self._conversations.setdefault((tenant, record.id), replace(record, tenant=tenant))
+                self._aged((tenant, record.id), record.created)
+            case Owned():
+                owner = (tenant, record.conversation)
+                self._values.setdefault(owner, []).append(record.value)
+                if isinstance(record.value, Entry | Round | Event):
+                    self._aged(owner, record.value.created)
+            case Anchored():
+                for key in record.keys:
+                    held = self._anchors.setdefault((tenant, record.hint, key), {})
+                    held[record.conversation] = max(record.created, held.get(record.conversation, record.created))
+                self._aged((tenant, record.conversation), record.created)
+            case RequestRecord():
+                known = self._requests.get((tenant, record.id), record)
+                self._requests[tenant, record.id] = record if record.body else replace(record, body=known.body)
+                self._aged((tenant, record.conversation), record.created)
+            case SentRecord():
+                self._sent.setdefault((tenant, record.request), {})[record.round] = record
+
+    def _aged(self, owner: Owner, created: int) -> None:
+        if owner in self._conversations:
+            self._newest[owner] = max(created, self._newest.get(owner, created))
+
+    # --------------------------------------------------------------------------------------------------------- reading
+    async def find(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        for key in keys:
+            held = self._anchors.get((tenant, hint, key), {})
+            newest_first = sorted(held.items(), key=lambda item: (item[1], item[0]), reverse=True)
+            found.update(dict.fromkeys(conversation for conversation, _ in newest_first))
+        return tuple(found)[:limit]
+
+    async def sessions(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
+        return tuple(c.id for c in self._newest_first(tenant) if c.hint == hint)[:limit]
+
+    async def load(self, tenant: str, conversation: str) -> Ledger | None:
+        found = self._conversations.get((tenant, conversation))
+        return replayed(found, self._values.get((tenant, conversation), ())) if found else None
+
+    async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
+        return tuple(self._newest_first(tenant)[offset : offset + limit])
+
+    async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
+        for conversation in self._newest_first(tenant):
+            for value in self._values.get((conversation.tenant, conversation.id), ()):
+                if isinstance(value, Event) and (value.kind, value.subject) == (kind, subject):
+                    return conversation
+        return None
+
+    async def requests(self, tenant: str | None, conversation: str = "", limit: int = 100) -> tuple[RequestRecord, ...]:
+        found = [
+            replace(record, body=())
+            for (owner, _), record in self._requests.items()
+            if tenant in (None, owner) and conversation in ("", record.conversation)
+        ]
+        return tuple(sorted(found, key=lambda r: (r.created, r.id), reverse=True)[:limit])
+
+    async def request(self, tenant: str | None, request: str) -> StoredRequest | None:
+        begun = [key for key in self._requests if request and tenant in (None, key[0]) and key[1].startswith(request)]
+        found = [key for key in begun if key[1] == request] or begun
+        if len(found) != 1:
+            return None
+        sent = self._sent.get(found[0], {})
+        return StoredRequest(self._requests[found[0]], tuple(sent[number] for number in sorted(sent)))
+
+    def _newest_first(self, tenant: str | None) -> list[Conversation]:
+        found = [c for (owner, _), c in self._conversations.items() if tenant in (None, owner)]
+        return sorted(found, key=lambda c: (c.created, c.id), reverse=True)
+
+    # -------------------------------------------------------------------------------------------------------- deleting
+    async def forget(self, tenant: str | None, conversation: str = "", before: int = 0) -> Forgotten:
+        owners = [
+            owner
+            for owner in self._conversations
+            if tenant in (None, owner[0])
+            and conversation in ("", owner[1])
+            and ((conversation and not before) or self._newest[owner] < before)
+        ]
+        freed = sum(map(self._delete, owners))
+        if before and not conversation:
+            freed += self._delete_strays(tenant, before)
+        return Forgotten(len(owners), freed)
+
+    def _delete(self, owner: Owner) -> int:
+        tenant, conversation = owner
+        freed = sum(weight(Owned(conversation, value)) for value in self._values.pop(owner, ()))
+        del self._conversations[owner], self._newest[owner]
+        for (holder, _, _), held in self._anchors.items():
+            if holder == tenant:
+                held.pop(conversation, None)
+        gone = [k for k, record in self._requests.items() if k[0] == tenant and record.conversation == conversation]
+        return freed + sum(map(self._delete_request, gone))
+
+    def _delete_strays(self, tenant: str | None, before: int) -> int:
+        """Requests that were answered without a conversation of ours."""
+        gone = [
+            key
+            for key, record in self._requests.items()
+            if tenant in (None, key[0])
+            and record.created < before
+            and (key[0], record.conversation) not in self._conversations
+        ]
+        return sum(map(self._delete_request, gone))
+
+    def _delete_request(self, key: tuple[str, str]) -> int:
+        sent = self._sent.pop(key, {})
+        return weight(self._requests.pop(key)) + sum(map(weight, sent.values()))
+
+    async def secret(self) -> bytes:
+        return self._secret
+
+    def health(self) -> Health:
+        return Health(ok=True, where="memory", conversations=len(self._conversations))

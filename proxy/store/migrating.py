@@ -1,0 +1,68 @@
+"""A store brought to the schema this program knows: made, migrated, or refused.
+
+The law: **a version is a transaction**. Killed at any moment, a store is at the old version or at the new one, never
+between; a copy of an existing store is kept before it is changed. A store of a newer program, or of another one, is
+refused and left as it is.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from sqlalchemy import Connection, bindparam, inspect, select, text
+
+from proxy.errors import StoreError
+from proxy.store import schema
+
+FOLDER = Path(__file__).parent / "migrations"
+SECRET = "secret"  # noqa: S105 - the name of the row, not what is in it
+
+
+def version_of(connection: Connection) -> str:
+    """The schema a store stands at, empty when nothing is in it yet. Raises StoreError when this program must not
+    touch it."""
+    tables = set(inspect(connection).get_table_names())
+    if not tables:
+        return ""
+    if schema.VERSION_TABLE not in tables or schema.meta.name not in tables:
+        raise StoreError("the database holds something else than our store; name another file in `store`")
+    found = connection.execute(text(f"SELECT version_num FROM {schema.VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+    if found not in schema.VERSIONS:
+        raise StoreError(
+            f"the store has schema {found}, and this program knows {schema.VERSIONS[-1]} as the newest: it was written "
+            "by a newer callstack; upgrade callstack, or name another `data` directory"
+        )
+    return str(found)
+
+
+def is_current(version: str) -> bool:
+    return version == schema.VERSIONS[-1]
+
+
+def make(connection: Connection, secret: bytes) -> None:
+    """An empty store at the newest version. Runs in the transaction of the caller, who checked that nothing is
+    there."""
+    schema.metadata.create_all(connection)
+    connection.execute(text(f"CREATE TABLE {schema.VERSION_TABLE} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
+    stamped = text(f"INSERT INTO {schema.VERSION_TABLE} (version_num) VALUES (:version)")  # noqa: S608 - a constant
+    connection.execute(stamped.bindparams(bindparam("version", schema.VERSIONS[-1])))
+    connection.execute(schema.meta.insert().values(tenant="", name=SECRET, value=secret or secrets.token_bytes(32)))
+
+
+def upgrade(connection: Connection, folder: Path = FOLDER) -> None:
+    """Run the migrations that are missing, in the transaction of the caller."""
+    # Imported here: it costs a quarter of a second, and is needed once in the life of a version.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def secret_of(connection: Connection) -> bytes:
+    """The random bytes made with the store."""
+    found = select(schema.meta.c.value).where(schema.meta.c.tenant == "", schema.meta.c.name == SECRET)
+    return bytes(connection.execute(found).scalar_one())

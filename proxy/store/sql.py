@@ -1,0 +1,157 @@
+"""The store over a SQL database: a writer's thread, a pool that reads, and this, which puts them together.
+
+The law: **a read sees everything this process queued before it**. So a read waits until that is settled, then runs in
+a thread of its own on a connection that cannot write; a writer never holds it up, nor does it hold up a writer.
+
+Values in and out are those of `proxy.store`; statements stand in `committing`, `reading` and `deleting`, what only
+SQLite understands in `sqlite`, and how writing fails in `writer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from proxy.errors import StoreError
+from proxy.stack.ledger import Conversation, Ledger
+from proxy.store import Forgotten, Health, Record, RequestRecord, StoredRequest, deleting, reading
+from proxy.store.circuit import Circuit
+from proxy.store.failures import as_store_error
+from proxy.store.sqlite import READERS, SqliteFile
+from proxy.store.writer import Bounds, Writer
+
+Read = TypeVar("Read")
+
+OPENED_AT_MOST = 4
+"""Times a start waits out another process that is making the same store."""
+
+
+class SqlStore:
+    """`proxy.store.Store` over one database. After a StoreError from `write` or `durable`, forget what you hold of the
+    conversation and load it again: what was refused is not in the store."""
+
+    def __init__(self, database: SqliteFile, *, circuit: Circuit | None = None, bounds: Bounds | None = None) -> None:
+        self._database = database
+        self._writer = Writer(database, circuit or Circuit(time.monotonic), bounds or Bounds())
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._remains = False
+
+    async def start(self) -> None:
+        """Open, migrate, make the writer ready. Raises StoreError when the store cannot be used now; the writer lives
+        all the same and takes it up as soon as it can."""
+        ticket = self._writer.start()
+        for _ in range(OPENED_AT_MOST - 1):
+            try:
+                return await self._writer.wait(ticket)
+            except StoreError as caught:
+                if caught.code != "store_locked":
+                    raise
+                ticket = self._writer.reopen()
+        return await self._writer.wait(ticket)
+
+    async def close(self) -> None:
+        await self._writer.close()
+        self._readers.shutdown(wait=False)
+
+    # --------------------------------------------------------------------------------------------------------- writing
+    def write(self, tenant: str, records: Sequence[Record]) -> int:
+        return self._writer.put(tenant, records)
+
+    async def durable(self, ticket: int) -> None:
+        await self._writer.wait(ticket)
+
+    # --------------------------------------------------------------------------------------------------------- reading
+    async def find(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
+        return await self._read(lambda c: reading.find(c, tenant, hint, keys, limit))
+
+    async def sessions(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
+        return await self._read(lambda c: reading.sessions(c, tenant, hint, limit))
+
+    async def load(self, tenant: str, conversation: str) -> Ledger | None:
+        found = await self._read(lambda c: reading.load(c, tenant, conversation))
+        self._writer.found_again(tenant, conversation)
+        return found
+
+    async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
+        return await self._read(lambda c: reading.conversations(c, tenant, limit, offset))
+
+    async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
+        return await self._read(lambda c: reading.holding(c, tenant, kind, subject))
+
+    async def requests(self, tenant: str | None, conversation: str = "", limit: int = 100) -> tuple[RequestRecord, ...]:
+        return await self._read(lambda c: reading.requests(c, tenant, conversation, limit))
+
+    async def request(self, tenant: str | None, request: str) -> StoredRequest | None:
+        return await self._read(lambda c: reading.request(c, tenant, request))
+
+    async def secret(self) -> bytes:
+        if not self._database.secret:
+            await self._writer.wait(self._writer.reopen())
+        return self._database.secret
+
+    # -------------------------------------------------------------------------------------------------------- deleting
+    async def forget(self, tenant: str | None, conversation: str = "", before: int = 0) -> Forgotten:
+        """One named conversation is deleted by writing the file anew, which takes the time of copying it; by age, rows
+        are overwritten and their pages given back. Raises StoreError when a copy may have stayed: call it again."""
+        conversations = freed = 0
+        more = True
+        while more:
+            some = await self._in_turn(partial(self._delete_some, tenant, conversation, before))
+            conversations, freed, more = conversations + some.conversations, freed + some.bytes, some.more
+        if self._remains:
+            await self._in_turn(lambda: self._shrink(rewrite=bool(conversation)))
+        return Forgotten(conversations, freed)
+
+    def _delete_some(self, tenant: str | None, conversation: str, before: int) -> deleting.Deleted:
+        some = deleting.delete_some(self._database.writing, tenant, conversation, before)
+        self._writer.conversations -= some.conversations
+        self._remains = self._remains or bool(some.conversations or some.bytes)
+        return some
+
+    def _shrink(self, *, rewrite: bool) -> None:
+        self._database.shrink(rewrite=rewrite)
+        self._remains = False
+
+    # ---------------------------------------------------------------------------------------------------------- health
+    def health(self) -> Health:
+        """As of now; touches no table."""
+        trouble = self._writer.trouble()
+        if trouble is None and not self._database.is_open:
+            trouble = StoreError("the store is not open", code="store_unreachable")
+        notes = list(self._database.notes)
+        if self._writer.dropped:
+            notes.append(f"{self._writer.dropped} records could not be written since the start")
+        return Health(
+            ok=trouble is None,
+            where=self._database.where,
+            reason=trouble.code if trouble else "",
+            size_bytes=self._database.size_bytes(),
+            conversations=self._writer.conversations,
+            notes=tuple(notes),
+        )
+
+    # ------------------------------------------------------------------------------------------------------- underneath
+    async def _read(self, read: Callable[[Connection], Read]) -> Read:
+        await self._writer.settle()
+        if not self._database.is_open:
+            await self._writer.wait(self._writer.reopen())
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._with_connection, read)
+
+    def _with_connection(self, read: Callable[[Connection], Read]) -> Read:
+        try:
+            with self._database.reading.connect() as connection:
+                return read(connection)
+        except Exception as caught:
+            raise as_store_error(caught) from caught
+
+    async def _in_turn(self, work: Callable[[], Read]) -> Read:
+        """Run `work` in the writer's thread, after all that is queued."""
+        done: list[Read] = []
+        await self._writer.wait(self._writer.do(lambda: done.append(work())))
+        return done[0]

@@ -1,0 +1,270 @@
+"""The embedded database: one SQLite file, and all that is said to SQLite and to no other database.
+
+The law: **a file is never deleted or overwritten**. One that is damaged is set aside under its name and the time; one
+that is older is copied before it is migrated. The file is the owner's alone (mode 0600, its directory 0700 where we
+make it); a symbolic link in its place is refused.
+
+Two engines stand over it: one connection that writes (`BEGIN IMMEDIATE`, for a read that turns into a write fails at
+once in WAL mode when somebody else wrote in between), and a pool that can only read.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import NullPool, QueuePool
+
+from proxy.errors import StoreError
+from proxy.store import migrating
+from proxy.store.failures import as_store_error
+
+BUSY_MS = 250
+"""How long a statement waits for another process before it gives up."""
+READERS = 4
+"""Connections that read at the same time."""
+SHRINK_S = 5.0
+"""How long a deletion tries to get the last copies out of the write-ahead log before it says that it could not."""
+WAL_BYTES = 64 * 1024 * 1024
+"""What the write-ahead log is cut back to after it was longer."""
+SIDE_FILES = ("", "-wal", "-shm")
+BACKUP = ".before-"
+
+
+class SqliteFile:
+    """One file with its connections. `writing` is used by one thread; `reading` by any."""
+
+    def __init__(self, path: Path, *, now: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self.notes: list[str] = []
+        self._now = now
+        self._secret = b""
+        self._opened_once = False
+        self._identity: tuple[int, int] | None = None
+        self._engine: Engine | None = None
+        self._writing: Connection | None = None
+        self._reading: Engine | None = None
+
+    @property
+    def where(self) -> str:
+        return str(self.path)
+
+    @property
+    def secret(self) -> bytes:
+        """Empty until the store was open once; then it stays, also when the file has to be made anew."""
+        return self._secret
+
+    @property
+    def is_open(self) -> bool:
+        return self._reading is not None
+
+    @property
+    def reading(self) -> Engine:
+        if self._reading is None:
+            raise StoreError("the store is not open", code="store_unreachable")
+        return self._reading
+
+    @property
+    def writing(self) -> Connection:
+        """The connection that writes, opened when it has to be."""
+        if self._writing is not None and not self._is_still_there():
+            self.close()
+        if self._writing is None:
+            self.open()
+        assert self._writing is not None  # noqa: S101 - `open` made it or raised
+        return self._writing
+
+    def open(self) -> None:
+        """Raises StoreError when it cannot be used. What is damaged is set aside, and a new store begun."""
+        try:
+            self._open()
+        except Exception as caught:
+            self.close()
+            error = as_store_error(caught)
+            if error.code != "store_corrupt":
+                raise error from caught
+            self.set_aside()
+            self._open()
+
+    def _open(self) -> None:
+        was_there = self._file_made_ready()
+        if self._opened_once and not was_there:
+            self.notes.append("the store's file was gone; a new one was begun")
+        self._engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool)
+        event.listen(self._engine, "begin", _begin_immediate)
+        self._reading = create_engine(
+            "sqlite://", creator=self._connect_reading, poolclass=QueuePool, pool_size=READERS, max_overflow=0
+        )
+        event.listen(self._reading, "begin", _begin)
+        self._writing = self._engine.connect()
+        _made_durable(_raw(self._writing))
+        self._brought_up_to_date()
+        with self._reading.connect() as connection:
+            self._secret = self._secret or migrating.secret_of(connection)
+        self._identity = _identity(self.path)
+        self._opened_once = True
+
+    def close(self) -> None:
+        for closing in (self._writing, self._engine, self._reading):
+            try:
+                if isinstance(closing, Connection):
+                    closing.close()
+                elif closing is not None:
+                    closing.dispose()
+            except Exception as caught:
+                self.notes.append(f"closing the store: {type(caught).__name__}")
+        self._writing = self._engine = self._reading = None
+
+    def set_aside(self) -> None:
+        """Move the file and what belongs to it out of the way. Nothing is deleted."""
+        self.close()
+        name = f"{self.path.name}.corrupt-{datetime.fromtimestamp(self._now(), UTC):%Y%m%dT%H%M%S%fZ}"
+        for side in SIDE_FILES:
+            old = self.path.with_name(self.path.name + side)
+            if old.exists():
+                old.rename(self.path.with_name(name + side))
+        self.notes.append(f"the store's file was damaged; it was kept as {name} and a new store begun")
+
+    def size_bytes(self) -> int:
+        """Of the file and its write-ahead log."""
+        total = 0
+        for side in ("", "-wal"):
+            try:
+                total += os.stat(f"{self.path}{side}").st_size  # noqa: PTH116 - asked on the event loop: the cheap way
+            except OSError:
+                continue
+        return total
+
+    def shrink(self, *, rewrite: bool) -> None:
+        """Get what was deleted out of the file and its log, and the file smaller.
+
+        `rewrite` writes the whole file anew: deleted rows are overwritten with zeros anyway, but a copy may stay in
+        the unused part of a page that was once split.
+        """
+        connection = _raw(self.writing)
+        for copy in self.path.parent.glob(f"{self.path.name}{BACKUP}*"):
+            copy.unlink()
+        until = time.monotonic() + SHRINK_S
+        while not _shrunk(connection, rewrite=rewrite):
+            if time.monotonic() > until:
+                raise StoreError(
+                    "deleted, but another process is reading the store, so copies may stay in its log until it stops",
+                    code="store_locked",
+                )
+            time.sleep(0.02)
+
+    # ------------------------------------------------------------------------------------------------------- opening
+    def _file_made_ready(self) -> bool:
+        """Make the directory and the file where they are missing; whether the file was there."""
+        if not self.path.parent.exists():
+            self.path.parent.mkdir(mode=0o700, parents=True)
+        # Never opened when it is there: closing a second handle would drop the locks SQLite holds on it.
+        try:
+            found = self.path.lstat()
+        except FileNotFoundError:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            return False
+        if not stat.S_ISREG(found.st_mode):
+            raise StoreError(f"{self.path} is not a regular file", code="store_unreachable")
+        if stat.S_IMODE(found.st_mode) & 0o077 and found.st_uid == os.geteuid():
+            self.path.chmod(0o600)
+        return True
+
+    def _is_still_there(self) -> bool:
+        return _identity(self.path) == self._identity
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode=rw",
+            uri=True,
+            timeout=BUSY_MS / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+    def _connect_reading(self) -> sqlite3.Connection:
+        connection = self._connect()
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+
+    def _brought_up_to_date(self) -> None:
+        """Asked on a connection that only reads, so that a store in use by another process opens at once."""
+        assert self._writing is not None  # noqa: S101 - `_open` made it
+        with self.reading.connect() as connection:
+            version = migrating.version_of(connection)
+        if migrating.is_current(version):
+            return
+        if version:
+            self._copied(version)
+        with self._writing.begin():
+            version = migrating.version_of(self._writing)  # another process may have been faster
+            if not version:
+                migrating.make(self._writing, self._secret)
+            elif not migrating.is_current(version):
+                migrating.upgrade(self._writing)
+        if version:
+            self.notes.append(f"the store was migrated from schema {version}; a copy was kept")
+
+    def _copied(self, version: str) -> None:
+        """Keep a copy of the store as it is, under the version it has."""
+        copy = self.path.with_name(f"{self.path.name}{BACKUP}{version}")
+        partial = copy.with_name(f"{copy.name}.partial")
+        partial.unlink(missing_ok=True)
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        with self.reading.connect() as connection:
+            raw = _raw(connection)
+            raw.execute("PRAGMA query_only=OFF")
+            raw.execute("VACUUM INTO ?", (str(partial),))
+            raw.execute("PRAGMA query_only=ON")
+        partial.replace(copy)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - before every commit: the cheap way
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _raw(connection: Connection) -> sqlite3.Connection:
+    """SQLite's own connection, for what must stand outside a transaction."""
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - the engines here make no other
+    return raw
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _made_durable(raw: sqlite3.Connection) -> None:
+    """Settings of the connection that writes. Auto-vacuum is taken up by a new file only."""
+    raw.execute("PRAGMA auto_vacuum=INCREMENTAL")
+    raw.execute("PRAGMA journal_mode=WAL").fetchall()
+    raw.execute("PRAGMA synchronous=FULL")
+    raw.execute("PRAGMA secure_delete=ON").fetchall()
+    raw.execute(f"PRAGMA journal_size_limit={WAL_BYTES}").fetchall()
+
+
+def _shrunk(raw: sqlite3.Connection, *, rewrite: bool) -> bool:
+    """False when somebody else was in the way."""
+    try:
+        raw.execute("VACUUM" if rewrite else "PRAGMA incremental_vacuum").fetchall()
+        (busy, _, _) = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.OperationalError as caught:
+        if as_store_error(caught).code == "store_locked":
+            return False
+        raise
+    return not busy

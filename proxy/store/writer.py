@@ -1,0 +1,439 @@
+"""The one thread that writes: whatever was queued, in order, as many batches as there are in one transaction.
+
+Handing over never waits: it appends to a bounded queue. Whoever has to know waits for the ticket.
+
+How it fails, and that is most of what is here:
+
+- **Locked by another process**: those who wait are told after the first attempt (250 ms) and so is, at once, whoever
+  asks meanwhile; the batches are kept and tried again until the circuit opens.
+- **Anything else** (full, read-only, damaged, gone): the group is dropped and counted, its waiters are told.
+- A group that fails for a value in it is tried batch by batch, so that one bad batch takes no other with it.
+- The circuit opens after 5 failures in 30 s: what is queued is dropped, and for 10 s `put` refuses at once. Then this
+  thread, not a request, tries one small transaction.
+
+The law: **a conversation that lost a record takes no more until it is read again**. Its owner in memory knows more than
+the disk does; if it went on, what it writes would hang on nothing. So the loser reads, and goes on from what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sqlalchemy import Connection, Engine, delete
+from sqlalchemy.exc import DBAPIError
+
+from proxy.errors import StoreError
+from proxy.stack.ledger import Conversation, Entry, Round
+from proxy.store import Anchored, Owned, Record, RequestRecord, SentRecord, reading, schema
+from proxy.store.circuit import Circuit
+from proxy.store.committing import Batch, Committed, Owner, Statements, commit, owner_of, owners_of
+from proxy.store.failures import as_store_error
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 20_000
+"""Tickets that failed, and conversations that lost something, of which is remembered that they did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much may wait to be written, and how much goes into one transaction."""
+
+    records: int = 100_000
+    bytes: int = 256 * 1024 * 1024
+    group_records: int = 5_000
+    group_bytes: int = 16 * 1024 * 1024
+
+
+class Database(Protocol):
+    """What the writer needs of a database; `sqlite.SqliteFile` is one."""
+
+    notes: list[str]
+
+    @property
+    def writing(self) -> Connection: ...
+
+    @property
+    def reading(self) -> Engine: ...
+
+    def close(self) -> None: ...
+
+    def set_aside(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """Somebody on an event loop who waits for a ticket. `settled_only`: told of the end, not of a failure."""
+
+    ticket: int
+    settled_only: bool
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something else to do with the connection that writes, in its turn. It does its own transactions."""
+
+    ticket: int
+    run: Callable[[], None]
+    size: int = 0
+
+
+class Writer:
+    """Every method but `_run` and what it calls may be called from any thread."""
+
+    def __init__(self, database: Database, circuit: Circuit, bounds: Bounds = Bounds()) -> None:
+        self._database = database
+        self._circuit = circuit
+        self._bounds = bounds
+        self._statements: Statements | None = None
+        self._changed = threading.Condition()
+        self._queue: deque[Batch | Job] = deque()
+        self._records = 0
+        self._bytes = 0
+        self._ticket = 0
+        self._settled = 0
+        self._failed: dict[int, StoreError] = {}
+        self._lost: dict[Owner, None] = {}
+        self._waiters: list[Waiter] = []
+        self._stalled: StoreError | None = None
+        self._closing = False
+        self._place = 0
+        self._thread: threading.Thread | None = None
+        self.dropped = 0
+        self.conversations = 0
+
+    # ----------------------------------------------------------------------------------------------------- from outside
+    def start(self) -> int:
+        """Begin; a ticket for the store being open."""
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+        return self.reopen()
+
+    def put(self, tenant: str, records: Sequence[Record]) -> int:
+        """Queue one transaction; its ticket. Never waits. Raises StoreError when it cannot be taken."""
+        size = sum(map(weight, records))
+        with self._changed:
+            self._refuse_if_closed()
+            if self._circuit.is_open:
+                raise _again(self._stalled or StoreError("the store keeps failing"))
+            if self._lost:
+                self._refuse_if_lost(tenant, records)
+            too_many = self._records + len(records) > self._bounds.records or self._bytes + size > self._bounds.bytes
+            if too_many and self._queue:
+                raise StoreError("too much waits to be written to the store", code="store_busy")
+            self._ticket += 1
+            self._records += len(records)
+            self._bytes += size
+            self._queue.append(Batch(self._ticket, tenant, tuple(records), size))
+            self._changed.notify()
+            return self._ticket
+
+    def do(self, run: Callable[[], None]) -> int:
+        """Queue a job for the writer's thread; its ticket."""
+        with self._changed:
+            self._refuse_if_closed()
+            self._ticket += 1
+            self._queue.append(Job(self._ticket, run))
+            self._changed.notify()
+            return self._ticket
+
+    def reopen(self) -> int:
+        """Queue the opening of a store that was closed by a failure, or could not be opened yet; a ticket."""
+        return self.do(self._open)
+
+    async def wait(self, ticket: int) -> None:
+        """Until `ticket` is on disk. Raises StoreError when it is not going to be, or not soon."""
+        await self._wait(ticket, settled_only=False)
+
+    async def settle(self) -> None:
+        """Until everything queued so far is on disk or given up. Raises StoreError when that takes long."""
+        await self._wait(self._ticket, settled_only=True)
+
+    def found_again(self, tenant: str, conversation: str) -> None:
+        """Its owner is reading it: what it knows is what the store has, from now on."""
+        with self._changed:
+            self._lost.pop((tenant, conversation), None)
+
+    def trouble(self) -> StoreError | None:
+        """Why nothing can be written at this moment."""
+        return self._stalled
+
+    async def close(self) -> None:
+        """Write what is queued, then stop."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    async def _wait(self, ticket: int, *, settled_only: bool) -> None:
+        with self._changed:
+            if error := self._failed.get(ticket):
+                if settled_only:
+                    return
+                raise _again(error)
+            if ticket <= self._settled:
+                return
+            if self._stalled is not None:
+                raise _again(self._stalled)
+            loop = asyncio.get_running_loop()
+            waiter = Waiter(ticket, settled_only, loop, loop.create_future())
+            self._waiters.append(waiter)
+        await waiter.future
+
+    def _refuse_if_closed(self) -> None:
+        if self._closing or self._thread is None:
+            raise StoreError("the store is closed", code="store_unreachable")
+
+    def _refuse_if_lost(self, tenant: str, records: Sequence[Record]) -> None:
+        for record in records:
+            if owner_of(tenant, record) in self._lost:
+                raise StoreError("records of this conversation were lost; it has to be loaded again")
+
+    # ------------------------------------------------------------------------------------------------------- the thread
+    def _run(self) -> None:
+        while True:
+            work = self._next()
+            if work is None:
+                break
+            if not work:
+                self._probe()
+            elif isinstance(work[0], Job):
+                self._do(work[0])
+            else:
+                self._write([batch for batch in work if isinstance(batch, Batch)])
+        self._database.close()
+
+    def _next(self) -> list[Batch | Job] | None:
+        """The next group or job; empty when a probe is due; None at the end."""
+        with self._changed:
+            while not self._queue:
+                if self._closing:
+                    return None
+                due = self._circuit.until_probe()
+                if due == 0:
+                    return []
+                self._changed.wait(due)
+            return self._group()
+
+    def _group(self) -> list[Batch | Job]:
+        """As many batches as go into one transaction, or one job."""
+        group: list[Batch | Job] = []
+        records = size = 0
+        while self._queue:
+            first = self._queue[0]
+            if group and isinstance(first, Job):
+                break
+            if isinstance(first, Batch):
+                records, size = records + len(first.records), size + first.size
+                if group and (records > self._bounds.group_records or size > self._bounds.group_bytes):
+                    break
+            group.append(self._queue.popleft())
+            if isinstance(first, Job):
+                break
+        return group
+
+    def _open(self) -> None:
+        connection = self._database.writing
+        self._statements = Statements(connection.dialect.name)
+        with self._database.reading.connect() as reader:
+            self.conversations = reading.count(reader)
+
+    def _do(self, job: Job) -> None:
+        try:
+            job.run()
+        except Exception as caught:
+            error = self._failure(caught)
+            if self._circuit.is_open:
+                self._give_up(error)
+            self._settle([job], {job.ticket: error})
+        else:
+            self._settle([job], {})
+
+    def _write(self, batches: list[Batch]) -> None:
+        while True:
+            fit, refused = self._without_lost(batches)
+            try:
+                done = self._commit(fit)
+            except Exception as caught:
+                error = self._failure(caught)
+                if error.code == "store_locked" and not self._circuit.is_open:
+                    self._stall(error)
+                    continue
+                if error.code == "store_failed" and len(batches) > 1:
+                    for batch in batches:
+                        self._write([batch])
+                    return
+                self._lose(batches, dict.fromkeys((b.ticket for b in batches), error))
+                if self._circuit.is_open:
+                    self._give_up(error)
+                return
+            self.conversations += done.conversations
+            refused |= done.refused
+            self._lose(batches, refused) if refused else self._settle(batches, {})
+            return
+
+    def _commit(self, batches: Sequence[Batch]) -> Committed:
+        connection = self._database.writing
+        if self._statements is None:
+            self._open()
+        assert self._statements is not None  # noqa: S101 - `_open` made it or raised
+        return commit(connection, self._statements, batches, self._next_place)
+
+    def _next_place(self) -> int:
+        """Rises from row to row and from start to start: ns since the epoch, or one more than the last."""
+        self._place = max(self._place + 1, time.time_ns())
+        return self._place
+
+    def _probe(self) -> None:
+        """One small transaction that really writes: an empty one succeeds on a full disk."""
+        try:
+            connection = self._database.writing
+            if self._statements is None:
+                self._open()
+            with connection.begin():
+                table = schema.meta
+                row = {"tenant": "", "name": "probe", "value": str(time.time_ns()).encode()}
+                connection.execute(delete(table).where(table.c.tenant == "", table.c.name == "probe"))
+                connection.execute(table.insert(), row)
+        except Exception as caught:
+            error = self._failure(caught)
+            with self._changed:
+                self._circuit.failed()
+                self._stalled = error
+        else:
+            with self._changed:
+                self._circuit.closed()
+                self._stalled = None
+
+    # --------------------------------------------------------------------------------------------------------- failures
+    def _failure(self, caught: Exception) -> StoreError:
+        """Count it, and leave the database so that the next attempt starts clean. A value that cannot be written says
+        nothing about the store; a full disk leaves the connections as good as they were, and reading goes on."""
+        error = as_store_error(caught)
+        log.warning("store write failed", extra={"code": error.code, "cause": type(caught).__name__})
+        if not isinstance(caught, DBAPIError | OSError | StoreError):
+            return error
+        with self._changed:
+            self._circuit.failed()
+        if error.code == "store_corrupt":
+            self._set_aside()
+        elif error.code not in {"store_locked", "store_full"}:
+            self._database.close()
+        return error
+
+    def _set_aside(self) -> None:
+        try:
+            self._database.set_aside()
+        except Exception as caught:
+            log.warning("damaged store could not be set aside", extra={"cause": type(caught).__name__})
+            self._database.close()
+
+    def _without_lost(self, batches: Sequence[Batch]) -> tuple[list[Batch], dict[int, StoreError]]:
+        """Batches that may be written, and those of conversations that lost something before."""
+        with self._changed:
+            if not self._lost:
+                return list(batches), {}
+            refused = {
+                b.ticket: StoreError("an earlier record of the same conversation was lost")
+                for b in batches
+                if any(owner_of(b.tenant, record) in self._lost for record in b.records)
+            }
+        return [b for b in batches if b.ticket not in refused], refused
+
+    def _stall(self, error: StoreError) -> None:
+        """Tell those who wait; the batches are tried again."""
+        with self._changed:
+            self._stalled = error
+            told, self._waiters = self._waiters, []
+        _tell([(waiter, error) for waiter in told])
+
+    def _give_up(self, error: StoreError) -> None:
+        """The circuit opened: nothing that is queued is going to be written."""
+        with self._changed:
+            self._stalled = error
+            dropped, self._queue = list(self._queue), deque()
+        self._lose(dropped, dict.fromkeys((item.ticket for item in dropped), error))
+
+    def _lose(self, batches: Sequence[Batch | Job], failed: dict[int, StoreError]) -> None:
+        """Those of `batches` that are in `failed` are dropped; their conversations have to be read again."""
+        lost = [b for b in batches if isinstance(b, Batch) and b.ticket in failed]
+        with self._changed:
+            self.dropped += sum(len(batch.records) for batch in lost)
+            for batch in lost:
+                self._lost.update(dict.fromkeys(owners_of(batch)))
+            _forget_oldest(self._lost)
+        self._settle(batches, failed)
+
+    def _settle(self, items: Sequence[Batch | Job], failed: dict[int, StoreError]) -> None:
+        if not items:
+            return
+        with self._changed:
+            self._settled = max(self._settled, items[-1].ticket)
+            self._failed |= failed
+            _forget_oldest(self._failed)
+            for item in items:
+                if isinstance(item, Batch):
+                    self._records -= len(item.records)
+                    self._bytes -= item.size
+            if not self._circuit.is_open:
+                self._stalled = None
+            told = [w for w in self._waiters if w.ticket <= self._settled]
+            self._waiters = [w for w in self._waiters if w.ticket > self._settled]
+            news = [(w, None if w.settled_only else self._failed.get(w.ticket)) for w in told]
+        _tell(news)
+
+
+def weight(record: Record) -> int:
+    """About how many bytes of memory `record` holds on to."""
+    match record:
+        case Owned():
+            match record.value:
+                case Entry() as entry:
+                    return 200 + (len(entry.message.wire) + len(entry.message.text) if entry.message else 0)
+                case Round() as done:
+                    return 200 + sum(len(m.wire) + len(m.text) for m in (done.spoken.message, *done.results))
+                case _:
+                    return 200
+        case RequestRecord() | SentRecord():
+            return 200 + sum(map(len, record.body))
+        case Conversation() | Anchored():
+            return 200
+
+
+def _tell(news: Sequence[tuple[Waiter, StoreError | None]]) -> None:
+    """Wake the waiters, each on its loop, with one call per loop."""
+    for loop in {waiter.loop for waiter, _ in news}:
+        try:
+            loop.call_soon_threadsafe(_wake, [(w.future, error) for w, error in news if w.loop is loop])
+        except RuntimeError:  # the loop was closed: nobody waits there any more
+            continue
+
+
+def _wake(news: Sequence[tuple[asyncio.Future[None], StoreError | None]]) -> None:
+    for future, error in news:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(_again(error))
+
+
+def _again(error: StoreError) -> StoreError:
+    """A new one of the same words: an exception raised in two places would gather both traces."""
+    return StoreError(str(error), code=error.code)
+
+
+def _forget_oldest(kept: dict[int, StoreError] | dict[Owner, None]) -> None:
+    while len(kept) > REMEMBERED:
+        kept.pop(next(iter(kept)))  # type: ignore[call-overload]
