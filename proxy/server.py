@@ -155,7 +155,8 @@ class _Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._in_headers:
-            # One endless header reaches no callback, so it is counted here.
+            # One endless header reaches no callback, so it is counted here: from the second read of the socket on, as
+            # the first may hold the end of another request.
             self._header_bytes += len(data)
         super().data_received(data)
         if self._in_headers and self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
