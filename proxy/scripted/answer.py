@@ -138,6 +138,8 @@ class Answer:
     """`None`: chunked for streams, `content-length` for the rest."""
     headers: Headers = ()
     """Added to the response, replacing one of the same name."""
+    trailers: Headers = ()
+    """Headers behind a chunked body."""
 
     def but(self, **changes: Any) -> Answer:
         """The same answer with some fields changed."""

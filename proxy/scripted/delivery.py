@@ -26,6 +26,7 @@ class Delivery:
     ending: Ending | None = None
     pace_ms: float = 0
     delay_s: float = 0
+    trailers: Headers = ()
 
     @property
     def length(self) -> int:
@@ -50,6 +51,7 @@ def deliver(answer: Answer, status: int, headers: Headers, events: Sequence[byte
         answer.ending,
         answer.pace_ms,
         answer.delay_s,
+        answer.trailers,
     )
 
 

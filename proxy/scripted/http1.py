@@ -139,4 +139,5 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-LAST_CHUNK = b"0\r\n\r\n"
+def last_chunk(trailers: Headers) -> bytes:
+    return b"0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in trailers).encode("latin-1") + b"\r\n"

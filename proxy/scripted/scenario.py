@@ -160,6 +160,7 @@ class _Answer(_Strict):
     encoding: tuple[Literal["gzip", "deflate"], ...] = ()
     framing: Framing | None = None
     headers: dict[str, str] = {}
+    trailers: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _one_stand_in(self) -> _Answer:
@@ -183,6 +184,7 @@ class _Answer(_Strict):
             ending=self.ending.value() if self.ending else None,
             cut=Cut(self.cut.bytes, self.cut.seed) if isinstance(self.cut, _Cut) else cut[self.cut],
             headers=tuple(self.headers.items()),
+            trailers=tuple(self.trailers.items()),
             **self.model_dump(include=_CARRIED_OVER),
         )
 

@@ -21,11 +21,11 @@ from typing import Any, Protocol
 from proxy.scripted.answer import Headers, Reply, error_body
 from proxy.scripted.delivery import Delivery
 from proxy.scripted.http1 import (
-    LAST_CHUNK,
     BadRequestBytes,
     Request,
     WatchedReader,
     chunk,
+    last_chunk,
     read_request,
     response_head,
 )
@@ -150,7 +150,7 @@ async def _write(writer: asyncio.StreamWriter, delivery: Delivery | bytes, reque
             return False
         await _send_all(writer, delivery.rest, frame, delivery.pace_ms)
     if framing == "chunked":
-        await _send(writer, LAST_CHUNK)
+        await _send(writer, last_chunk(delivery.trailers))
     return keeps
 
 

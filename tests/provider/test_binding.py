@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.scripted import Call, Model, ScriptedProvider, answers, calls, says
 from proxy.scripted.binding import STAND_IN, Bound, Examination, Item, examine, seal, verdict
@@ -122,6 +124,29 @@ def test_tampering_and_orphans_are_refused_in_either_mode(parts: tuple[Any, ...]
 def test_nothing_found_is_nothing_said() -> None:
     assert verdict(Examination(), "error") == verdict(Examination(), "drop")
     assert verdict(Examination(), "error").refusal == ""
+
+
+@given(answered=st.lists(st.sampled_from("tu"), min_size=1, max_size=12), data=st.data())
+def test_a_change_voids_exactly_the_items_behind_it(answered: list[str], data: st.DataObject) -> None:
+    """Any conversation holds as it was made; after a change of one visible part only what stands before it holds."""
+    parts: list[bytes | Item] = []
+    last = ""
+    for turn, kind in enumerate(answered):
+        parts.append(b"user %d" % turn if kind == "u" else b"result %d" % turn)
+        made = b"answer %d" % turn
+        item = seal(SECRET, f"thought {turn}", Bound(HEAD, tuple(parts)), last, made)
+        parts += [item, made]
+        last = item.token
+    changed = data.draw(
+        st.sampled_from([at for at, part in enumerate(parts) if isinstance(part, bytes) and part[:1] in b"ur"])
+    )
+
+    untouched = examine(SECRET, Bound(HEAD, tuple(parts)))
+    touched = examine(SECRET, Bound(HEAD, (*parts[:changed], b"something else", *parts[changed + 1 :])))
+
+    assert (untouched.faults, untouched.last) == ((), last)
+    assert touched.held == tuple(part for part in parts[:changed] if isinstance(part, Item))
+    assert {fault.kind for fault in touched.faults} == {"prefix"}
 
 
 # ------------------------------------------------------------------------------------------------------------- required

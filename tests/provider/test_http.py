@@ -59,6 +59,15 @@ def test_a_chunked_request_with_trailers_is_read_whole(provider: ScriptedProvide
     assert provider.received[0].trailers == (("X-Digest", "abc"),)
 
 
+def test_a_stream_may_end_with_trailers(provider: ScriptedProvider, exchange: Exchange, chat_request: Build) -> None:
+    """S14"""
+    provider.will(says("x", trailers=(("x-checksum", "abc"),)))
+
+    heard, _ = exchange(provider, chat_request(headers="Connection: close\r\n"))
+
+    assert heard.endswith(b"[DONE]\n\n\r\n0\r\nx-checksum: abc\r\n\r\n")
+
+
 def test_one_connection_carries_several_requests_also_ahead_of_their_answers(
     provider: ScriptedProvider, exchange: Exchange, chat_request: Build
 ) -> None:
