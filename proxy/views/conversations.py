@@ -1,0 +1,149 @@
+"""Conversations as rows, their threads and frames, and the state of one as JSON.
+
+Frames have the field names of the state that `stack_get_state` gives the model; `logPath` is where the whole log of a
+frame is read. Times are ms since the epoch. Everything tells of the path that grew last, unless a thread is named:
+the active frame is a property of a path, not of a conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from proxy.errors import UnknownFrame
+from proxy.stack.frames import Story, Tree, ancestors, children, follow
+from proxy.stack.ledger import Ledger
+from proxy.stack.tools.desk import Desk, Group
+from proxy.stack.tools.looking import state_of
+from proxy.stack.tools.looking import tree as stack_tree
+from proxy.store import Store
+from proxy.views.lookup import Scope, newest_story, root_of, shown, thread_tips
+from proxy.views.shapes import ConversationRow, FrameDetail, FrameState, State, ThreadRow
+
+COUNTED = 100_000
+"""Requests counted at most for one conversation."""
+TITLE = 80
+"""Characters of a title in a row."""
+
+
+async def conversation_rows(store: Store, scope: Scope, limit: int, offset: int) -> list[ConversationRow]:
+    """The newest first."""
+    rows = []
+    for known in await store.conversations(scope, limit, offset):
+        ledger = await store.load(known.tenant, known.id)
+        if ledger is not None:  # forgotten between the two questions
+            rows.append(await conversation_row(store, ledger))
+    return rows
+
+
+async def conversation_row(store: Store, ledger: Ledger) -> ConversationRow:
+    conversation = ledger.conversation
+    requests = await store.requests(conversation.tenant, conversation.id, COUNTED)
+    tree = newest_story(ledger).tree
+    root = root_of(tree)
+    return {
+        "id": conversation.id,
+        "parent": conversation.parent or None,
+        "threads": sorted(ledger.threads),
+        "title": shortened(root.title) if root else "",
+        "created": conversation.created,
+        "last_active": last_active(ledger, (r.created for r in requests)),
+        "requests": len(requests),
+        "frames": len(tree.frames),
+        "active_frame": tree.active or None,
+        "awake": tree.awake,
+        "mode": conversation.mode or None,
+    }
+
+
+def last_active(ledger: Ledger, requests: Iterable[int]) -> int:
+    """When something last happened in it."""
+    entries = (entry.created for entry in ledger.entries.values())
+    return max((ledger.conversation.created, *entries, *requests))
+
+
+def thread_rows(ledger: Ledger) -> list[ThreadRow]:
+    """In the order their newest entries were created, the newest last."""
+    rows: list[ThreadRow] = []
+    for name, tip in sorted(thread_tips(ledger).items(), key=lambda item: item[1].seq):
+        tree = follow(ledger, ledger.path(tip.id), {}).tree
+        thread = ledger.threads.get(name)
+        rows.append(
+            {
+                "id": name,
+                "tip": tip.id,
+                "last_active": tip.created,
+                "awake": tree.awake,
+                "active_frame": tree.active or None,
+                "frames": len(tree.frames),
+                "tools": list(thread.tool_names) if thread else [],
+            }
+        )
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------------------- frames
+def story_of(ledger: Ledger, thread: str = "") -> Story:
+    """The path of a thread, or the one that grew last. Raises UnknownFrame for a thread that is not there."""
+    if not thread:
+        return newest_story(ledger)
+    tip = thread_tips(ledger).get(thread)
+    if tip is None:
+        raise UnknownFrame(
+            f"There is no thread {shown(thread)} here. GET /stack/conversations/{{id}}/threads lists them."
+        )
+    return follow(ledger, ledger.path(tip.id), {})
+
+
+def state(tree: Tree) -> State:
+    """The whole tree, under the names of S1-08 and S1-09."""
+    told = state_of(tree)
+    return cast(State, told | {"frames": {frame: _with_log(fields) for frame, fields in told["frames"].items()}})
+
+
+def _with_log(fields: FrameState) -> FrameState:
+    return {**fields, "logPath": log_path(fields["sessionID"])}
+
+
+def log_path(frame: str) -> str:
+    """Where the whole log of a frame is read."""
+    return f"/stack/frames/{frame}/log"
+
+
+def tree_text(ledger: Ledger, story: Story, *, root: str = "", details: bool = False) -> str:
+    """The tree as `stack_tree` prints it to the model. Raises UnknownFrame."""
+    if not story.tree.frames:
+        return "No frames yet."
+    if root and root not in story.tree.frames:
+        raise UnknownFrame(f"There is no frame {shown(root)} in this conversation.")
+    desk = Desk(story, ledger, Group(alone=True, home=story.tree.active), "", "", 0, 0, "", len)
+    return stack_tree(desk, {"rootID": root, "showDetails": details}).text
+
+
+def frame_rows(tree: Tree, *, status: str = "", parent: str = "", ancestors_of: str = "") -> list[FrameState]:
+    """In order of birth, those that pass every filter; with `ancestors_of` its ancestors, the nearest first."""
+    frames = state(tree)["frames"]
+    chosen = ancestors(tree, ancestors_of) if ancestors_of else iter(tree.frames.values())
+    return [frames[f.id] for f in chosen if status in ("", f.status) and parent in ("", f.parent)]
+
+
+def frame_detail(ledger: Ledger, story: Story, frame: str) -> FrameDetail:
+    tree = story.tree
+    found = tree.frames[frame]
+    return {
+        **state(tree)["frames"][frame],
+        "conversation": ledger.conversation.id,
+        "active": tree.active == frame,
+        "ancestors": [f.id for f in ancestors(tree, frame)],
+        "children": [f.id for f in children(tree, frame)],
+        "origin": found.origin,
+        "attempts": found.segment,
+        "retryOf": found.retry_of or None,
+        "tokens": found.tokens,
+    }
+
+
+def shortened(text: str) -> str:
+    """One line of at most TITLE characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"

@@ -1,0 +1,92 @@
+"""Everything a frame did, oldest first: what `stack_recall` reads from, whole and for people.
+
+Its law: **nothing is left out**. What left the line is here, messages that were trimmed, hidden rounds, earlier
+attempts at a resumed frame, and what lies on branches that were given up; `current` says whether an item stands on the
+path that grew last. The wire is the stored text, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proxy.stack.context import owner_of
+from proxy.stack.frames import Placed, Story
+from proxy.stack.ledger import Ledger
+from proxy.stack.transcript import Call, Message
+from proxy.views.lookup import newest_story, stories
+from proxy.views.shapes import CallMade, FrameLog, LogItem, MessageShown
+
+
+def frame_log(ledger: Ledger, story: Story, frame: str, *, raw: bool = False) -> FrameLog:
+    """Its entries in the order of creation, one per message; a hidden call's result stands with the message that made
+    the call. `story` is a path that knows the frame."""
+    found = story.tree.frames[frame]
+    return {
+        "frame": frame,
+        "conversation": ledger.conversation.id,
+        "title": found.title,
+        "status": str(found.status),
+        "entries": _entries(ledger, frame, raw=raw),
+    }
+
+
+def _entries(ledger: Ledger, frame: str, *, raw: bool) -> list[LogItem]:
+    current = {_key(placed) for placed in newest_story(ledger).placed}
+    found: dict[tuple[int, int], LogItem] = {}
+    for story in stories(ledger):
+        for placed in _of_frame(story, frame):
+            entry, number = _key(placed)
+            message = placed.round.spoken.message if placed.round else placed.entry.message
+            if message is not None and (placed.entry.seq, number) not in found:
+                is_current = (entry, number) in current
+                found[placed.entry.seq, number] = _item(placed, message, current=is_current, raw=raw)
+    return [found[place] for place in sorted(found)]
+
+
+def _of_frame(story: Story, frame: str) -> Iterator[Placed]:
+    """What any segment of the frame owns, or owned before a pop handed it on."""
+    for placed in story.placed:
+        owners = {placed.owner, owner_of(story, placed)}
+        if any(owner.partition("#")[0] == frame for owner in owners):
+            yield placed
+
+
+def _key(placed: Placed) -> tuple[str, int]:
+    return placed.entry.id, placed.round.number if placed.round else -1
+
+
+def _item(placed: Placed, message: Message, *, current: bool, raw: bool) -> LogItem:
+    entry, done = placed.entry, placed.round
+    return {
+        "id": f"{entry.id}/{done.number}" if done else entry.id,
+        "kind": str(entry.kind),
+        "thread": entry.thread,
+        "created": (done.created if done else 0) or entry.created,
+        "current": current,
+        **_message(message, raw=raw),
+        "results": [_message(result, raw=raw) for result in done.results] if done else [],
+        "finish": done.spoken.finish if done else "",
+        "complete": done.spoken.complete if done else True,
+    }
+
+
+def _message(message: Message, *, raw: bool) -> MessageShown:
+    item: MessageShown = {
+        "role": message.role,
+        "text": message.text,
+        "calls": [_call(call) for call in message.calls],
+        "answers": message.answers,
+        "tokens": message.tokens,
+    }
+    if raw:
+        item["wire"] = as_text(message.wire)
+    return item
+
+
+def _call(call: Call) -> CallMade:
+    return {"id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def as_text(data: bytes) -> str:
+    """Bytes as text that gives the same bytes back (`surrogateescape`), whatever they are."""
+    return data.decode("utf-8", "surrogateescape")

@@ -1,0 +1,132 @@
+"""Finding a conversation or a frame, and the path of the ledger it lives on.
+
+Nothing found is `UnknownFrame`, whose message says where to look. Ids are compared and asked for; they never become
+part of a file name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+from proxy.errors import UnknownFrame
+from proxy.stack.frames import Frame, Story, Tree, find, follow
+from proxy.stack.ledger import Conversation, Entry, Kind, Ledger
+from proxy.store import Store
+
+Scope = str | None
+"""A tenant, or None: all of them."""
+
+PAGE = 200
+"""Conversations asked of the store at a time."""
+SHORTEST = 4
+"""Characters of an id from which its beginning stands for it."""
+BORN = ("rooted", "pushed", "planned")
+"""Kinds of events that make a frame."""
+
+
+async def everything(store: Store, scope: Scope) -> AsyncIterator[Conversation]:
+    """All conversations, the newest first."""
+    offset = 0
+    while found := await store.conversations(scope, PAGE, offset):
+        for conversation in found:
+            yield conversation
+        offset += len(found)
+
+
+async def ledger_of(store: Store, scope: Scope, conversation: str) -> Ledger:
+    """A conversation by its whole id. Raises UnknownFrame."""
+    tenant = scope if scope is not None else await _tenant_of(store, conversation)
+    ledger = await store.load(tenant, conversation) if tenant is not None else None
+    if ledger is None:
+        raise UnknownFrame(f"There is no conversation {shown(conversation)}. GET /stack/conversations lists yours.")
+    return ledger
+
+
+async def _tenant_of(store: Store, conversation: str) -> str | None:
+    """An operator names a conversation without saying whose it is; the store is only asked with a tenant."""
+    async for known in everything(store, None):
+        if known.id == conversation:
+            return known.tenant
+    return None
+
+
+async def ledger_named(store: Store, scope: Scope, reference: str) -> Ledger:
+    """A conversation by its id, a unique beginning of it, or the newest one where `reference` is empty.
+
+    Raises UnknownFrame.
+    """
+    found: list[Conversation] = []
+    async for known in everything(store, scope):
+        if known.id == reference or not reference:
+            found = [known]
+            break
+        if len(reference) >= SHORTEST and known.id.startswith(reference):
+            found.append(known)
+    if len(found) == 1:
+        return await ledger_of(store, found[0].tenant, found[0].id)
+    if not reference:
+        raise UnknownFrame("There is no conversation yet. Point a client at the proxy and send a request.")
+    what = f"{len(found)} conversations begin with" if found else "There is no conversation"
+    raise UnknownFrame(f"{what} {shown(reference)}. `callstack tree` without an argument shows the newest ones.")
+
+
+async def frame_of(store: Store, scope: Scope, frame: str) -> tuple[Ledger, Story]:
+    """The conversation of a frame, by its whole id, and the newest path that knows it. Raises UnknownFrame."""
+    for kind in BORN:
+        held = await store.holding(scope, kind, frame)
+        ledger = await store.load(held.tenant, held.id) if held else None
+        if ledger is not None and (story := story_with(ledger, frame)) is not None:
+            return ledger, story
+    raise UnknownFrame(
+        f"There is no frame {shown(frame)}. GET /stack/conversations/{{id}}/frames lists those of a conversation."
+    )
+
+
+async def frame_named(store: Store, scope: Scope, reference: str) -> tuple[Ledger, Story, Frame]:
+    """A frame by id, a unique beginning of one, or a title that is unique in its conversation; the newest conversation
+    that has it. Raises UnknownFrame."""
+    try:
+        ledger, story = await frame_of(store, scope, reference)
+        return ledger, story, story.tree.frames[reference]
+    except UnknownFrame:
+        pass
+    async for known in everything(store, scope):
+        found = await store.load(known.tenant, known.id)
+        for story in stories(found) if found else ():
+            if found is not None and (frame := find(story.tree, reference)) is not None:
+                return found, story, frame
+    raise UnknownFrame(f"There is no frame {shown(reference)}. `callstack tree` shows the frames with their ids.")
+
+
+# -------------------------------------------------------------------------------------------------------------- paths
+def newest_story(ledger: Ledger) -> Story:
+    """The path that grew last."""
+    tip = ledger.newest_tip()
+    return follow(ledger, ledger.path(tip.id), {}) if tip else Story()
+
+
+def stories(ledger: Ledger) -> Iterator[Story]:
+    """Every path to its end, the newest first."""
+    for entry in reversed(tuple(ledger.entries.values())):
+        if entry.kind is not Kind.OVERLAY and entry.id not in ledger.has_child:
+            yield follow(ledger, ledger.path(entry.id), {})
+
+
+def story_with(ledger: Ledger, frame: str) -> Story | None:
+    """The newest path that knows `frame`."""
+    return next((story for story in stories(ledger) if frame in story.tree.frames), None)
+
+
+def thread_tips(ledger: Ledger) -> dict[str, Entry]:
+    """The newest entry of each thread."""
+    return {entry.thread: entry for entry in ledger.entries.values() if entry.kind is not Kind.OVERLAY}
+
+
+def root_of(tree: Tree) -> Frame | None:
+    """The frame without a parent, where the path has begun one."""
+    return next((f for f in tree.frames.values() if not f.parent), None)
+
+
+def shown(reference: str) -> str:
+    """What was asked for, as it may stand in a message: short, and without a control character."""
+    return repr(reference if len(reference) <= 64 else f"{reference[:63]}…")

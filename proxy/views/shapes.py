@@ -1,0 +1,192 @@
+"""The shapes of everything `/stack` answers, as types: what the views return and what OpenAPI describes.
+
+Times are ms since the epoch. Names of frames and states are those of the state file the idea of frames comes from
+(`sessionID` is a frame's id), everything else is written as Python would.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict  # pydantic reads the one of `typing` from Python 3.12 on only
+
+
+class ConversationRow(TypedDict):
+    """One conversation. Titles, frames and `awake` tell of the path that grew last."""
+
+    id: str
+    parent: str | None
+    threads: list[str]
+    title: str
+    created: int
+    last_active: int
+    requests: int
+    frames: int
+    active_frame: str | None
+    awake: bool
+    mode: str | None
+
+
+class ThreadRow(TypedDict):
+    """One path that a client loop continues. `tip` is its newest entry."""
+
+    id: str
+    tip: str
+    last_active: int
+    awake: bool
+    active_frame: str | None
+    frames: int
+    tools: list[str]
+
+
+class FrameState(TypedDict):
+    """One frame. What does not apply is left out."""
+
+    sessionID: str
+    parentSessionID: NotRequired[str]
+    status: str
+    title: str
+    successCriteria: str
+    successCriteriaCompacted: str
+    results: NotRequired[str]
+    resultsCompacted: NotRequired[str]
+    createdAt: int
+    updatedAt: int
+    artifacts: list[str]
+    decisions: list[str]
+    logPath: str
+    invalidationReason: NotRequired[str]
+    invalidatedAt: NotRequired[int]
+    plannedChildren: NotRequired[list[str]]
+
+
+class FrameDetail(FrameState):
+    """A frame with its place. `ancestors`: the nearest first; `children`: in order of birth."""
+
+    conversation: str
+    active: bool
+    ancestors: list[str]
+    children: list[str]
+    origin: str
+    attempts: int
+    retryOf: str | None
+    tokens: int
+
+
+class State(TypedDict):
+    """The tree of one path."""
+
+    version: int
+    frames: dict[str, FrameState]
+    activeFrameID: NotRequired[str]
+    rootFrameIDs: list[str]
+    updatedAt: int
+
+
+class CallMade(TypedDict):
+    id: str
+    name: str
+    arguments: str
+
+
+class MessageShown(TypedDict):
+    """`answers` is the id of the call this is the result of, or empty. `wire`, the stored text byte for byte, is there
+    when it was asked for."""
+
+    role: str
+    text: str
+    calls: list[CallMade]
+    answers: str
+    tokens: int
+    wire: NotRequired[str]
+
+
+class LogItem(MessageShown):
+    """One message of a frame. `results` are those of hidden calls; `current`: stands on the path that grew last.
+    `finish` is the provider's word for how an answer ended; `complete` is false for one that broke off."""
+
+    id: str
+    kind: str
+    thread: str
+    created: int
+    current: bool
+    results: list[MessageShown]
+    finish: str
+    complete: bool
+
+
+class FrameLog(TypedDict):
+    frame: str
+    conversation: str
+    title: str
+    status: str
+    entries: list[LogItem]
+
+
+class RequestRow(TypedDict):
+    """One client request. `receipt` is empty until it is answered."""
+
+    id: str
+    conversation: str
+    thread: str
+    frame: str
+    entry: str
+    created: int
+    status: str
+    receipt: dict[str, Any]
+
+
+class SentBody(TypedDict):
+    round: int
+    created: int
+    body: str
+
+
+class RequestDetail(RequestRow):
+    """With the client's body and each body sent for it."""
+
+    body: str
+    sent: list[SentBody]
+
+
+class MessageChange(TypedDict):
+    """`change`: kept, first bytes, left out, inserted. `client` and `sent` are positions in `messages`."""
+
+    change: str
+    role: str
+    client: int | None
+    sent: int | None
+    bytes: int
+    calls: list[str]
+    text: str
+
+
+class NamedChanges(TypedDict):
+    kept: list[str]
+    changed: list[str]
+    inserted: list[str]
+    left_out: list[str]
+
+
+class Difference(TypedDict):
+    """One body against another; the rest is there where both are chat requests (`readable`)."""
+
+    same: bool
+    readable: bool
+    client_bytes: int
+    sent_bytes: int
+    counts: NotRequired[dict[str, int]]
+    head: NotRequired[list[MessageChange]]
+    messages: NotRequired[list[MessageChange]]
+    tools: NotRequired[NamedChanges]
+    fields: NotRequired[NamedChanges]
+
+
+class RoundDifference(Difference):
+    round: int
+
+
+class RequestDifference(TypedDict):
+    id: str
+    status: str
+    rounds: list[RoundDifference]
