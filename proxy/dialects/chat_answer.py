@@ -55,6 +55,7 @@ class Answer:
         self._body = bytearray()
         self._pending = b""
         self._told: list[Shown] = []
+        self._names: list[tuple[bytes, bytes]] | None = None
         self._fault = b""
         self.round_shown = False
         """Something of this round has left for the client, so it cannot be repeated."""
@@ -78,6 +79,7 @@ class Answer:
         self._show.begin_round(self._round.calls)
         self._body.clear()
         self._fault = self.error_body = b""
+        self._names = None
         self.round_shown = False
 
     @property
@@ -145,8 +147,9 @@ class Answer:
         show = self._show
         out: list[bytes] = []
         for event in events:
-            if show.passes_text and plain(event.data):
-                out.append(event.raw)
+            raw = event.raw if self._rounds == 1 else self._renamed(event.raw)
+            if raw and show.passes and plain(event.data, text=show.passes_text, calls=show.passes_calls):
+                out.append(raw)
             else:
                 out += self._seen(event)
         return self._left(b"".join(out))
@@ -160,6 +163,31 @@ class Answer:
         self.round_shown = self.round_shown or bool(out)
         out, self._pending = self._pending + out, b""
         return out
+
+    def _renamed(self, raw: bytes) -> bytes:
+        """A later round's event under the names of the first, without reading it; b"" where that is not possible.
+
+        Inside a JSON string a quote is escaped, so a member spelled with its quotes is found nowhere else.
+        """
+        if self._names is None:
+            return b""
+        for old, new in self._names:
+            if raw.count(old) != 1:
+                return b""
+            raw = raw.replace(old, new)
+        return raw
+
+    def _learn_names(self, raw: bytes, chunk: dict[str, Any]) -> None:
+        """How this round spells the members that `_renamed` replaces; unknown while one is spelled unusually."""
+        names = []
+        for name in FIRST_OF_ALL:
+            old, new = chunk.get(name), self._first.get(name)
+            spelled = [b'"%s":%s%s' % (name.encode(), gap, slices.encoded(old)) for gap in (b"", b" ")]
+            found = next((s for s in spelled if raw.count(s) == 1), b"")
+            if not found or new is None:
+                return
+            names.append((found, b'"%s":%s' % (name.encode(), slices.encoded(new))))
+        self._names = names
 
     def _seen(self, event: SseEvent) -> list[bytes]:
         found = self._round.read(event.data)
@@ -186,6 +214,8 @@ class Answer:
             return event.raw
         chunk = _object(event.data)
         if self._rounds > 1:
+            if self._names is None:
+                self._learn_names(event.raw, chunk)
             chunk |= {name: self._first[name] for name in FIRST_OF_ALL if name in self._first}
         if not any(isinstance(e, UsageTold) for e in shown.events) and chunk.get("usage"):
             del chunk["usage"]

@@ -62,6 +62,7 @@ class _Chunk(msgspec.Struct, gc=False):
     error: Any = None
 
 
+_REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
 _CHUNK = msgspec.json.Decoder(_Chunk)
 
 
@@ -69,7 +70,7 @@ def _chunk(data: bytes) -> _Chunk | None:
     """None: it is no object, or no parser takes it."""
     try:
         return _CHUNK.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
+    except _REFUSED:
         pass
     try:
         said = slices.value(data, mend=False)  # a pair may be cut in half between two chunks
@@ -130,14 +131,15 @@ class Round:
     _extras: dict[str, Any] = field(default_factory=dict)
     _call_extras: dict[int, dict[str, Any]] = field(default_factory=dict)
 
-    def plain(self, data: bytes) -> bool:
-        """Whether this chunk is one more piece of text or readable reasoning and nothing else; if so it is taken.
+    def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
+        """Whether this chunk is one more piece of what is open already (text if `text`, arguments of a client's call
+        if `calls`, readable reasoning) and nothing else; if so it is taken.
 
         The path nearly every chunk goes, so it comes before everything that needs a decision.
         """
         try:
             chunk = _CHUNK.decode(data)
-        except (msgspec.DecodeError, RecursionError, UnicodeError):
+        except _REFUSED:
             return False
         if chunk.usage or chunk.error or not chunk.choices or len(chunk.choices) > 1:
             return False
@@ -145,17 +147,34 @@ class Round:
         delta = choice.delta
         if not delta or len(delta) > 1 or choice.finish_reason or choice.index:
             return False
-        self._said = True
-        self.model = self.model or chunk.model or ""
-        text = delta.get("content")
-        if text.__class__ is str and not self._parts:
-            self._texts.append(text)
-            return True
-        for name in READABLE:
-            if (text := delta.get(name)).__class__ is str:
-                self._grown.setdefault(name, []).append(text)
-                return True
-        return False
+        ((name, value),) = delta.items()
+        if name == "content":
+            taken = text and value.__class__ is str and not self._parts
+            if taken:
+                self._texts.append(value)
+        elif name == "tool_calls":
+            taken = calls and self._goes_on(value)
+        else:
+            taken = name in READABLE and value.__class__ is str
+            if taken:
+                self._grown.setdefault(name, []).append(value)
+        if taken:
+            self._said = True
+            self.model = self.model or chunk.model or ""
+        return taken
+
+    def _goes_on(self, listed: object) -> bool:
+        """Arguments, and nothing else, for a call that is known to be the client's."""
+        item = listed[0] if isinstance(listed, list) and len(listed) == 1 else None
+        inner = item.get("function") if isinstance(item, dict) and len(item) == 2 else None
+        if item is None or not isinstance(inner, dict) or len(inner) != 1:
+            return False
+        index, arguments = item.get("index"), inner.get("arguments")
+        call = self.calls.open_at(index) if index.__class__ is int else None
+        if call is None or arguments.__class__ is not str or call.owner is not Owner.CLIENT or not call.name:
+            return False
+        call.written.append(arguments)
+        return True
 
     def read(self, data: bytes) -> tuple[Event, ...]:
         """What this chunk brings, in the order a client would take it in."""

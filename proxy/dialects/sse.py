@@ -16,6 +16,8 @@ import msgspec
 
 LIMIT = 8 * 1024 * 1024
 """Bytes of one event that are held back; a longer one passes as raw bytes whose data is not read."""
+SHORT = 256 * 1024
+"""Bytes that are split at once; beyond, a long event would be copied again with each of its pieces."""
 BOM = b"\xef\xbb\xbf"
 
 # A blank line: a line end behind a line end. The last one may be CR whose LF is still on its way, so it waits for one
@@ -51,21 +53,22 @@ class Events:
         return not self._passing
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        if not self._held and not self._passing and chunk.endswith(b"\n\n") and b"\r" not in chunk:
-            return self._whole(chunk)
-        return self._pieced(chunk)
+        if self._passing or len(self._held) + len(chunk) > SHORT:
+            return self._pieced(chunk)
+        joined = bytes(self._held) + chunk if self._held else chunk
+        return self._pieced(chunk) if b"\r" in joined else self._split(joined)
 
     def end(self) -> list[SseEvent]:
         """What is left when the stream ends: an event without its blank line."""
         raw, self._held = bytes(self._held), bytearray()
         return [self._event(raw)] if raw else []
 
-    def _whole(self, chunk: bytes) -> list[SseEvent]:
-        """The common shape: a chunk of whole events with LF line ends."""
-        if len(chunk) > LIMIT:
-            return self._pieced(chunk)
+    def _split(self, joined: bytes) -> list[SseEvent]:
+        """The common shape, LF line ends: a blank line is two of them."""
+        parts = joined.split(b"\n\n")
+        self._held[:] = parts.pop()
         found = []
-        for part in chunk[:-2].split(b"\n\n"):
+        for part in parts:
             if part.startswith(b"data: ") and b"\n" not in part:
                 self._begun = True
                 found.append(SseEvent(part + b"\n\n", part[6:]))

@@ -82,6 +82,10 @@ class Calls:
                 _settle(call)
         return call
 
+    def open_at(self, index: int) -> OpenCall | None:
+        """The call that is counted as `index`, if its first part has come."""
+        return self._at.get(index)
+
     def settle(self) -> None:
         """No name can grow any more; a call that never had one is the client's."""
         for call in self.all:
@@ -255,9 +259,19 @@ class Show:
         return self._finish_left
 
     @property
+    def passes(self) -> bool:
+        """Nothing waits: reasoning without a signature needs no decision."""
+        return not self._waiting
+
+    @property
     def passes_text(self) -> bool:
-        """Text, and reasoning without a signature, needs no decision: it would leave as it came."""
-        return self.said and self._visible and self._round == 1 and not self._waiting
+        """Words were said in this round, so more of them need no decision."""
+        return self._speaking and self.said and self._visible
+
+    @property
+    def passes_calls(self) -> bool:
+        """More of a call that the client was shown needs no decision: it is counted as the provider counts it."""
+        return not self.spliced
 
     def see(self, piece: Piece) -> list[Shown]:
         """What leaves now that `piece` has come: nothing, or this one, or those that waited for it."""

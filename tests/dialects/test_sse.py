@@ -84,6 +84,7 @@ def test_s6_a_line_beyond_the_limit_passes_as_bytes_and_memory_stays_bounded(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(sse, "LIMIT", 4096)
+    monkeypatch.setattr(sse, "SHORT", 1024)
     stream = b"data: " + b"x" * 10_000 + b"\n\ndata: after\n\n"
     events = Events()
     out = []
