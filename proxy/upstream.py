@@ -71,6 +71,9 @@ _READ_AHEAD = 2 * 1024
 """Bytes of an answer that may wait here before we stop reading; twice that and one read of the socket (250 KiB) is the
 most that a slow client's stream can hold: S11 allows 256 KiB."""
 
+_HEADER_LINE = 64 * 1024
+"""Bytes of one header of an answer; the library's 8 KiB would turn a long policy header into a failed request."""
+
 _LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError, ConnectionError)
 
 DECODED_LIMIT = 64 * 1024 * 1024
@@ -218,6 +221,8 @@ class Pool:
                 auto_decompress=False,
                 trust_env=False,
                 read_bufsize=_READ_AHEAD,
+                max_line_size=_HEADER_LINE,
+                max_field_size=_HEADER_LINE,
                 trace_configs=[reuse],
             )
         return self._session
@@ -336,9 +341,10 @@ def outgoing_headers(
 
 
 def end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
-    """Headers less those that belong to one connection, also those that `Connection` names."""
+    """Headers of an answer less those that belong to one connection, and less `x-stack-*`, which only we may say."""
     dropped = HOP_BY_HOP | _named_by_connection(headers)
-    return [(name, value) for name, value in headers if name.lower() not in dropped]
+    lowered = [(name.lower(), name, value) for name, value in headers]
+    return [(name, value) for low, name, value in lowered if low not in dropped and not low.startswith(b"x-stack-")]
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
@@ -399,6 +405,8 @@ def _trust(name: str, settings: UpstreamSettings) -> ssl.SSLContext | bool:
 
 def _reason(error: aiohttp.ClientConnectorError) -> str:
     """Why there is no connection, in the system's own words ("Connection refused")."""
+    if isinstance(error, aiohttp.ClientSSLError):
+        return f"its certificate or TLS was not accepted ({error.os_error.strerror or error.os_error})"
     number = error.os_error.errno
     return os.strerror(number) if number and number > 0 else str(error.os_error) or type(error.os_error).__name__
 

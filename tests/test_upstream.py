@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import logging
+import shutil
 import socket
+import ssl
 import struct
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
 from proxy.config import Config, ModelSettings, UpstreamSettings
-from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamTimeout, UpstreamUnreachable
+from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from proxy.upstream import Answer, Routes, UnknownModel, Upstream, decoded, end_to_end, outgoing_headers
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -50,7 +55,9 @@ class Provider:
 
 
 @asynccontextmanager
-async def provider(script: Callable[[Provider], Script]) -> AsyncIterator[Provider]:
+async def provider(
+    script: Callable[[Provider], Script], certified: ssl.SSLContext | None = None
+) -> AsyncIterator[Provider]:
     scripted = Provider()
     run = script(scripted)
 
@@ -61,7 +68,7 @@ async def provider(script: Callable[[Provider], Script]) -> AsyncIterator[Provid
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=certified)
     scripted.port = server.sockets[0].getsockname()[1]
     try:
         yield scripted
@@ -361,6 +368,63 @@ async def test_a_proxy_that_refuses_makes_the_provider_unreachable() -> None:
         assert proxy.received[0].startswith(b"CONNECT provider.invalid:443")
 
 
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate for localhost that nobody but its own file vouches for; its key lies beside it."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed here")
+    file = tmp_path / "localhost.pem"
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(file.with_suffix(".key")), "-out", str(file)]
+    subprocess.run([*command, *names], check=True, capture_output=True)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("settings", "trusted"), [({"ca_file": True}, True), ({"verify": False}, True), ({}, False)], ids=str
+)
+async def test_a_certificate_is_checked_against_the_system_or_the_file_named(
+    certificate: Path, settings: dict[str, object], trusted: bool
+) -> None:
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    if "ca_file" in settings:
+        settings = {"ca_file": certificate}
+    url = "https://localhost:{}".format
+    async with provider(answering(OK), served) as there, upstream_at(url(there.port), **settings) as upstream:
+        if trusted:
+            assert await (await upstream.send("POST", "/v1/x", b"", [], b"{}")).body() == b"ok"
+            return
+        with pytest.raises(UpstreamUnreachable, match="certificate"):
+            await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        assert not there.received
+
+
+LOSSES = {
+    "answered": answering(OK),
+    "hung up": dying(),
+    "cut": dying(STREAM + b"5\r\neven"),
+    "not http": dying(b"HTTP/1.1 sk-canary\r\nsk-canary\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+async def test_a8_neither_key_nor_query_stands_in_a_log_or_an_error(
+    loss: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    headers = [(b"authorization", b"Bearer sk-canary"), (b"x-api-key", b"sk-canary")]
+    told = ""
+    async with provider(LOSSES[loss]) as there, upstream_at(f"{there.url}/sk-canary") as upstream:
+        try:
+            await (await upstream.send("POST", "/v1/x", b"key=sk-canary", headers, b"sk-canary")).body()
+        except UpstreamError as error:
+            told = str(error)
+    assert bool(told) == (loss != "answered")
+    assert "canary" not in told + caplog.text
+
+
 def test_a_certificate_file_that_is_not_there_refuses_to_start() -> None:
     with pytest.raises(InvalidConfiguration, match=r"upstreams\.a\.ca_file"):
         Routes(Config.model_validate({"upstreams": {"a": {"url": "https://a.example", "ca_file": "/absent.pem"}}}))
@@ -498,6 +562,19 @@ def test_a_client_key_of_ours_never_goes_upstream(header: tuple[bytes, bytes]) -
 def test_hop_by_hop_headers_of_an_answer_stay_here() -> None:
     answer = [(b"Connection", b"close, X-Hop"), (b"X-Hop", b"1"), (b"Transfer-Encoding", b"chunked"), (b"Date", b"d")]
     assert end_to_end(answer) == [(b"Date", b"d")]
+
+
+def test_t8_a_provider_cannot_speak_for_us() -> None:
+    assert end_to_end([(b"X-Stack-Status", b"full"), (b"X-Request-Id", b"r")]) == [(b"X-Request-Id", b"r")]
+
+
+async def test_a_long_header_of_an_answer_passes() -> None:
+    policy = b"a" * 30_000
+    told = b"HTTP/1.1 200 OK\r\nPolicy: " + policy + b"\r\nContent-Length: 0\r\n\r\n"
+    async with provider(answering(told)) as there, upstream_at(there.url) as upstream:
+        answer = await upstream.send("GET", "/v1/x", b"", [], b"")
+        assert answer.header(b"policy") == policy
+        await answer.aclose()
 
 
 def test_s10_decoding_for_a_look_is_bounded() -> None:
