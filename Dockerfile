@@ -3,12 +3,14 @@
 # The proxy in a small image that runs as nobody in particular and keeps its data in one volume.
 #
 #   docker build -t callstack .
-#   docker run --rm -v callstack-data:/data -v "$PWD/proxy.yaml:/etc/callstack/proxy.yaml:ro" -p 127.0.0.1:8000:8000 callstack
+#   docker run --rm -v callstack-data:/data callstack key add laptop
+#   docker run --rm -v callstack-data:/data -p 127.0.0.1:8787:8787 callstack serve --upstream https://api.example.com/v1
 #
-# Inside a container the proxy must listen beyond loopback to be reached, and beyond loopback it refuses to start without
-# client keys. Issue one on any machine with `callstack key add NAME`: it prints the key once, for the client, and the hash that
-# belongs in `proxy.yaml`. Mount that file as above. Upstream keys come in the environment at run time (see `proxy.yaml`),
-# never as a build argument: a layer keeps what it has seen.
+# Inside a container the proxy has to listen beyond loopback to be reached, and beyond loopback it refuses to start without
+# client keys. The second line issues one: it prints the key, for the client, and keeps only its hash, in the volume. More
+# settings go into a `proxy.yaml` mounted at /etc/callstack/proxy.yaml, or as STACK_* variables. A key for the provider is such
+# a variable at run time, never a build argument: a layer keeps what it has seen. Reached under another name than localhost,
+# the proxy must be told that name: STACK_ALLOWED_HOSTS='["callstack.internal"]'.
 
 ARG PYTHON=3.12-slim
 
@@ -29,14 +31,15 @@ FROM python:${PYTHON}
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin callstack \
     && install -d -o callstack -g callstack -m 0700 /data
 COPY --from=build /opt/callstack /opt/callstack
-ENV PATH=/opt/callstack/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/callstack/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    STACK_HOST=0.0.0.0 STACK_PORT=8787 STACK_DATA=/data STACK_TENANCY=key
 USER 10001
 WORKDIR /etc/callstack
 VOLUME /data
-EXPOSE 8000
-# `localhost` is a host name the proxy knows as its own; --interval keeps the probe out of the way of the metrics.
+EXPOSE 8787
+# `localhost` is a name the proxy answers to without being told.
 HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
-    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://localhost:8000/health', timeout=2)"]
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://localhost:8787/health', timeout=2)"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["callstack"]
-CMD ["serve", "--host", "0.0.0.0", "--port", "8000", "--data", "/data"]
+CMD ["serve"]
