@@ -1,0 +1,383 @@
+"""Receipts and totals by value. Every figure is worked out by hand beside its test, from the prices of `PLAIN`."""
+
+import time
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from proxy.report import (
+    Accountant,
+    CacheUse,
+    Outcome,
+    PrefixCache,
+    Receipt,
+    response_headers,
+    table,
+    total,
+    totals,
+)
+from proxy.stack.transcript import Usage
+from proxy.tariffs import Tariff
+
+PLAIN = Tariff(("m",), input=2.0, output=10.0, read=0.1, write=1.0, minimum=1000, step=1, ttl_s=300)
+DEARER_WRITES = replace(PLAIN, write=1.25)
+IN_STEPS = replace(PLAIN, step=128)
+KEY = ("tenant", "upstream", "m")
+HEAD = ("head", 2000)
+
+
+class Clock:
+    """Milliseconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def accountant(clock: Clock) -> Accountant:
+    return Accountant(clock, tariff_of=lambda _: PLAIN)
+
+
+def settled(
+    accountant: Accountant,
+    came: list[tuple[str, int]],
+    *sent: list[tuple[str, int]],
+    usage: tuple[Usage | None, ...] = (),
+    outcome: Outcome | None = None,
+) -> Receipt:
+    """One request from beginning to end."""
+    account = accountant.open(came, tenant="t", upstream="u", model="m")
+    for chain in sent:
+        account.note_sent(chain)
+    return account.settle(outcome or Outcome(id="r", upstream_status=200), usage)
+
+
+# ---------------------------------------------------------------------------------------------------------- simulation
+def test_a_line_that_grows_reads_what_it_was() -> None:
+    cache = PrefixCache()
+
+    first = cache.use(KEY, [HEAD, ("a", 500)], PLAIN, 0)
+    second = cache.use(KEY, [HEAD, ("a", 500), ("b", 70)], PLAIN, 1)
+
+    assert first == CacheUse(0, 0, 2500)
+    assert second == CacheUse(2500, 0, 70)
+
+
+def test_a_changed_piece_makes_everything_behind_it_new() -> None:
+    cache = PrefixCache()
+    cache.use(KEY, [HEAD, ("a", 500), ("b", 300), ("c", 200)], PLAIN, 0)
+
+    assert cache.use(KEY, [HEAD, ("a", 500), ("x", 300), ("c", 200)], PLAIN, 1) == CacheUse(2500, 0, 500)
+
+
+def test_a_parent_line_is_warm_when_its_child_returns() -> None:
+    """A pop: the parent's beginning was used by every request of the child."""
+    cache = PrefixCache()
+    parent = [HEAD, ("a", 500)]
+    cache.use(KEY, parent, PLAIN, 0)
+    cache.use(KEY, [*parent, ("child", 9000)], PLAIN, 290_000)
+
+    assert cache.use(KEY, [*parent, ("returned", 100)], PLAIN, 580_000) == CacheUse(2500, 0, 100)
+
+
+def test_several_lines_are_warm_at_once_and_each_expires_by_itself() -> None:
+    cache = PrefixCache()
+    one, other = [HEAD, ("a", 500), ("one", 1000)], [HEAD, ("a", 500), ("other", 4000)]
+    cache.use(KEY, one, PLAIN, 0)
+    cache.use(KEY, other, PLAIN, 200_000)
+
+    assert cache.use(KEY, one, PLAIN, 300_000) == CacheUse(3500, 0, 0)
+    assert cache.use(KEY, other, PLAIN, 500_001) == CacheUse(2500, 0, 4000)
+
+
+def test_two_conversations_share_their_head_and_nothing_else() -> None:
+    cache = PrefixCache()
+    cache.use(KEY, [HEAD, ("hello", 10), ("same", 50)], PLAIN, 0)
+
+    assert cache.use(KEY, [HEAD, ("bye", 10), ("same", 50)], PLAIN, 1) == CacheUse(2000, 0, 60)
+
+
+def test_nothing_is_shared_between_tenants_upstreams_and_models() -> None:
+    cache = PrefixCache()
+    cache.use(KEY, [HEAD, ("a", 500)], PLAIN, 0)
+
+    assert cache.use(("other", "upstream", "m"), [HEAD, ("a", 500)], PLAIN, 1).cached == 0
+    assert cache.use(("tenant", "other", "m"), [HEAD, ("a", 500)], PLAIN, 1).cached == 0
+    assert cache.use(("tenant", "upstream", "other"), [HEAD, ("a", 500)], PLAIN, 1).cached == 0
+
+
+def test_a_short_prefix_is_not_cached_and_a_long_one_only_in_steps() -> None:
+    """999 tokens are below the minimum of 1,000; 2,500 are 19 steps of 128 and 68 more."""
+    cache = PrefixCache()
+    cache.use(KEY, [("short", 900), ("a", 99)], PLAIN, 0)
+    cache.use(KEY, [HEAD, ("a", 500)], IN_STEPS, 0)
+
+    assert cache.use(KEY, [("short", 900), ("a", 99), ("b", 1)], PLAIN, 1) == CacheUse(0, 0, 1000)
+    assert cache.use(KEY, [HEAD, ("a", 500), ("b", 10)], IN_STEPS, 1) == CacheUse(2432, 0, 78)
+
+
+def test_writes_are_told_apart_only_where_they_cost_more() -> None:
+    cache = PrefixCache()
+
+    assert cache.use(KEY, [HEAD, ("a", 500)], DEARER_WRITES, 0) == CacheUse(0, 2500, 0)
+    assert cache.use(KEY, [HEAD, ("a", 500), ("b", 70)], DEARER_WRITES, 1) == CacheUse(2500, 70, 0)
+
+
+def test_the_simulation_forgets_the_conversation_longest_unused() -> None:
+    cache = PrefixCache(most_pieces=6)
+    old, new = [HEAD, ("old", 500), ("x", 1)], [HEAD, ("new", 500), ("x", 1)]
+    cache.use(KEY, old, PLAIN, 0)
+    cache.use(KEY, new, PLAIN, 1)
+    assert cache.knows(KEY, old)
+
+    cache.use(KEY, [*new, ("y", 1)], PLAIN, 2)
+
+    assert not cache.knows(KEY, old)
+    assert cache.knows(KEY, new)
+
+
+def test_a_conversation_that_grows_is_remembered_once() -> None:
+    cache = PrefixCache(most_pieces=1000)
+    other = [HEAD, ("other", 10)]
+    cache.use(KEY, other, PLAIN, 0)
+    chain = [HEAD]
+    for number in range(500):
+        chain.append((f"m{number}", 10))
+        cache.use(KEY, chain, PLAIN, number)
+
+    assert cache.knows(KEY, other)
+
+
+# --------------------------------------------------------------------------------------------------------------- money
+def test_a_request_that_passes_untouched_saves_exactly_nothing(accountant: Accountant) -> None:
+    chain = [HEAD, ("a", 500)]
+    receipt = settled(accountant, chain, chain, usage=(Usage(2600, 40),))
+
+    assert (receipt.tokens_in, receipt.tokens_sent, receipt.tokens_saved) == (2500, 2500, 0)
+    assert receipt.saved == 0.0
+    # 2,500 tokens at 2 USD and 40 at 10 USD per million.
+    assert receipt.cost == receipt.cost_untouched == pytest.approx(0.005 + 0.0004)
+
+
+def test_the_estimate_tells_what_a_folded_frame_saves(accountant: Accountant) -> None:
+    long = [HEAD, ("a", 500), ("frame", 10_000)]
+    settled(accountant, long[:2], long[:2])
+    settled(accountant, long, long)
+    receipt = settled(accountant, [*long, ("b", 100)], [*long[:2], ("result", 200), ("b", 100)])
+
+    assert receipt.sent == CacheUse(2500, 0, 300)
+    assert receipt.untouched == CacheUse(12_500, 0, 100)
+    assert receipt.tokens_saved == 12_600 - 2_800
+    # (300 + 0.1 * 2,500) and (100 + 0.1 * 12,500) tokens at 2 USD per million.
+    assert receipt.cost == pytest.approx(550 * 2e-6)
+    assert receipt.cost_untouched == pytest.approx(1350 * 2e-6)
+    assert receipt.saved == pytest.approx(800 * 2e-6)
+    assert receipt.basis == "estimated"
+
+
+def test_reported_cached_tokens_are_what_is_charged(accountant: Accountant) -> None:
+    """X-16, C13: `input` counts cached tokens too, they are not added again."""
+    chain = [HEAD, ("a", 500)]
+    settled(accountant, chain, chain)
+    receipt = settled(accountant, chain, chain, usage=(Usage(2600, 100, cached=2048),))
+
+    assert receipt.basis == "reported"
+    # 552 in full, 2,048 at a tenth, 100 of output.
+    assert receipt.cost == pytest.approx((552 + 204.8) * 2e-6 + 100 * 10e-6)
+    assert receipt.saved == 0.0
+
+
+def test_a_provider_that_once_told_of_its_cache_is_believed_when_it_tells_of_none(accountant: Accountant) -> None:
+    chain = [HEAD, ("a", 500)]
+    before = settled(accountant, chain, chain, usage=(Usage(2500, 0),))
+    settled(accountant, chain, chain, usage=(Usage(2500, 0, cached=2500),))
+    after = settled(accountant, chain, chain, usage=(Usage(2500, 0),))
+
+    assert (before.basis, after.basis) == ("estimated", "reported")
+    assert after.cost == pytest.approx(2500 * 2e-6)
+
+
+def test_hidden_rounds_and_what_was_written_in_them_are_our_cost(accountant: Accountant) -> None:
+    """T13, S4-02: all rounds are summed for money; the fullest window is that of the last one alone."""
+    chain = [HEAD, ("a", 500)]
+    receipt = settled(accountant, chain, chain, [*chain, ("push", 300)], usage=(Usage(2500, 60), Usage(2800, 20)))
+
+    assert (receipt.rounds, receipt.tokens_sent, receipt.tokens_last) == (2, 5300, 2800)
+    assert receipt.own_rounds == 2500
+    assert receipt.tokens_saved == 2500 - 5300
+    # Second round: 2,500 cached, 300 new; its 550 and the 60 written in the first one are what the proxy cost.
+    assert receipt.saved == pytest.approx(-(550 * 2e-6 + 60 * 10e-6))
+    assert receipt.cost == pytest.approx(receipt.cost_untouched - receipt.saved)
+    assert receipt.usage == Usage(5300, 80)
+
+
+def test_waking_is_shown_as_the_loss_it_is(accountant: Accountant) -> None:
+    """Our tools and guidance stand in the head, so everything behind them is new once."""
+    chain = [HEAD, ("a", 500), ("b", 10_000)]
+    settled(accountant, chain[:2], chain[:2])
+    settled(accountant, chain, chain)
+
+    receipt = settled(accountant, [*chain, ("c", 10)], [("head+ours", 3000), *chain[1:], ("c", 10)])
+
+    assert receipt.tokens_saved == -1000
+    # Sent: 13,510 new. Untouched: 12,500 cached, 10 new.
+    assert receipt.saved == pytest.approx((1250 + 10 - 13_510) * 2e-6)
+
+
+def test_a_restart_saves_nothing(clock: Clock) -> None:
+    """O2: neither side is taken as cold for a conversation that another process began."""
+    long = [HEAD, ("a", 500), ("frame", 10_000), ("b", 100)]
+    short = [HEAD, ("a", 500), ("result", 200), ("b", 100)]
+
+    receipt = settled(Accountant(clock, tariff_of=lambda _: PLAIN), long, short)
+
+    assert receipt.sent == CacheUse(2700, 0, 100)
+    assert receipt.untouched == CacheUse(12_500, 0, 100)
+
+
+def test_a_gain_is_never_told_larger_than_the_provider_counts(accountant: Accountant) -> None:
+    """O2: where the provider counts half of our tokens, half of the difference is told; a loss is told in full."""
+    long, short = [HEAD, ("a", 500), ("frame", 10_000)], [HEAD, ("a", 500), ("result", 200)]
+    settled(accountant, long[:2], long[:2], usage=(Usage(2500, 0, cached=1),))
+
+    gain = settled(accountant, long, short, usage=(Usage(1350, 0),))
+    loss = settled(accountant, short, long, usage=(Usage(12_500, 0),))
+
+    # Untouched (10,000 new) less sent (200 new), both with 2,500 cached, halved.
+    assert gain.saved == pytest.approx(9800 / 2 * 2e-6)
+    # Sent is cold behind 2,500 tokens, untouched too: 10,000 against 200.
+    assert loss.saved == pytest.approx(-9800 * 2e-6)
+
+
+def test_a_refused_request_costs_nothing_either_way(accountant: Accountant) -> None:
+    chain = [HEAD, ("a", 500)]
+
+    receipt = settled(accountant, chain, chain, outcome=Outcome(id="r", upstream_status=429))
+
+    assert (receipt.cost, receipt.cost_untouched, receipt.saved) == (0.0, 0.0, 0.0)
+    assert receipt.tokens_in == 2500
+
+
+def test_a_request_that_never_left_saves_no_tokens(accountant: Accountant) -> None:
+    receipt = settled(accountant, [HEAD, ("a", 500)])
+
+    assert (receipt.tokens_in, receipt.tokens_sent, receipt.tokens_saved, receipt.cost) == (2500, 0, 0, 0.0)
+
+
+def test_a_model_without_a_price_is_flagged(clock: Clock) -> None:
+    account = Accountant(clock).open([HEAD], tenant="t", upstream="u", model="home-made")
+    account.note_sent([HEAD])
+    receipt = account.settle(Outcome(id="r"))
+
+    assert (receipt.priced, receipt.output_priced) == (False, False)
+    assert ("x-stack-priced", "false") in response_headers(receipt, 1)
+
+
+def test_a_receipt_is_one_json_object_and_comes_back_from_it(accountant: Accountant) -> None:
+    chain = [HEAD, ("a", 500)]
+    receipt = settled(accountant, chain, chain, usage=(Usage(2500, 10, 5),))
+
+    raw = msgspec.json.encode(receipt)
+
+    assert msgspec.json.decode(raw)["usage_by_round"] == [{"input": 2500, "output": 10, "cached": 5, "written": 0}]
+    assert msgspec.json.decode(raw, type=Receipt) == receipt
+
+
+def test_keeping_account_of_300_messages_takes_less_than_100_microseconds(accountant: Accountant) -> None:
+    """The best of several, so that a busy machine is not a failure; the margin is for slower ones."""
+    chain = [HEAD, *((f"{number:032x}", 300) for number in range(300))]
+
+    def once() -> float:
+        began = time.perf_counter()
+        settled(accountant, chain, chain)
+        return time.perf_counter() - began
+
+    assert min(once() for _ in range(200)) < 300e-6
+
+
+# ------------------------------------------------------------------------------------------------------------- headers
+def test_the_headers_of_an_answer_say_tokens_and_money(accountant: Accountant) -> None:
+    chain = [HEAD, ("a", 500)]
+    receipt = settled(accountant, chain, [HEAD, ("b", 100)])
+
+    assert dict(response_headers(receipt, 1.26)) == {
+        "x-stack-tokens-in": "2500",
+        "x-stack-tokens-sent": "2100",
+        "x-stack-tokens-saved": "400",
+        "x-stack-overhead-ms": "1.3",
+        "x-stack-cost": "0.00420000",
+        "x-stack-cost-untouched": "0.00500000",
+    }
+
+
+def test_the_headers_of_a_stream_say_what_is_known_when_it_begins(accountant: Accountant) -> None:
+    account = accountant.open([HEAD, ("a", 500)], tenant="t", upstream="u", model="m")
+    account.note_sent([HEAD, ("b", 600)])
+
+    told = dict(response_headers(account, 0.0))
+
+    assert (told["x-stack-tokens-sent"], told["x-stack-tokens-saved"]) == ("2600", "-100")
+    assert "x-stack-cost" not in told
+
+
+# -------------------------------------------------------------------------------------------------------------- totals
+def receipts(accountant: Accountant) -> list[Receipt]:
+    """Three requests in two conversations, the last one a day later."""
+    made = []
+    for number, (conversation, frame, created) in enumerate(
+        [("c1", "f1", 0), ("c1", "", 1000), ("c2", "f1", 86_400_000)]
+    ):
+        chain = [HEAD, (f"question {number}", 1000 * (number + 1))]
+        outcome = Outcome(
+            id=f"r{number}", conversation=conversation, frame=frame, model="m", created=created, upstream_status=200
+        )
+        made.append(settled(accountant, chain, [HEAD, ("short", 10)], outcome=outcome))
+    return made
+
+
+def test_the_sum_over_calls_is_the_total(accountant: Accountant) -> None:
+    """X-16."""
+    made = receipts(accountant)
+    whole = total(made)
+
+    assert (whole.requests, whole.tokens_in, whole.tokens_sent) == (3, 12_000, 6030)
+    assert whole.tokens_saved == 5970
+    assert whole.saved == pytest.approx(sum(receipt.saved for receipt in made))
+    assert whole.peak_in == 5000
+    for by in ("request", "frame", "conversation", "model", "day"):
+        rows = totals(made, by)
+        assert sum(row.tokens_sent for row in rows) == 6030
+        assert sum(row.cost for row in rows) == pytest.approx(whole.cost)
+
+
+def test_rows_are_grouped_by_what_was_asked(accountant: Accountant) -> None:
+    """S2-15: per frame and per conversation."""
+    made = receipts(accountant)
+
+    assert [(row.key, row.requests) for row in totals(made, "conversation")] == [("c1", 2), ("c2", 1)]
+    assert [(row.key, row.requests) for row in totals(made, "frame")] == [("f1", 2), ("(no frame)", 1)]
+    assert [row.key for row in totals(made, "day")] == ["1970-01-01", "1970-01-02"]
+
+
+def test_the_table_can_leave_out_what_the_client_sends_every_time(accountant: Accountant) -> None:
+    rows = totals(receipts(accountant), "model")
+
+    assert rows[0].fixed_in == rows[0].fixed_sent == 6000
+    assert "12,000  6,030  5,970" in " ".join(table(rows).split()).replace(" ", "  ")
+    assert "6,000  30  5,970" in " ".join(table(rows, fixed=False).split()).replace(" ", "  ")
+
+
+def test_a_loss_stands_in_the_table_as_a_loss(accountant: Accountant) -> None:
+    row = total([settled(accountant, [HEAD], [("head+ours", 3000)])])
+
+    assert "-1,000" in table([row])
+    assert "-0.0020" in table([row])
