@@ -21,7 +21,8 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from proxy.config import Config
 from proxy.edge import Application
@@ -115,6 +116,21 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
+class _UntilClose(RequestResponseCycle):
+    """An answer to HTTP/1.0, where nobody knows chunks: without a length it ends with its connection (S14)."""
+
+    _without_length = False
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] == "http.response.start":
+            self._without_length = all(name.lower() != b"content-length" for name, _ in message.get("headers", []))
+            if self._without_length:
+                self.chunked_encoding = False
+        elif message["type"] == "http.response.body" and self._without_length:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
+
+
 class _Refused(Exception):
     """Raised inside a parser callback, so that the parser stops and the request never becomes one."""
 
@@ -184,6 +200,9 @@ class _Connection(HttpToolsProtocol):
             self._refusal = (431, f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
             raise _Refused
         super().on_headers_complete()
+        if self.parser.get_http_version() == "1.0":
+            # The library has no seam for this; the cycle has not begun to run yet.
+            self.cycle.__class__ = _UntilClose
         self._start_body_clock()
 
     def on_body(self, body: bytes) -> None:

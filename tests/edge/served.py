@@ -1,7 +1,7 @@
 """A small application behind the real edge and the real server, run as a process of its own by the tests beside it.
 
-It answers what it was given as JSON; `/stream` sends an event, waits for SIGTERM, and sends another; `/endless` never
-ends.
+It answers what it was given as JSON; `/short` streams two events and ends; `/stream` sends an event, waits for SIGTERM,
+and sends another; `/endless` never ends.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class Echo:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await lifespan(receive, send)
+        elif scope["path"] == "/short":
+            await two_events(send)
         elif scope["path"] in {"/stream", "/endless"}:
             await self.stream(send, endless=scope["path"] == "/endless")
         else:
@@ -41,6 +43,12 @@ async def lifespan(receive: Receive, send: Send) -> None:
     for name in ("startup", "shutdown"):
         await receive()
         await send({"type": f"lifespan.{name}.complete"})
+
+
+async def two_events(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    for event, more in ((b"data: first\n\n", True), (b"data: last\n\n", True), (b"", False)):
+        await send({"type": "http.response.body", "body": event, "more_body": more})
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:

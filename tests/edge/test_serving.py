@@ -9,7 +9,7 @@ import pytest
 
 from proxy.errors import InvalidConfiguration
 from proxy.server import bind
-from tests.edge.raw import Start, run
+from tests.edge.raw import Served, Start, run
 
 
 def test_a_port_in_use_is_one_clear_line_and_an_honest_exit_code() -> None:
@@ -19,6 +19,24 @@ def test_a_port_in_use_is_one_clear_line_and_an_honest_exit_code() -> None:
         _, told = process.communicate(timeout=10)
     assert process.returncode == 2
     assert told == f"port: {port} on 127.0.0.1 is in use; stop the program that has it, or choose another with --port\n"
+
+
+EVENTS = b"data: first\n\ndata: last\n\n"
+
+
+@pytest.mark.parametrize(("method", "body"), [("GET", EVENTS), ("HEAD", b"")])
+def test_s14_a_stream_to_http_1_0_is_not_chunked_and_ends_with_its_connection(
+    server: Served, method: str, body: bytes
+) -> None:
+    reply = server.say(f"{method} /short HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+    assert (reply.status, reply.closed) == (200, True)
+    assert b"transfer-encoding" not in reply.raw.lower()
+    assert reply.raw.endswith(b"\r\n\r\n" + body)
+
+
+def test_s14_an_answer_with_a_length_to_http_1_0_has_just_that(server: Served) -> None:
+    reply = server.say(b"GET /v1/x HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert (reply.closed, reply.body["path"]) == (True, "/v1/x")
 
 
 def test_an_address_of_another_machine_is_told() -> None:
