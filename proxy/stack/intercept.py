@@ -321,7 +321,8 @@ class Show:
 
     def _cut(self, piece: Piece) -> Shown:
         kept = tuple(shown for event in piece.events if (shown := self._shown(event, piece)) is not None)
-        return Shown(piece, kept, self._round == 1 and kept == piece.events)
+        untouched = self._round == 1 and kept == piece.events
+        return Shown(piece, kept, untouched or any(isinstance(e, Fault) for e in kept))
 
     def _shown(self, event: Event, piece: Piece) -> Event | None:
         match event:

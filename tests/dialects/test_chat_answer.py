@@ -1,0 +1,439 @@
+"""What a client gets of a streamed chat answer (RELIABILITY S1, S6, S7, S14, H4; X-09..X-11, X-21; S4-07)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.dialects.chat_answer import KEEP_ALIVE, Answer
+from tests.dialects.chat_streams import (
+    DONE,
+    SSE,
+    calls,
+    client,
+    cut,
+    delta,
+    hidden_round,
+    part,
+    play,
+    role,
+    sse,
+    text_round,
+    usage,
+)
+
+MIXED = b"".join(
+    [
+        role(),
+        delta({"content": "Let me look. "}),
+        calls(part(0, "bash", "", "call_a")),
+        calls(part(0, arguments='{"cmd":')),
+        calls(part(1, "stack_frame_pop", "", "call_b")),
+        calls(part(0, arguments='"ls"}'), part(1, arguments='{"status"')),
+        calls(part(2, "read", "", "call_c")),
+        calls(part(1, arguments=':"completed"}')),
+        calls(part(2, arguments='{"path":"a.py"}')),
+        delta(finish="tool_calls"),
+        usage(50, 7),
+        DONE,
+    ]
+)
+STACK_FREE = [
+    text_round("Hel", "lo \u00e9\U0001f600", " \u2028 world"),
+    MIXED.replace(b"stack_frame_pop", b"edit"),
+    b": OPENROUTER PROCESSING\n\n" + text_round("a"),
+    text_round("a").replace(b"\n\n", b"\r\n\r\n"),
+    text_round("a").replace(b"data: ", b"data:"),
+    b"\xef\xbb\xbf" + text_round("a")[: -len(DONE)] + b"data: [DONE]",
+    text_round("a") + delta({"content": "behind the end"}),
+    delta({"role": "assistant", "content": "x"}) + delta(finish="stop") + delta(finish="stop"),
+    role() + b"data: {not json}\n\n" + b"data: \xff\xfe\n\n" + delta(finish="stop") + DONE,
+    delta({"content": "no opening"}) + b"event: x\nid: 3\ndata: {}\n\n" + DONE,
+    role() + delta({"reasoning_content": "hm"}) + delta({"content": "ok"}) + delta(finish="stop") + DONE,
+    role() + delta({"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}) + delta(finish="stop") + DONE,
+    role() + calls(part(3, "bash", "{}", "c")) + calls(part(None, "edit", "{}", "d")) + delta(finish="tool_calls"),
+    role() + calls(part(0, None, "", "c")) + calls(part(0, "st")) + calls(part(0, "ring", "{}")) + DONE,
+    delta({"content": "a", "role": "assistant"}, usage={"prompt_tokens": 1}) + delta(finish="stop") + DONE,
+]
+
+
+# ------------------------------------------------------------------------------------------------------- stack-free
+@pytest.mark.parametrize("stream", STACK_FREE)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(stream: bytes, intercept: bool) -> None:
+    assert play(stream, intercept=intercept).out == stream
+    assert play(stream, intercept=intercept, places=range(len(stream))).out == stream
+
+
+def test_without_interception_even_the_cuts_are_the_same() -> None:
+    pieces = cut(MIXED, [3, 200, 201, 900])
+    assert play(MIXED, intercept=False, places=[3, 200, 201, 900]).pieces == [*pieces, b""]
+
+
+def test_s4_07_usage_that_only_we_asked_for_is_left_out_and_nothing_else() -> None:
+    stream = text_round("a", "b")
+    assert play(stream, wants_usage=False).out == stream.replace(usage(100, 10), b"")
+
+
+def test_s4_07_usage_told_with_the_ending_is_taken_out_of_it() -> None:
+    told = {"prompt_tokens": 3, "completion_tokens": 1}
+    out = play(role() + delta(finish="stop", usage=told) + DONE, wants_usage=False).out
+    assert client(out).ends == ["stop", "done"]
+
+
+def test_text_leaves_with_the_chunk_that_brought_it() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    assert answer.feed(role()) == role()
+    assert answer.feed(delta({"content": "now"})) == delta({"content": "now"})
+
+
+# ----------------------------------------------------------------------------------------------------- hidden rounds
+def test_x09_x11_a_hidden_round_then_text_is_one_answer() -> None:
+    seen = client(play(hidden_round("Start.", of="1"), text_round("Done", " now.", of="2")).out)
+    assert seen.text == "Start.\n\nDone now."
+    assert seen.calls == {}
+    assert seen.ids == {"chatcmpl-1"}
+    assert seen.models == {"model-1"}
+    assert seen.ends == ["stop", "usage", "done"]
+    assert seen.usages[0] == {"prompt_tokens": 200, "completion_tokens": 20, "total_tokens": 220}
+
+
+def test_a_hidden_round_without_text_puts_nothing_before_the_next() -> None:
+    assert client(play(hidden_round(of="1"), text_round("Done", of="2")).out).text == "Done"
+
+
+def test_blank_text_of_a_later_round_joins_nothing() -> None:
+    rounds = [hidden_round("A", of="1"), hidden_round("\n", " ", of="2"), text_round("\n", "B", of="3")]
+    assert client(play(*rounds).out).text == "A\n\n\nB"
+
+
+def test_the_second_hidden_round_opens_nothing_again() -> None:
+    out = play(hidden_round(of="1"), hidden_round(of="2"), text_round("x", of="3"), wants_usage=False).out
+    assert out.count(b'"role"') == 1
+    assert client(out).ends == ["stop", "done"]
+
+
+def test_later_rounds_count_client_calls_from_0() -> None:
+    second = role("2") + calls(part(4, "bash", "{}", "c"), of="2") + delta(finish="tool_calls", of="2") + DONE
+    seen = client(play(hidden_round(of="1"), second).out)
+    assert seen.calls == {0: {"id": "c", "name": "bash", "arguments": "{}"}}
+    assert seen.finishes == ["tool_calls"]
+
+
+def test_x10_h4_a_mixed_turn_shows_the_clients_calls_alone() -> None:
+    played = play(MIXED)
+    seen = client(played.out)
+    assert b"stack_" not in played.out
+    assert b"completed" not in played.out
+    assert seen.calls == {
+        0: {"id": "call_a", "name": "bash", "arguments": '{"cmd":"ls"}'},
+        1: {"id": "call_c", "name": "read", "arguments": '{"path":"a.py"}'},
+    }
+    assert seen.ends == ["tool_calls", "usage", "done"]
+    assert [c.name for c in played.spoken[0].message.calls] == ["bash", "stack_frame_pop", "read"]
+
+
+def test_the_ending_of_a_hidden_round_names_no_calls_to_a_client_that_saw_none() -> None:
+    assert client(play(hidden_round("A")).out).ends == ["stop", "usage", "done"]
+
+
+def test_a_call_of_ours_in_the_opening_chunk_leaves_the_opening() -> None:
+    out = play(calls(part(0, "stack", '{"op":"tree"}', "c"), role="assistant") + delta(finish="tool_calls") + DONE).out
+    assert b'"delta":{"role":"assistant"}' in out
+    assert b"stack" not in out
+
+
+def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun() -> None:
+    answer = Answer(stream=True, wants_usage=False, intercept=True)
+    answer.begin_round(200, SSE)
+    assert answer.keep_alive() == b""
+    answer.feed(hidden_round())
+    assert answer.keep_alive() == KEEP_ALIVE
+    assert Answer(stream=False, wants_usage=False, intercept=True).keep_alive() == b""
+
+
+# ------------------------------------------------------------------------------------------------------- odd deltas
+HIDDEN, OWN = "stack_frame_push", "bash"
+ODD = {
+    "whole_calls_without_index": [
+        calls(part(None, HIDDEN, "{}", "a")),
+        calls(part(None, OWN, '{"x":1}', "b")),
+        calls(part(None, OWN, '{"x":2}', "c")),
+    ],
+    "whole_calls_without_index_or_id": [
+        calls(part(None, HIDDEN, '{"t":1}')),
+        calls(part(None, OWN, '{"x":1}')),
+        calls(part(None, OWN, '{"x":2}')),
+    ],
+    "all_at_index_0": [
+        calls(part(0, OWN, '{"x":1}', "b")),
+        calls(part(0, HIDDEN, "{}", "a")),
+        calls(part(0, OWN, '{"x":2}', "c")),
+    ],
+    "starting_at_3": [
+        calls(part(3, HIDDEN, "", "a"), part(4, OWN, "", "b")),
+        calls(part(3, arguments="{}"), part(4, arguments='{"x":1}')),
+        calls(part(5, OWN, '{"x":2}', "c")),
+    ],
+    "string_index": [
+        calls(part("0", HIDDEN, "", "a")),
+        calls(part("0", arguments="{}")),
+        calls(part("1", OWN, '{"x":1}', "b")),
+        calls(part("2", OWN, '{"x":2}', "c")),
+    ],
+    "id_and_name_in_every_part": [
+        calls(part(0, HIDDEN, "", "a")),
+        calls(part(0, HIDDEN, "{", "a")),
+        calls(part(0, HIDDEN, "}", "a")),
+        calls(part(1, OWN, '{"x":1}', "b")),
+        calls(part(2, OWN, "", "c")),
+        calls(part(2, arguments='{"x":2}', id_="c")),
+    ],
+    "name_split": [
+        calls(part(0, "sta", "", "a")),
+        calls(part(0, "ck_frame")),
+        calls(part(0, "_push")),
+        calls(part(0, arguments="{}")),
+        calls(part(1, OWN, '{"x":1}', "b")),
+        calls(part(2, OWN, '{"x":2}', "c")),
+    ],
+    "name_behind_the_arguments": [
+        calls(part(0, None, "{}", "a")),
+        calls(part(1, OWN, '{"x":1}', "b")),
+        calls(part(0, HIDDEN)),
+        calls(part(2, OWN, '{"x":2}', "c")),
+    ],
+    "null_members": [
+        calls({"index": 0, "id": "a", "type": None, "function": {"name": HIDDEN, "arguments": None}}),
+        calls({"index": 1, "id": "b", "function": {"name": OWN, "arguments": '{"x":1}'}}),
+        calls({"index": 1, "id": None, "function": {"name": None, "arguments": None}}),
+        calls({"index": 2, "id": "c", "function": {"name": OWN, "arguments": '{"x":2}'}}),
+        calls({"index": 0, "function": None}),
+    ],
+    "five_interleaved": [
+        calls(*(part(i, HIDDEN if i % 2 == 0 else OWN, "", f"{i}") for i in range(5))),
+        calls(*(part(i, arguments='{"x":') for i in range(5))),
+        calls(*(part(i, arguments=f"{(i + 1) // 2}}}") for i in range(5))),
+    ],
+    "dispatcher": [
+        calls(part(0, "stack", "", "a")),
+        calls(part(0, arguments='{"op":"tree"}')),
+        calls(part(1, OWN, '{"x":1}', "b")),
+        calls(part(2, OWN, '{"x":2}', "c")),
+    ],
+}
+
+
+@pytest.mark.parametrize("parts", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_s7_odd_deltas_leak_nothing_and_client_calls_are_whole(parts: list[bytes], size: int) -> None:
+    stream = b"".join([role(), *parts, delta(finish="tool_calls"), DONE])
+    played = play(stream, places=range(0, len(stream), size))
+    assert b"stack" not in played.out
+    seen = client(played.out)
+    assert [c["arguments"] for _, c in sorted(seen.calls.items())] == ['{"x":1}', '{"x":2}']
+    assert {c["name"] for c in seen.calls.values()} == {OWN}
+    assert seen.ends == ["tool_calls", "done"]
+    spoken = played.spoken[0]
+    assert [c.arguments for c in spoken.client_calls] == ['{"x":1}', '{"x":2}']
+    assert all(c.id for c in spoken.own_calls)
+
+
+@pytest.mark.parametrize("parts", [ODD["starting_at_3"], ODD["five_interleaved"], ODD["name_split"]])
+def test_s7_client_calls_behind_hidden_ones_are_counted_from_0(parts: list[bytes]) -> None:
+    assert sorted(client(play(b"".join([role(), *parts, DONE])).out).calls) == [0, 1]
+
+
+def test_s7_a_call_that_never_gets_a_name_is_the_clients() -> None:
+    stream = role() + calls(part(0, None, "{}", "a")) + delta(finish="tool_calls") + DONE
+    assert play(stream).out == stream
+
+
+def test_a_tool_of_the_client_that_begins_like_ours_is_not_held_back() -> None:
+    stream = role() + calls(part(0, "stackoverflow_search", "", "a"))
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    assert answer.feed(stream) == stream
+
+
+# -------------------------------------------------------------------------------------------------------- reasoning
+SIGNED = {"reasoning_details": [{"type": "reasoning.text", "text": "", "signature": "SIG", "index": 0}]}
+
+
+def test_x21_signed_reasoning_of_a_hidden_round_never_leaves_but_is_kept() -> None:
+    first = hidden_round().replace(role(), role() + delta({"reasoning_content": "open"}) + delta(SIGNED))
+    played = play(first, text_round("x", of="2"))
+    assert b"SIG" not in played.out
+    assert client(played.out).reasoning == "open"
+    assert json.loads(played.spoken[0].message.wire)["reasoning_details"] == SIGNED["reasoning_details"]
+
+
+def test_x21_signed_reasoning_waits_for_something_visible_and_readable_does_not() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    answer.feed(role())
+    assert answer.feed(delta({"reasoning_content": "hm"})) == delta({"reasoning_content": "hm"})
+    assert answer.feed(delta(SIGNED)) == b""
+    assert answer.feed(delta({"content": "x"})) == delta(SIGNED) + delta({"content": "x"})
+
+
+def test_x21_unknown_members_of_deltas_and_calls_go_back_with_the_message() -> None:
+    google = {"google": {"thought_signature": "SIG"}}
+    stream = b"".join(
+        [
+            delta({"role": "assistant", "content": None, "reasoning_content": "because "}),
+            delta({"reasoning_content": "of this"}),
+            calls(part(0, HIDDEN, "", "a") | {"extra_content": google}),
+            calls(part(0, arguments="{}")),
+            delta(finish="tool_calls"),
+            DONE,
+        ]
+    )
+    assert json.loads(play(stream).spoken[0].message.wire) == {
+        "role": "assistant",
+        "content": None,
+        "reasoning_content": "because of this",
+        "tool_calls": [
+            {
+                "id": "a",
+                "type": "function",
+                "function": {"name": HIDDEN, "arguments": "{}"},
+                "extra_content": google,
+            }
+        ],
+    }
+
+
+def test_a_pair_of_surrogates_cut_between_two_chunks_is_one_character() -> None:
+    halves = [delta({"content": "X"}).replace(b"X", half) for half in (rb"\ud83d", rb"\ude00")]
+    stream = role() + b"".join(halves) + delta(finish="stop") + DONE
+    assert play(stream).out == stream
+    assert play(stream).spoken[0].message.text == "\U0001f600"
+    assert client(play(hidden_round(), stream).out).text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
+# --------------------------------------------------------------------------------------------------------- failures
+def test_a_truncated_call_of_ours_is_dropped() -> None:
+    stream = hidden_round("A").replace(b'"tool_calls","', b'"length","').replace(b':\\"A\\"}', b':\\"A')
+    stream = stream.replace(b'"finish_reason":"tool_calls"', b'"finish_reason":"length"')
+    played = play(stream)
+    assert played.spoken[0].hidden_truncated
+    assert played.spoken[0].message.calls == ()
+    assert client(played.out).finishes == ["length"]
+
+
+def test_h3_invalid_arguments_that_were_not_cut_off_stay_for_the_tool_to_answer() -> None:
+    spoken = play(hidden_round(arguments="{oops")).spoken[0]
+    assert [c.arguments for c in spoken.own_calls] == ["{oops"]
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        role() + sse({"id": "x", "choices": [], "error": {"code": 502, "message": "provider failed"}}) + DONE,
+        sse({"error": {"message": "overloaded"}}),
+        DONE,
+    ],
+)
+def test_an_error_inside_a_good_reply_passes_and_is_known(stream: bytes) -> None:
+    played = play(stream)
+    assert played.out == stream
+    assert played.answer.failed
+    assert not played.spoken[0].complete
+
+
+def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated() -> None:
+    answer = Answer(stream=True, wants_usage=False, intercept=True)
+    error = sse({"error": {"message": "overloaded"}})
+    answer.begin_round(200, SSE)
+    answer.feed(hidden_round("A"))
+    answer.end_round(complete=True)
+    answer.begin_round(200, SSE)
+    assert answer.feed(error) == b""
+    assert answer.failed
+    assert not answer.round_shown
+    assert not answer.end_round(complete=True).complete
+    answer.begin_round(200, SSE)
+    out = answer.feed(text_round("B", of="3"))
+    answer.end_round(complete=True)
+    assert client(out + answer.finish()).text == "\n\nB"
+
+
+def test_an_error_of_the_last_round_ends_the_answer_without_a_terminator() -> None:
+    error = sse({"id": "x", "model": "m", "choices": [], "error": {"message": "overloaded"}})
+    played = play(hidden_round("A"), error)
+    assert played.out.endswith(error)
+    assert client(played.out).ends == []
+
+
+def test_s4_a_stream_that_breaks_off_is_not_complete_and_gets_no_ending() -> None:
+    played = play(hidden_round("A", of="1"), role("2") + delta({"content": "half"}, of="2"))
+    assert not played.spoken[1].complete
+    assert played.spoken[1].message.text == "half"
+    assert client(played.out).ends == []
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/html"])
+def test_s10_a_reply_that_is_no_stream_passes_unread(kind: str) -> None:
+    played = play(b'{"error": "stack_"}', kind=kind)
+    assert played.out == b'{"error": "stack_"}'
+    assert played.answer.is_error
+    assert not played.spoken[0].complete
+
+
+def test_s8_an_error_status_passes_unless_the_clients_stream_has_begun() -> None:
+    answer = Answer(stream=True, wants_usage=False, intercept=True)
+    answer.begin_round(429, "application/json")
+    assert answer.feed(b"slow down") == b"slow down"
+    answer.begin_round(200, SSE)
+    answer.feed(hidden_round("A"))
+    answer.end_round(complete=True)
+    answer.begin_round(500, "application/json")
+    assert answer.feed(b"broken") == b""
+    assert answer.error_body == b"broken"
+
+
+def test_s14_several_choices_pass_untouched() -> None:
+    two = [{"index": i, "delta": {"role": "assistant", "content": f"{i}"}, "finish_reason": None} for i in (0, 1)]
+    stream = sse({"id": "1", "choices": two}) + sse({"id": "1", "choices": two[1:]}) + delta(finish="stop") + DONE
+    assert play(stream).out == stream
+
+
+def test_a_legacy_function_call_of_ours_is_hidden_and_the_clients_is_not() -> None:
+    stream = role() + delta({"function_call": {"name": "bash", "arguments": "{"}})
+    stream += delta({"function_call": {"arguments": "}"}}) + delta(finish="function_call") + DONE
+    played = play(stream)
+    assert played.out == stream
+    assert [(c.id, c.name, c.arguments) for c in played.spoken[0].message.calls] == [("", "bash", "{}")]
+    assert b"stack_" not in play(stream.replace(b"bash", b"stack_recall")).out
+
+
+# -------------------------------------------------------------------------------------------------------------- laws
+GOES_ON = st.sampled_from([hidden_round("Go.", of="1"), hidden_round(of="2"), hidden_round("\n", "On.", of="3")])
+LAST = st.sampled_from([MIXED, text_round("B", "C", of="4"), hidden_round("End.", of="5")])
+ROUNDS = st.tuples(st.lists(GOES_ON, max_size=3), LAST).map(lambda found: [*found[0], found[1]])
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROUNDS, st.lists(st.integers(0, 3000), max_size=12), st.booleans())
+def test_s1_any_cut_of_any_rounds_gives_the_same_bytes_and_the_same_message(
+    rounds: list[bytes], places: list[int], wants_usage: bool
+) -> None:
+    whole = play(*rounds, wants_usage=wants_usage)
+    other = play(*rounds, places=places, wants_usage=wants_usage)
+    assert other.out == whole.out
+    assert other.spoken == whole.spoken
+    assert b"stack_" not in whole.out
+    assert client(whole.out).done == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(STACK_FREE), st.lists(st.integers(0, 3000), max_size=12))
+def test_s1_any_cut_of_a_stack_free_stream_is_byte_identical_and_read_alike(stream: bytes, places: list[int]) -> None:
+    played = play(stream, places=places)
+    assert played.out == stream
+    assert played.spoken == play(stream, intercept=False).spoken
