@@ -55,7 +55,7 @@ def serve(
         settings = uvicorn.Config(
             app,
             http=_protocol(config),
-            loop="uvloop",
+            loop="auto",  # uvloop where it exists
             ws="none",
             lifespan="on",
             log_config=None,
