@@ -1,0 +1,27 @@
+"""What the routes look at: handed in once, when the application is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxy.store import Store
+from proxy.tenancy import Headers, Tenant
+
+
+@dataclass(frozen=True)
+class Backstage:
+    """`started` is in ms since the epoch; `counter` names what counts tokens.
+
+    `tenant_of` raises Unauthorized. `changed` is called with a tenant and a conversation (None and "" mean all) after
+    something was deleted or set, so that nothing older is kept in memory. `operator_token` is a secret of this process
+    that opens everything, or empty.
+    """
+
+    store: Store
+    tenant_of: Callable[[Headers], Tenant]
+    changed: Callable[[str | None, str], None]
+    draining: Callable[[], bool]
+    started: int
+    counter: str
+    operator_token: str = ""

@@ -1,0 +1,45 @@
+"""Who is asking: a guard in front of the routes, so that no route can be added that forgets it.
+
+`/health` is open, for probes have no key; it tells nothing of anybody. Everything else, paths without a route
+included, needs a tenant.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy.api.answers import error_answer
+from proxy.errors import ProxyError
+from proxy.tenancy import Headers, Tenant
+
+OPEN = frozenset({"/health"})
+OPERATOR = Tenant("operator", "operator", admin=True)
+"""Whoever can read the file in which this process left its token: the user it runs as."""
+TOKEN_HEADER = b"x-stack-key"
+
+
+class Identity:
+    """Puts the tenant into the request's state, or answers without one."""
+
+    def __init__(self, app: ASGIApp, tenant_of: Callable[[Headers], Tenant], operator_token: str) -> None:
+        self._app = app
+        self._tenant_of = tenant_of
+        self._token = operator_token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in OPEN:
+            try:
+                scope.setdefault("state", {})["tenant"] = self._tenant(scope["headers"])
+            except ProxyError as error:
+                await error_answer(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _tenant(self, headers: Headers) -> Tenant:
+        presented = next((value for name, value in headers if name == TOKEN_HEADER), b"")
+        if self._token and hmac.compare_digest(presented, self._token):
+            return OPERATOR
+        return self._tenant_of(headers)

@@ -1,0 +1,288 @@
+"""The routes of `/stack`, each a question to `proxy.views` with the asker's scope.
+
+Answers are documented by the shapes of `proxy.views.shapes` and written as they are: nothing is validated on its way
+out, so what is stored is what is shown.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict
+
+from proxy import __version__
+from proxy.api.answers import Error, Json
+from proxy.api.backstage import Backstage
+from proxy.stack.frames import Status
+from proxy.tenancy import Tenant
+from proxy.views import conversations, logs, lookup, requests
+from proxy.views.shapes import (
+    ConversationRow,
+    FrameDetail,
+    FrameLog,
+    FrameState,
+    RequestDetail,
+    RequestDifference,
+    RequestRow,
+    State,
+    ThreadRow,
+)
+
+Documented = dict[int | str, dict[str, Any]]
+ERRORS: Documented = {
+    400: {"model": Error, "description": "A parameter that is not as described"},
+    401: {"model": Error, "description": "No key, or one that is not known here"},
+    500: {"model": Error, "description": "The store could not answer"},
+}
+UNKNOWN: Documented = {404: {"model": Error, "description": "Not there, or not yours"}}
+LATEST = 2**53
+"""ms since the epoch: the largest number that every reader of JSON can say."""
+
+router = APIRouter(prefix="/stack", responses=ERRORS)
+open_router = APIRouter()
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who asks, and what of. `scope` is the tenant, or None for an operator."""
+
+    backstage: Backstage
+    tenant: Tenant
+
+    @property
+    def scope(self) -> str | None:
+        return None if self.tenant.admin else self.tenant.id
+
+
+async def asking(request: Request) -> Asking:
+    return Asking(request.app.state.backstage, request.state.tenant)
+
+
+Asked = Annotated[Asking, Depends(asking)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many, the newest first")]
+Offset = Annotated[int, Query(ge=0, le=LATEST, description="Leave out so many of the newest")]
+Thread = Annotated[str, Query(description="The path of this thread instead of the one that grew last")]
+
+
+# ------------------------------------------------------------------------------------------------------ conversations
+class Conversations(TypedDict):
+    conversations: list[ConversationRow]
+
+
+class Threads(TypedDict):
+    threads: list[ThreadRow]
+
+
+class Frames(TypedDict):
+    frames: list[FrameState]
+
+
+class Forgotten(TypedDict):
+    conversations: int
+    bytes: int
+
+
+class ModeWanted(BaseModel):
+    """`null` goes back to what the configuration says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: Literal["off", "shadow", "active"] | None
+
+
+@router.get("/conversations", response_model=Conversations)
+async def list_conversations(asked: Asked, limit: Limit = 200, offset: Offset = 0) -> Response:
+    """Conversations, the newest first."""
+    return Json(
+        {"conversations": await conversations.conversation_rows(asked.backstage.store, asked.scope, limit, offset)}
+    )
+
+
+@router.delete("/conversations", response_model=Forgotten)
+async def forget_conversations(
+    asked: Asked, before: Annotated[int, Query(ge=1, le=LATEST, description="ms since the epoch")]
+) -> Response:
+    """Really delete every conversation that was last written before a time."""
+    gone = await asked.backstage.store.forget(asked.scope, before=before)
+    asked.backstage.changed(asked.scope, "")
+    return Json({"conversations": gone.conversations, "bytes": gone.bytes})
+
+
+@router.get("/conversations/{conversation}", response_model=ConversationRow, responses=UNKNOWN)
+async def show_conversation(asked: Asked, conversation: str) -> Response:
+    """One conversation."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return Json(await conversations.conversation_row(asked.backstage.store, ledger))
+
+
+@router.delete("/conversations/{conversation}", response_model=Forgotten, responses=UNKNOWN)
+async def forget_conversation(asked: Asked, conversation: str) -> Response:
+    """Really delete a conversation, its requests and everything that was sent for it."""
+    owner = (await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)).conversation
+    gone = await asked.backstage.store.forget(owner.tenant, owner.id)
+    asked.backstage.changed(owner.tenant, owner.id)
+    return Json({"conversations": gone.conversations, "bytes": gone.bytes})
+
+
+@router.put("/conversations/{conversation}/mode", response_model=ConversationRow, responses=UNKNOWN)
+async def set_mode(asked: Asked, conversation: str, wanted: ModeWanted) -> Response:
+    """Turn the proxy down or away for one conversation, from its next request on."""
+    store = asked.backstage.store
+    known = (await lookup.ledger_of(store, asked.scope, conversation)).conversation
+    await store.durable(store.write(known.tenant, [replace(known, mode=wanted.mode or "")]))
+    asked.backstage.changed(known.tenant, known.id)
+    return Json(await conversations.conversation_row(store, await lookup.ledger_of(store, known.tenant, known.id)))
+
+
+@router.get("/conversations/{conversation}/threads", response_model=Threads, responses=UNKNOWN)
+async def list_threads(asked: Asked, conversation: str) -> Response:
+    """The paths that client loops continue, the one that grew last at the end."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return Json({"threads": conversations.thread_rows(ledger)})
+
+
+# ------------------------------------------------------------------------------------------------------------- frames
+@router.get("/conversations/{conversation}/frames", response_model=Frames, responses=UNKNOWN)
+async def list_frames(  # noqa: PLR0913 - one parameter each, as the query has them
+    asked: Asked,
+    conversation: str,
+    thread: Thread = "",
+    status: Annotated[Status | None, Query(description="Only frames with this status")] = None,
+    parent: Annotated[str, Query(description="Only children of this frame")] = "",
+    ancestors_of: Annotated[str, Query(description="Only what is above this frame, the nearest first")] = "",
+) -> Response:
+    """Frames in order of birth."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    tree = conversations.story_of(ledger, thread).tree
+    found = conversations.frame_rows(tree, status=status or "", parent=parent, ancestors_of=ancestors_of)
+    return Json({"frames": found})
+
+
+@router.get(
+    "/conversations/{conversation}/tree",
+    response_model=State,
+    responses={
+        **UNKNOWN,
+        200: {"description": "As text, or as JSON where Accept asks for it", "content": {"text/plain": {}}},
+    },
+)
+async def show_tree(
+    asked: Asked,
+    conversation: str,
+    thread: Thread = "",
+    details: Annotated[bool, Query(description="With criteria, results and artifacts")] = False,  # noqa: FBT002 - a query's
+    accept: Annotated[str, Header()] = "*/*",
+) -> Response:
+    """The tree as `stack_tree` draws it for the model; as JSON where Accept asks for it."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    story = conversations.story_of(ledger, thread)
+    if "application/json" in accept:
+        return Json(conversations.state(story.tree))
+    text = conversations.tree_text(ledger, story, details=details)
+    return PlainTextResponse(text.encode("utf-8", "backslashreplace"))
+
+
+@router.get("/conversations/{conversation}/state", response_model=State, responses=UNKNOWN)
+async def show_state(asked: Asked, conversation: str, thread: Thread = "") -> Response:
+    """All frames of a path, whose the active one is, and the roots."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return Json(conversations.state(conversations.story_of(ledger, thread).tree))
+
+
+@router.get("/frames/{frame}", response_model=FrameDetail, responses=UNKNOWN)
+async def show_frame(asked: Asked, frame: str) -> Response:
+    """One frame with its place in the tree."""
+    ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
+    return Json(conversations.frame_detail(ledger, story, frame))
+
+
+@router.get("/frames/{frame}/log", response_model=FrameLog, responses=UNKNOWN)
+async def show_log(
+    asked: Asked,
+    frame: str,
+    raw: Annotated[bool, Query(description="With each message as its stored text")] = False,  # noqa: FBT002 - a query's
+) -> Response:
+    """Everything a frame did, oldest first, also what is no longer sent."""
+    ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
+    return Json(logs.frame_log(ledger, story, frame, raw=raw))
+
+
+# ----------------------------------------------------------------------------------------------------------- requests
+class Requests(TypedDict):
+    requests: list[RequestRow]
+
+
+@router.get("/requests", response_model=Requests)
+async def list_requests(
+    asked: Asked,
+    conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
+    limit: Limit = 100,
+) -> Response:
+    """Requests with their receipts, the newest first."""
+    return Json({"requests": await requests.request_rows(asked.backstage.store, asked.scope, conversation, limit)})
+
+
+@router.get("/requests/{request}", response_model=RequestDetail, responses=UNKNOWN)
+async def show_request(asked: Asked, request: str) -> Response:
+    """One request: what the client sent, each body sent for it, the receipt."""
+    return Json(requests.request_detail(await requests.stored_request(asked.backstage.store, asked.scope, request)))
+
+
+@router.get("/requests/{request}/diff", response_model=RequestDifference, responses=UNKNOWN)
+async def show_difference(asked: Asked, request: str) -> Response:
+    """The client's body against each body sent, message by message."""
+    return Json(requests.request_difference(await requests.stored_request(asked.backstage.store, asked.scope, request)))
+
+
+# ---------------------------------------------------------------------------------------------------------- the proxy
+class StoreHealth(TypedDict):
+    ok: bool
+    reason: str
+
+
+class Health(TypedDict):
+    """`status`: ready or draining. Times are ms since the epoch."""
+
+    status: str
+    version: str
+    started: int
+    now: int
+    store: StoreHealth
+    token_counter: str
+
+
+@open_router.get(
+    "/health",
+    response_model=Health,
+    responses={503: {"model": Health, "description": "Draining: running answers end, no new request is welcome"}},
+)
+async def health(request: Request) -> Response:
+    """Whether requests are welcome. A failing store is told, and no reason to stay away."""
+    backstage: Backstage = request.app.state.backstage
+    store, draining = backstage.store.health(), backstage.draining()
+    told: Health = {
+        "status": "draining" if draining else "ready",
+        "version": __version__,
+        "started": backstage.started,
+        "now": int(time.time() * 1000),
+        "store": {"ok": store.ok, "reason": store.reason},
+        "token_counter": backstage.counter,
+    }
+    return Json(told, 503 if draining else 200)
+
+
+@router.get("/openapi.json", response_model=dict[str, Any])
+async def openapi(request: Request) -> Response:
+    """This description."""
+    api = request.app
+    schema = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
+    for path in schema["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)  # the library adds it to each; what is invalid is answered 400
+    return Json(schema)
