@@ -43,12 +43,11 @@ MINIMUM_RELEVANCE = 30  # S1-57, of the part that words decide (D4, C10)
 KEEP_NEWEST = 3  # C10
 
 SHORTEST_KEYWORD = 3  # S1-58: longer than two letters
-STOP_WORDS = frozenset(
-    """
-    the and for are but not you all any can had her was one our out has him his how its may new now old see two way who
-    did let say she too use that with have this will your from they been were into than then them when what which
-    """.split()
+_COMMON = (
+    "the and for are but not you all any can had her was one our out has him his how its may new now old see who did "
+    "let say she too use that with have this will your from they been were into than then them when what which"
 )
+STOP_WORDS = frozenset(_COMMON.split())  # S1-58
 
 
 # --------------------------------------------------------------------------------------------------------------- texts

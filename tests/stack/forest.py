@@ -1,0 +1,97 @@
+"""Trees and ledgers to test with, grown from events and messages as a conversation would grow them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from rs_bpe import openai
+
+from proxy.stack.frames import FrameEvent, Popped, Pushed, Rooted, Status, Story, Tree, apply, extend, recorded
+from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
+from proxy.stack.tools.desk import Desk, Group, Settings
+from proxy.stack.transcript import Call, Message, Spoken, identity_of
+
+count = openai.o200k_base().count
+MINUTE = 60_000
+NONCE = "n0nce"
+
+
+def grown(*events: FrameEvent) -> Tree:
+    """The tree after these events, one a minute."""
+    tree = Tree()
+    for minute, event in enumerate(events, 1):
+        tree = apply(tree, event, minute * MINUTE)
+    return tree
+
+
+def rooted(title: str = "Build the shop", criteria: str = "The shop sells things.") -> Rooted:
+    return Rooted("froot", title, criteria)
+
+
+def pushed(frame: str, parent: str = "froot", title: str = "", criteria: str = "It works.", **more: Any) -> Pushed:
+    return Pushed(frame, parent, title or f"Title of {frame}", criteria, "turn", f"call-{frame}", "", **more)
+
+
+def popped(frame: str, results: str = "It is done.", status: Status = Status.COMPLETED, compacted: str = "") -> Popped:
+    return Popped(frame, status, results, compacted)
+
+
+@dataclass
+class Talk:
+    """A conversation that grows entry by entry, as the client and the model speak."""
+
+    ledger: Ledger = field(default_factory=lambda: Ledger(Conversation("c" * 32, "tenant")))
+    tip: str = ""
+    minute: int = 0
+
+    def _entry(self, kind: Kind, ident: str, message: Message | None = None, adopts: str = "") -> Entry:
+        self.minute += 1
+        now = self.minute * MINUTE
+        entry = Entry(ident, self.tip, self.ledger.seq, kind, "thread", message, adopts=adopts, created=now)
+        self.ledger.add(entry)
+        self.tip = entry.id
+        return entry
+
+    def client(self, role: str, text: str, answers: str = "", adopts: str = "") -> str:
+        """A message of the client's."""
+        identity = identity_of(role, text, (), answers)
+        message = Message(role, text.encode("utf-8", "surrogatepass") or b"{}", identity, text, (), answers)
+        return self._entry(Kind.MESSAGE, message_id(self.tip, identity, "c"), message, adopts).id
+
+    def model(self, *rounds: tuple[str, tuple[Call, ...]]) -> str:
+        """A turn of these rounds: text and calls."""
+        turn = self._entry(Kind.TURN, turn_id(self.tip, 1))
+        for number, (text, calls) in enumerate(rounds, 1):
+            message = Message("assistant", b"{}", identity_of("assistant", text, calls), text, calls)
+            results = tuple(Message("tool", b"{}", "", f"answer to {c.id}", (), c.id) for c in calls if c.is_ours)
+            self.ledger.add_round(Round(turn.id, number, Spoken(message), results, number == len(rounds)))
+        return turn.id
+
+    def happens(self, event: FrameEvent, entry: str = "", number: int = 0) -> None:
+        """`event`, at an entry (the newest) or after a round of a turn."""
+        self.ledger.add_event(recorded(event, entry or self.tip, number, self.ledger.seq, self.minute * MINUTE))
+
+    @property
+    def story(self) -> Story:
+        return extend(self.ledger, Story(), self.ledger.path(self.tip))
+
+    def desk(self, on_line: frozenset[str] = frozenset(), settings: Settings | None = None) -> Desk:
+        return Desk(
+            self.story,
+            self.ledger,
+            Group(alone=True, home=self.story.tree.active),
+            turn="t",
+            call="k",
+            number=0,
+            now=self.minute * MINUTE,
+            nonce=NONCE,
+            count=count,
+            settings=settings or Settings(),
+            on_line=on_line,
+        )
+
+
+def call(ident: str, name: str, **arguments: Any) -> Call:
+    return Call(ident, name, json.dumps(arguments))

@@ -1,0 +1,255 @@
+"""What is worth its tokens: the figures of S1-53 to S1-59, one test each, and the laws of cutting and escaping."""
+
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.stack.frames import Frame, Status
+from proxy.stack.ranking import (
+    STOP_WORDS,
+    TRUNCATED,
+    clean,
+    cut_for_display,
+    escape_xml,
+    estimate_tokens,
+    extract_keywords,
+    format_duration,
+    longest_fitting,
+    next_planned,
+    position_of,
+    relevant_siblings,
+    score_ancestor,
+    score_sibling,
+    select_ancestors,
+    select_siblings,
+    truncate_to_tokens,
+)
+
+AGED = 1_000.0
+"""Hours after which no score has a recency bonus."""
+
+
+def frame(name: str, status: Status = Status.PLANNED, **more: Any) -> Frame:
+    """A frame as it is born, with `more` of its fields."""
+    return replace(Frame(name, "root", f"title {name}", "", "", status, 0, "model", 0, 0), **more)
+
+
+# --------------------------------------------------------------------------------------------------------------- texts
+@pytest.mark.parametrize(("text", "tokens"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("x" * 4_000, 1_000)])
+def test_a_token_is_estimated_as_four_characters_rounded_up(text: str, tokens: int) -> None:
+    """S1-53, C9."""
+    assert estimate_tokens(text) == tokens
+
+
+def test_a_text_that_fits_is_not_touched() -> None:
+    assert truncate_to_tokens("  all of it\n", 10, estimate_tokens) == "  all of it\n"
+
+
+def test_a_cut_falls_back_to_the_end_of_a_word_within_the_last_fifth() -> None:
+    """S1-59."""
+    cut = truncate_to_tokens("alpha beta gamma delta epsilon zeta eta theta", 9, estimate_tokens)
+
+    assert cut == "alpha beta gamma delta [truncated]"
+
+
+def test_a_cut_in_one_long_word_stays_where_it_is() -> None:
+    """S1-59: only a border within the last fifth counts."""
+    cut = truncate_to_tokens("ab " + "x" * 400, 20, estimate_tokens)
+
+    assert cut.removesuffix(" " + TRUNCATED) == "ab " + "x" * (80 - 3 - len(" " + TRUNCATED))
+
+
+def test_where_not_even_the_marker_fits_nothing_is_left() -> None:
+    assert truncate_to_tokens("x" * 100, 1, estimate_tokens) == ""
+
+
+@given(st.text(max_size=400), st.integers(0, 60))
+def test_a_cut_text_never_exceeds_its_budget_and_begins_as_the_text_does(text: str, budget: int) -> None:
+    cut = truncate_to_tokens(text, budget, estimate_tokens)
+
+    assert estimate_tokens(cut) <= budget or cut == text
+    assert text.startswith(cut.removesuffix(TRUNCATED).rstrip())
+
+
+@given(st.text(max_size=300), st.integers(0, 300))
+def test_the_longest_beginning_that_fits_is_found(text: str, limit: int) -> None:
+    assert longest_fitting(text, lambda kept: len(kept) <= limit) == min(len(text), limit)
+
+
+def test_a_title_is_shown_on_one_line_of_sixty_characters() -> None:
+    """S0-11: longer text is accepted, and cut for display."""
+    assert cut_for_display("two\n  lines") == "two lines"
+    assert len(cut_for_display("word " * 40)) <= 60
+    assert cut_for_display("word " * 40).endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [(0, "0ms"), (850, "850ms"), (2_500, "2.5s"), (90_000, "1.5m"), (3_600_000, "1.0h"), (5_400_000, "1.5h")],
+)
+def test_a_duration_is_told_in_the_largest_unit_with_one_decimal(milliseconds: int, shown: str) -> None:
+    """S1-160."""
+    assert format_duration(milliseconds) == shown
+
+
+def test_the_five_characters_of_mark_up_are_escaped() -> None:
+    """S1-156."""
+    assert escape_xml("& < > \" '") == "&amp; &lt; &gt; &quot; &apos;"
+
+
+@pytest.mark.parametrize("illegal", ["\x00", "\x08", "\x0b", "\x1b", "\r", "\ud800", "\ufffe", "\uffff"])
+def test_what_no_document_may_hold_is_taken_out(illegal: str) -> None:
+    """T4."""
+    assert clean(f"a{illegal}b\t\n") == "ab\t\n"
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_any_escaped_text_is_read_back_by_a_parser_as_the_cleaned_text(text: str) -> None:
+    """S1-156, T4: lone surrogates included."""
+    parsed = ElementTree.fromstring(f"<a>{escape_xml(text)}</a>".encode())
+
+    assert (parsed.text or "") == clean(text)
+
+
+# ------------------------------------------------------------------------------------------------------------ keywords
+def test_names_and_paths_are_split_and_kept_whole() -> None:
+    """S1-58."""
+    assert {"src", "auth", "token"} <= extract_keywords("src/auth/Token.ts")
+    assert {"parse", "xml", "tree", "parsexmltree"} <= extract_keywords("parseXMLTree")
+    assert {"read", "config", "file"} <= extract_keywords("read_config_file")
+
+
+def test_short_and_common_words_are_no_keywords() -> None:
+    """S1-58: longer than two letters, and fifty stop words."""
+    assert extract_keywords("to go and with The of") == frozenset()
+    assert len(STOP_WORDS) == 50
+
+
+def test_letters_of_every_script_are_kept() -> None:
+    """S1-58."""
+    assert {"größe".casefold(), "проверка"} <= extract_keywords("Größe, проверка!")
+
+
+# -------------------------------------------------------------------------------------------------------------- scores
+@pytest.mark.parametrize(("depth", "points"), [(1, 1000), (2, 500), (3, 40), (4, 20), (5, 0), (9, 0)])
+def test_an_ancestor_scores_by_how_near_it_is(depth: int, points: int) -> None:
+    """S1-54."""
+    assert score_ancestor(frame("f"), depth, AGED) == points
+
+
+@pytest.mark.parametrize(
+    ("ancestor", "age", "points"),
+    [
+        (frame("f"), 0, 50),
+        (frame("f"), 20, 30),
+        (frame("f", Status.IN_PROGRESS), AGED, 30),
+        (frame("f", Status.COMPLETED), AGED, 10),
+        (frame("f", results="r"), AGED, 20),
+        (frame("f", artifacts=("a",)), AGED, 10),
+    ],
+)
+def test_an_ancestor_scores_by_age_status_results_and_artifacts(ancestor: Frame, age: float, points: float) -> None:
+    """S1-54."""
+    assert score_ancestor(ancestor, 9, age) == points
+
+
+@pytest.mark.parametrize(
+    ("sibling", "relevance", "rest"),
+    [
+        (frame("f"), 0, 0),
+        (frame("f", criteria="the token expires"), 20, 0),
+        (frame("f", results="token rotated"), 10, 30),
+        (frame("f", artifacts=("src/Token.ts",)), 25, 15),
+        (frame("f", Status.COMPLETED), 0, 20),
+        (frame("f", Status.FAILED), 0, 15),
+        (frame("f", Status.BLOCKED), 0, 0),
+    ],
+)
+def test_a_sibling_scores_by_shared_words_apart_from_the_rest(sibling: Frame, relevance: int, rest: float) -> None:
+    """S1-56, D4."""
+    score = score_sibling(sibling, frozenset({"token"}), AGED)
+
+    assert (score.relevance, score.rest) == (relevance, rest)
+    assert score.total == relevance + rest
+
+
+def test_a_sibling_loses_ten_points_an_hour() -> None:
+    """S1-56, D12: the age is handed in."""
+    assert score_sibling(frame("f"), frozenset(), 0).rest == 100
+    assert score_sibling(frame("f"), frozenset(), 3).rest == 70
+
+
+# ----------------------------------------------------------------------------------------------------------- selection
+def lineage(length: int) -> list[Frame]:
+    """The parent first."""
+    return [frame(f"f{depth}", order=length - depth) for depth in range(length)]
+
+
+def test_the_parent_is_chosen_even_where_it_alone_exceeds_the_budget() -> None:
+    """S1-55."""
+    chosen = select_ancestors(lineage(3), {"f0": 500, "f1": 10, "f2": 10}, dict.fromkeys(("f0", "f1", "f2"), 0.0), 100)
+
+    assert [f.id for f in chosen.chosen] == ["f0"]
+    assert chosen.omitted == 2
+
+
+def test_ancestors_that_do_not_fit_are_skipped_and_the_rest_stands_from_the_root_down() -> None:
+    """S1-55."""
+    costs = {"f0": 10, "f1": 95, "f2": 10, "f3": 10}
+
+    chosen = select_ancestors(lineage(4), costs, dict.fromkeys(costs, 0.0), 50)
+
+    assert [f.id for f in chosen.chosen] == ["f3", "f2", "f0"]
+    assert chosen.omitted == 1
+
+
+def test_an_old_sibling_about_something_else_is_left_out_but_never_the_three_newest() -> None:
+    """S1-57, C10, D4: the original figures would have kept all of them."""
+    level = [frame(f"f{at}", Status.COMPLETED, results="done", updated_at=at, order=at) for at in range(6)]
+    scores = {f.id: score_sibling(f, frozenset({"token"}), AGED) for f in level}
+
+    (kept,) = relevant_siblings([level], scores)
+
+    assert {f.id for f in kept} == {"f3", "f4", "f5"}
+
+
+def test_an_old_sibling_that_shares_words_is_kept() -> None:
+    """S1-57."""
+    level = [frame(f"f{at}", Status.COMPLETED, updated_at=at, order=at) for at in range(6)]
+    level[0] = frame("f0", Status.COMPLETED, criteria="token", results="token")
+    scores = {f.id: score_sibling(f, frozenset({"token"}), AGED) for f in level}
+
+    (kept,) = relevant_siblings([level], scores)
+
+    assert "f0" in {f.id for f in kept}
+
+
+def test_siblings_share_one_budget_nearest_level_first_and_stand_most_recent_first() -> None:
+    """C2, S1-57."""
+    near = [frame("n1", updated_at=1, order=1), frame("n2", updated_at=2, order=2)]
+    far = [frame("u1", updated_at=9, order=0)]
+    costs = {"n1": 10, "n2": 10, "u1": 10}
+
+    assert [f.id for f in select_siblings([near, far], costs, 20).chosen] == ["n2", "n1"]
+    assert [f.id for f in select_siblings([near, far], costs, 30).chosen] == ["n2", "n1", "u1"]
+    assert select_siblings([near, far], costs, 20).omitted == 1
+
+
+# --------------------------------------------------------------------------------------------------------------- order
+def test_the_position_counts_the_children_of_one_parent_without_those_withdrawn() -> None:
+    """S1-145."""
+    family = [frame(f"f{at}", order=at) for at in range(3)] + [frame("gone", Status.INVALIDATED, order=9)]
+
+    assert position_of(family[1], family) == (2, 3)
+
+
+def test_the_next_sibling_is_the_first_planned_behind_else_an_earlier_one() -> None:
+    """S1-149."""
+    family = [frame("a", order=0), frame("b", Status.IN_PROGRESS, order=1), frame("c", order=2)]
+    behind, wrapped, none = family, family[:2], family[1:2]
+
+    assert [f.id if f else "" for f in (next_planned(family[1], m) for m in (behind, wrapped, none))] == ["c", "a", ""]
