@@ -19,7 +19,7 @@ import msgspec
 
 from proxy.stack.block import element, leaf
 from proxy.stack.frames import Frame, Placed, Status, Tree
-from proxy.stack.ranking import TRUNCATED, Count, cut_for_display, escape_xml, truncate_to_tokens
+from proxy.stack.ranking import TRUNCATED, Count, clean, cut_for_display, escape_xml, truncate_to_tokens
 from proxy.stack.transcript import Call
 
 RESULTS_KEPT = 4_000
@@ -184,7 +184,7 @@ def returned_text(  # noqa: PLR0913  what a frame returns is these facts; each h
 
 def _whole(results: str, limit: int, count: Count, ref: str) -> str:
     marker = f'{TRUNCATED} The rest is in the pop call: stack_recall with ref "{ref}".'
-    return truncate_to_tokens(results.strip(), limit, count, marker)
+    return truncate_to_tokens(clean(results).strip(), limit, count, marker)
 
 
 def _files(paths: Sequence[str], count: Count) -> str:
@@ -236,7 +236,7 @@ _NAME = re.compile(
 def derived_compaction(text: str, count: Count, limit: int = COMPACTED) -> str:
     """A short form for a text that came without one (C4): its beginning, and the names that the rest mentions (S2-12,
     S2-13), within `limit` tokens."""
-    text = text.strip()
+    text = clean(text).strip()
     if count(text) <= limit:
         return text
     beginning = truncate_to_tokens(text, int(limit * (1 - NAMES_SHARE)), count)
