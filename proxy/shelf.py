@@ -27,6 +27,8 @@ STORIES = 6
 """Folded paths kept per conversation: parallel branches go on from their own."""
 ANCHORS = 200_000
 """Anchors kept in memory; older ones are asked of the store."""
+WEIGHED_EVERY = 32
+"""How many conversations may open between two looks at what they weigh."""
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Shelf:
         self._most = most_bytes
         self._shelved: OrderedDict[tuple[str, str], Shelved] = OrderedDict()
         self._anchors: OrderedDict[tuple[str, str, str], tuple[str, ...]] = OrderedDict()
+        self._opened = 0
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def lock(self, tenant: str, hint: str) -> asyncio.Lock:
@@ -115,12 +118,18 @@ class Shelf:
             return None
         return self._shelved.setdefault(key, Shelved(ledger, tenant))
 
+    async def sessions(self, tenant: str, hint: str) -> tuple[str, ...]:
+        """Conversations under a session the client names, the newest first."""
+        return await self._store.sessions(tenant, hint)
+
     # --------------------------------------------------------------------------------------------------------- record
     def open(self, conversation: Conversation) -> Shelved:
         """A new conversation; nothing of it is stored until `record`."""
         shelved = Shelved(Ledger(conversation), conversation.tenant)
         self._shelved[conversation.tenant, conversation.id] = shelved
-        self._shrink()
+        self._opened += 1
+        if self._opened % WEIGHED_EVERY == 0:
+            self._shrink()
         return shelved
 
     def record(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.dialects import chat_message, openai_chat
+from proxy.dialects import chat_message, openai_chat, slices
 from proxy.dialects.chat_answer import Answer
 from proxy.dialects.openai_chat import Body, Known, Wanted
 from proxy.stack.transcript import Message, Request
@@ -35,6 +35,8 @@ class Dialect:
     countable: Callable[[Message], str]
     tool_result: Callable[[str, str], Message]
     user_message: Callable[[str], Message]
+    without_reasoning: Callable[[Message], Message]
+    name_json: Callable[[str], bytes]
     answer: type[Answer]
 
 
@@ -50,6 +52,8 @@ OPENAI_CHAT = Dialect(
     chat_message.countable,
     chat_message.tool_result,
     chat_message.user_message,
+    chat_message.without_reasoning,
+    slices.encoded,
     Answer,
 )
 

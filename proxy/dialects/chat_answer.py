@@ -113,6 +113,10 @@ class Answer:
             self._usages.append(self._round.usage)
         return self._round.spoken(complete=complete and self._read)
 
+    def so_far(self) -> Spoken:
+        """What has arrived of the round at hand; the round goes on."""
+        return self._round.spoken(complete=False)
+
     def finish(self) -> bytes:
         """The end of the client's answer, after its last round: what was held, the usage of all rounds, the
         terminator. Nothing of that is made up for a round that failed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -136,3 +137,14 @@ def with_text(wire: bytes, suffix: str) -> bytes:
     else:
         fields["content"] = more
     return slices.object_of(fields)
+
+
+REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+"""Members of an assistant message that hold what the model thought."""
+
+
+def without_reasoning(message: Message) -> Message:
+    """The same message less its reasoning; every other member as it was."""
+    fields = slices.members(message.wire)
+    kept = {name: raw for name, raw in fields.items() if name not in REASONING}
+    return message if len(kept) == len(fields) else replace(message, wire=slices.object_of(kept))

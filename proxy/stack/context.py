@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from proxy.stack.frames import Frame, Placed, Story, call_key, path_to
+from proxy.stack.frames import Placed, Story, call_key, path_to
 from proxy.stack.transcript import Call, Message
 
 NEVER_ANSWERED = "(cancelled: the client returned no result for this call)"
@@ -43,6 +43,8 @@ class Line:
     messages: tuple[Message, ...]
     entries: frozenset[str]
     left_out: frozenset[str]
+    own_tokens: int = 0
+    """Of `tokens`, those of messages that are ours."""
 
     @property
     def tokens(self) -> int:
@@ -64,7 +66,8 @@ def assemble(story: Story, scribe: Scribe) -> Line:
     units = _with_view(story, selected, scribe) if story.tree.active else _units(story, selected, scribe)
     messages = tuple(_paired(units, scribe))
     entries = frozenset(u.entry for u in units if u.entry)
-    return Line(messages, entries, frozenset(p.at for p in story.placed) - entries)
+    own = sum(sum(r.tokens for r in u.ours.values()) if u.entry else u.message.tokens for u in units)
+    return Line(messages, entries, frozenset(p.at for p in story.placed) - entries, own)
 
 
 def owner_of(story: Story, placed: Placed) -> str:
@@ -97,8 +100,8 @@ def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
     if placed.round is None:
         return [Unit(placed.entry.message, placed.at)] if placed.entry.message else []
     message = placed.round.spoken.message
-    if not message.wire:
-        return []
+    if not message.calls and not message.text.strip():
+        return []  # an answer that said nothing: providers refuse empty assistant messages
     if placed.entry.id in story.tree.mute:
         message = scribe.without_reasoning(message)
     stored = {r.answers: r for r in placed.round.results}
@@ -189,6 +192,11 @@ def _group(units: Sequence[Unit], unit: Unit, answers: dict[str, int], scribe: S
             yield scribe.tool_result(call, NEVER_ANSWERED)
 
 
-def frames_on(story: Story) -> tuple[Frame, ...]:
-    """The frames whose entries are on the line, the root first."""
-    return path_to(story.tree, story.tree.active) if story.tree.active else ()
+def unpaired(messages: Sequence[Message]) -> tuple[str, ...]:
+    """L1, checked: ids of calls whose results do not all stand right behind them, before anything else."""
+    broken: list[str] = []
+    for at, message in enumerate(messages):
+        wanted = {c.id for c in message.calls}
+        following = {m.answers for m in messages[at + 1 : at + 1 + len(wanted)]} if wanted else wanted
+        broken += sorted(wanted - following)
+    return tuple(broken)

@@ -1,8 +1,8 @@
 """The stack tools, one module a family, and the dispatcher that reaches those which are not offered by themselves.
 
-The law: **the list offered is constant**: five core tools and the dispatcher (`tools: full` offers every name), the same bytes for
-every thread that wakes under one configuration. Whatever is offered, a call to any `stack_*` name is answered; a mistake by the
-model is answered as text that says what to do.
+The law: **the list offered is constant**: five core tools and the dispatcher (`tools: full` offers every name), the
+same bytes for every thread that wakes under one configuration. Whatever is offered, a call to any `stack_*` name is
+answered; a mistake by the model is answered as text that says what to do.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def _dispatcher() -> Mapping[str, Any]:
     properties = {"op": {"type": "string", "enum": ops}, "args": {"type": "object"}}
     listed = "; ".join(f"{t.op}({', '.join(t.parameters.get('properties', {}))})" for t in _BEHIND)
     return _definition(
-        DISPATCHER, f"Other frame operations: {listed}.", {"type": "object", "properties": properties, "required": ["op"]}
+        DISPATCHER,
+        f"Other frame operations: {listed}.",
+        {"type": "object", "properties": properties, "required": ["op"]},
     )
 
 
@@ -62,7 +64,9 @@ def _arguments(call: Call) -> Mapping[str, Any]:
     try:
         found = msgspec.json.decode(call.arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        message = f"Error: the arguments of {call.name} are not valid JSON ({error}). Send them again as one JSON object."
+        message = (
+            f"Error: the arguments of {call.name} are not valid JSON ({error}). Send them again as one JSON object."
+        )
         raise Mistake(message) from None
     if not isinstance(found, dict):
         raise Mistake(f"Error: the arguments of {call.name} must be a JSON object.")
@@ -73,7 +77,9 @@ def _chosen(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str,
     if name == DISPATCHER:
         name = str(arguments.get("op", ""))
         inner = arguments.get("args")
-        arguments = inner if isinstance(inner, dict) else {k: v for k, v in arguments.items() if k not in ("op", "args")}
+        arguments = (
+            inner if isinstance(inner, dict) else {k: v for k, v in arguments.items() if k not in ("op", "args")}
+        )
     tool = _BY_NAME.get(name)
     if tool is None:
         raise Mistake(f"Error: there is no operation {name[:80]!r}. Known: {', '.join(t.op for t in TOOLS)}.")

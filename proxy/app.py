@@ -1,0 +1,298 @@
+"""HTTP in and out; wires the parts together.
+
+    POST .../chat/completions   an exchange
+    /stack/*, /health           the management API
+    HEAD /, GET /               a word that we are here
+    everything else             passes to the upstream, path and query as they came
+
+The law: a client that goes away is noticed while it is waited for, not when something is sent to it: one task carries
+the request out, another watches the connection and cancels the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from hashlib import sha256
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proxy import __version__, exchange
+from proxy.api import Backstage, build_api
+from proxy.bookkeeping import Bookkeeper
+from proxy.config import Config
+from proxy.delivery import answer_error
+from proxy.dialects import DIALECTS, slices
+from proxy.dialects.openai_chat import Known
+from proxy.edge import Edge
+from proxy.errors import ProxyError, StoreError
+from proxy.exchange import Incoming, Parts
+from proxy.report import Accountant
+from proxy.scribe import Writer
+from proxy.shelf import Shelf
+from proxy.stack import tools
+from proxy.standing import Reception, tool_settings
+from proxy.store import Store
+from proxy.store.opening import open_store
+from proxy.tenancy import Headers, KeyRing, Tenancy, Tenant
+from proxy.tokens import TokenCounter
+from proxy.turn import Toolkit
+from proxy.upstream import RawHeaders, Routes
+
+log = logging.getLogger(__name__)
+
+OURS = ("/stack", "/health")
+NONCE = 12
+"""Hex digits of a conversation's nonce."""
+HELLO = f"callstack-proxy {__version__}\n".encode()
+RETENTION_EVERY_S = 3600.0
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def build(config: Config, *, operator_token: str = "") -> App:
+    """The application, its store not opened yet: that happens at start-up."""
+    return App(config, operator_token)
+
+
+class App:
+    """The ASGI application. `draining` is set when no new request should come."""
+
+    def __init__(self, config: Config, operator_token: str) -> None:
+        self.config = config
+        self.draining = False
+        self._token = operator_token
+        self._store: Store = open_store(config.store, config.data)
+        self._counter = TokenCounter()
+        self._routes = Routes(config)
+        self._parts: dict[str, Parts] = {}
+        self._tenancy: Tenancy | None = None
+        self._api: ASGIApp | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._edge = Edge(self._inside, config)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await self._edge(scope, receive, send)
+
+    # ------------------------------------------------------------------------------------------------------- lifespan
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except ProxyError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def start(self) -> None:
+        """Open the store, wire the parts. A store that does not open stands aside: requests pass without us."""
+        secret = await self._opened()
+        now = now_ms()
+        shelf = Shelf(self._store, started_ms=now)
+        accountant = Accountant(now_ms, self._counter.name)
+        for path, dialect in DIALECTS.items():
+            writer = Writer(dialect, self._counter.count)
+            kit = Toolkit(writer, self._counter.count, _nonces(secret), tool_settings(self.config))
+            offered = dialect.tools_json(tools.definitions(self.config.tools)).decode()
+            reception = Reception(
+                self.config, shelf, dialect, offered, self._counter.count, kit.nonce, lambda: secrets.token_hex(16)
+            )
+            keeper = Bookkeeper(self._store, accountant, dialect, now_ms)
+            self._parts[path] = Parts(
+                self.config,
+                dialect,
+                shelf,
+                self._routes,
+                self._counter,
+                writer,
+                reception,
+                kit,
+                keeper,
+                Known(),
+                now_ms,
+            )
+        self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
+        self._api = build_api(
+            Backstage(
+                self._store,
+                self.tenant_of,
+                shelf.drop_all,
+                lambda: self.draining,
+                now,
+                self._counter.name,
+                self._token,
+            )
+        )
+        self._tasks = [asyncio.create_task(self._counter.warm()), asyncio.create_task(self._retain())]
+
+    async def _opened(self) -> bytes:
+        """The store's secret. Without a store there is one for as long as this process lives."""
+        try:
+            await self._store.start()
+            return await self._store.secret()
+        except StoreError as error:
+            log.exception("store cannot be opened; requests pass without us", extra={"reason": error.code})
+            return secrets.token_bytes(32)
+
+    async def _retain(self) -> None:
+        """Delete what is older than the configuration keeps."""
+        while self.config.retention_days:
+            try:
+                await self._store.forget(None, before=now_ms() - self.config.retention_days * 86_400_000)
+            except StoreError as error:
+                log.warning("retention failed", extra={"reason": error.code})
+            await asyncio.sleep(RETENTION_EVERY_S)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._routes.aclose()
+        await self._store.close()
+
+    def tenant_of(self, headers: Headers) -> Tenant:
+        if self._tenancy is None:
+            raise ProxyError("not started")
+        return self._tenancy.tenant_of(headers)
+
+    # ------------------------------------------------------------------------------------------------------- requests
+    async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if self._api is not None and (path in OURS or path.startswith("/stack/")):
+            await self._api(scope, receive, send)
+            return
+        reply = AsgiReply(send)
+        if path == "/" and scope["method"] in ("GET", "HEAD"):
+            await _hello(reply, body=scope["method"] == "GET")
+            return
+        try:
+            body = await _read(receive)
+            if body is None:
+                return
+            incoming = self._incoming(scope, body)
+            await _until_gone(self._answer(scope, incoming, reply), receive)
+        except ProxyError as error:
+            if reply.started:
+                reply.abort()
+            else:
+                await answer_error(reply, error, [])
+
+    def _incoming(self, scope: Scope, body: bytes) -> Incoming:
+        """Raises Unauthorized."""
+        headers: RawHeaders = scope["headers"]
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        path = raw.split(b"?", 1)[0].decode("latin-1")
+        tenant = self.tenant_of(headers).id
+        return Incoming(
+            "r" + secrets.token_hex(10), tenant, scope["method"], path, scope["query_string"], headers, body
+        )
+
+    async def _answer(self, scope: Scope, incoming: Incoming, reply: AsgiReply) -> None:
+        parts = next((p for end, p in self._parts.items() if scope["path"].endswith(end)), None)
+        if parts is not None and incoming.method == "POST":
+            await exchange.serve(parts, incoming, reply)
+            return
+        model = _model(incoming.body)
+        await exchange.pass_through(incoming, self._routes.choose(model), reply, [])
+
+
+def _nonces(secret: bytes) -> Callable[[str], str]:
+    """Marks of ours that no text from a tool can forge: HMAC(store secret, conversation id)."""
+
+    def nonce(conversation: str) -> str:
+        return hmac.new(secret, conversation.encode(), sha256).hexdigest()[:NONCE]
+
+    return nonce
+
+
+def _model(body: bytes) -> str | None:
+    """The model that some other endpoint is asked for, where its body names one."""
+    try:
+        named = slices.value(slices.members(body).get("model", b"null"))
+    except slices.NotSliced:
+        return None
+    return named if isinstance(named, str) else None
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """The whole body; None when the client left before it was here."""
+    pieces = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def _until_gone(work: Coroutine[None, None, None], receive: Receive) -> None:
+    """Carry out `work`; when the client leaves, cancel it and wait until it has put things in order."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+        await working
+    except asyncio.CancelledError:
+        if not working.cancelled():
+            raise
+    finally:
+        working.cancel()
+        watching.cancel()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _hello(reply: AsgiReply, *, body: bool) -> None:
+    await reply.start(200, [(b"content-type", b"text/plain"), (b"content-length", str(len(HELLO)).encode())])
+    if body:
+        await reply.send(HELLO)
+    await reply.end()
+
+
+class AsgiReply:
+    """The connection to the client, as ASGI has it. A reply that is neither ended nor started again is broken off by
+    the server."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._started = False
+        self._over = False
+
+    @property
+    def started(self) -> bool:
+        return self._started
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        self._started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def send(self, chunk: bytes) -> None:
+        if not self._over:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end(self) -> None:
+        if not self._over:
+            self._over = True
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def abort(self) -> None:
+        """Nothing more is sent: the server closes a connection whose answer was not ended."""
+        self._over = True

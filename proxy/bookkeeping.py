@@ -1,0 +1,198 @@
+"""What is told and kept of a request: the headers, the receipt, the record with its bodies, one line in the log.
+
+The law: **bookkeeping never fails a request**. What cannot be kept is counted and said in the log; the answer is the
+client's already.
+
+What this module does not do: it computes no money (`report` does) and logs neither content nor keys.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from time import perf_counter
+
+import msgspec
+
+from proxy.dialects import Dialect
+from proxy.errors import StoreError
+from proxy.report import Account, Accountant, Chain, Outcome, Receipt, response_headers
+from proxy.stack.frames import Popped, Pushed, read_event
+from proxy.stack.ledger import Event
+from proxy.stack.transcript import Request, Spoken, Usage
+from proxy.standing import Standing
+from proxy.store import Body, RequestRecord, SentRecord, Store
+from proxy.upstream import RawHeaders
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Bookkeeper:
+    """One per process. `now` tells ms since the epoch."""
+
+    store: Store
+    accountant: Accountant
+    dialect: Dialect
+    now: Callable[[], int]
+    bypasses: dict[str, int] = field(default_factory=dict)
+    """How often the proxy stood aside, by reason."""
+    requests: int = 0
+
+
+@dataclass
+class Record:
+    """One request while it is carried out. `arrived` is a `perf_counter` value."""
+
+    keeper: Bookkeeper
+    id: str
+    tenant: str
+    arrived: float
+    upstream: str
+    model: str
+    status: str
+    reason: str = ""
+    standing: Standing | None = None
+    account: Account | None = None
+    overhead_ms: float = 0.0
+    hidden_calls: int = 0
+    recalls: int = 0
+    events: list[str] = field(default_factory=list)
+    usages: list[Usage | None] = field(default_factory=list)
+    bodies: list[SentRecord] = field(default_factory=list)
+    finish: str = ""
+    upstream_status: int = 0
+    settled: Receipt | None = None
+
+    def placed(self, standing: Standing) -> Record:
+        """The record of a placed request, its account opened with what the client sent."""
+        self.status, self.reason, self.standing = standing.status, standing.reason, standing
+        chain, names = client_chain(standing.request), {"upstream": self.upstream, "model": self.model}
+        self.account = self.keeper.accountant.open(chain, tenant=self.tenant, **names)
+        return self
+
+    # ---------------------------------------------------------------------------------------------------------- note
+    def sending(self, chain: Chain, body: Body | None, *, own_tools: int = 0, own_texts: int = 0) -> None:
+        """A round leaves; `body` None: the client's own bytes."""
+        if not self.overhead_ms:
+            self.overhead_ms = (perf_counter() - self.arrived) * 1000
+        if self.account:
+            self.account.note_sent(chain, own_tools=own_tools, own_texts=own_texts)
+        if body is not None:
+            self.bodies.append(SentRecord(self.id, len(self.usages), body, self.keeper.now()))
+
+    def spoke(self, spoken: Spoken) -> None:
+        """A round was answered."""
+        self.usages.append(spoken.usage)
+        self.finish = spoken.finish
+
+    def ran(self, calls: Sequence[str], events: Sequence[Event]) -> None:
+        """Stack calls were answered: their names, and what was decided."""
+        self.hidden_calls += len(calls)
+        self.recalls += sum(name == "stack_recall" for name in calls)
+        for event in map(read_event, events):
+            if isinstance(event, Pushed | Popped):
+                self.events.append(f"{'pushed' if isinstance(event, Pushed) else 'popped'} {event.frame}")
+
+    def bypassed(self, reason: str) -> None:
+        """We stood aside, from here on or for all of it."""
+        self.status, self.reason = "bypass", reason
+
+    def failed(self, reason: str, upstream_status: int = 0) -> None:
+        """The client gets an error, or a broken connection."""
+        self.status, self.reason = "error", reason
+        self.upstream_status = upstream_status or self.upstream_status
+
+    # ---------------------------------------------------------------------------------------------------------- tell
+    def headers(self) -> RawHeaders:
+        """`x-stack-*` for the answer; money only where it is known, which is after the last round."""
+        told = self.status + (f"; reason={self.reason}" if self.reason else "")
+        pairs = [("x-stack-status", told), ("x-stack-request-id", self.id)]
+        if self.standing is not None:
+            pairs.append(("x-stack-conversation", self.standing.conversation))
+            pairs.append(("x-stack-thread", self.standing.thread))
+            pairs.append(("x-stack-frame", self.standing.frame))
+        if told_of := self.settled or self.account:
+            pairs += response_headers(told_of, self.overhead_ms)
+        return [(name.encode(), value.encode()) for name, value in pairs]
+
+    def settle(self, client_status: int, *, would_send: int = 0) -> None:
+        """The receipt, once; kept with the bodies in what time the store takes."""
+        if self.settled is not None:
+            return
+        outcome = self._outcome(client_status, would_send)
+        if self.account is not None:
+            self.settled = self.account.settle(outcome, self.usages)
+        self.keeper.requests += 1
+        if self.status == "bypass":
+            self.keeper.bypasses[self.reason] = self.keeper.bypasses.get(self.reason, 0) + 1
+        log.info("request", extra=_line(self.settled or outcome))
+        self._write()
+
+    def _outcome(self, client_status: int, would_send: int) -> Outcome:
+        standing = self.standing
+        return Outcome(
+            id=self.id,
+            conversation=standing.conversation if standing else "",
+            thread=standing.thread if standing else "",
+            frame=standing.frame if standing else "",
+            model=self.model,
+            upstream=self.upstream,
+            status=self.status,
+            reason=self.reason,
+            created=standing.arrival.now if standing else self.keeper.now(),
+            duration_ms=(perf_counter() - self.arrived) * 1000,
+            overhead_ms=self.overhead_ms,
+            stream=bool(standing and standing.request.stream),
+            hidden_calls=self.hidden_calls,
+            recalls=self.recalls,
+            events=tuple(self.events),
+            client_status=client_status,
+            upstream_status=self.upstream_status or client_status,
+            finish_reason=self.finish,
+            would_send=would_send,
+        )
+
+    def _write(self) -> None:
+        standing, receipt = self.standing, self.settled
+        if standing is None or receipt is None:
+            return
+        kept = RequestRecord(
+            self.id,
+            standing.conversation,
+            standing.thread,
+            standing.frame,
+            standing.node,
+            receipt.created,
+            self.status,
+            msgspec.json.encode(receipt),
+            self.keeper.dialect.client_body(standing.request),
+        )
+        try:
+            self.keeper.store.write(self.tenant, (kept, *self.bodies))
+        except StoreError as error:
+            log.warning("receipt not kept", extra={"request": self.id, "reason": error.code})
+
+
+def client_chain(request: Request) -> Chain:
+    """What the client sent: head and tools as one piece, then the messages."""
+    return [_head_piece(request, "", 0), *((m.identity, m.tokens) for m in request.messages)]
+
+
+def sent_chain(request: Request, guidance: str, own: int, line: Sequence[tuple[str, int]]) -> Chain:
+    """What leaves for an awake thread; `own` are the tokens of guidance and tools of ours."""
+    return [_head_piece(request, guidance, own), *line]
+
+
+def _head_piece(request: Request, guidance: str, own: int) -> tuple[str, int]:
+    said = "\n".join([request.system_hash, *request.tool_names, guidance])
+    return sha256(said.encode()).hexdigest()[:32], sum(m.tokens for m in request.head) + request.tools_tokens + own
+
+
+def _line(told: Outcome) -> dict[str, object]:
+    """The story of a request for the log: figures and ids."""
+    names = ("id", "conversation", "frame", "model", "upstream", "status", "reason", "client_status", "hidden_calls")
+    figures = ("duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "cost", "cost_untouched")
+    return {f"stack_{name}": getattr(told, name) for name in (*names, *figures) if hasattr(told, name)}

@@ -1,0 +1,142 @@
+"""The client's side of one answer: bytes out as they may leave, comments while it waits, the end or the break.
+
+The law: **a failed stream never ends normally.** A stream begins with its first round; a plain answer is sent when it
+is whole, so that its length and its cost stand in its headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import msgspec
+
+from proxy.dialects import Dialect
+from proxy.dialects.chat_answer import Answer as Writing
+from proxy.errors import ProxyError
+from proxy.stack.transcript import Request, Spoken
+from proxy.upstream import Answer, RawHeaders
+
+_SIZED = frozenset({b"content-length", b"content-encoding", b"etag", b"content-md5"})
+"""Headers of an answer that are not true of one we wrote anew."""
+
+
+class Reply(Protocol):
+    """The connection to the client. `abort` closes it without an end: the only way a failed stream may stop."""
+
+    @property
+    def started(self) -> bool: ...
+
+    async def start(self, status: int, headers: RawHeaders) -> None: ...
+
+    async def send(self, chunk: bytes) -> None: ...
+
+    async def end(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class Delivery:
+    """One answer under way. `told` gives our headers as they are known when they are asked for."""
+
+    def __init__(
+        self, dialect: Dialect, request: Request, reply: Reply, told: Callable[[], RawHeaders], *, intercept: bool
+    ) -> None:
+        self.reply = reply
+        self._told = told
+        self._stream = request.stream
+        self._intercept = intercept
+        self._held: list[bytes] = []
+        self._head: Answer | None = None
+        self.writing: Writing = dialect.answer(
+            stream=request.stream, wants_usage=request.wants_usage, intercept=intercept
+        )
+
+    async def begin_round(self, got: Answer) -> None:
+        """The provider has answered a round; the first one begins the client's stream."""
+        coding = got.header(b"content-encoding").strip().lower()
+        kind = got.header(b"content-type").decode("latin-1")
+        self.writing.begin_round(got.status, kind, encoded=coding not in (b"", b"identity"))
+        self._head = got
+        if self.reply.started or not (self._stream or self.writing.is_error or not self._intercept):
+            return
+        headers = got.headers if not self._intercept or self.writing.is_error else _resized(got.headers)
+        await self.reply.start(got.status, [*headers, *self._told()])
+
+    async def feed(self, chunk: bytes) -> None:
+        """Pass on what may leave now."""
+        out = self.writing.feed(chunk)
+        if out and self.reply.started:
+            await self.reply.send(out)
+        elif out:
+            self._held.append(out)
+
+    def end_round(self, *, complete: bool) -> Spoken:
+        return self.writing.end_round(complete=complete)
+
+    def last_bytes(self) -> bytes:
+        """What was held of the last round, and the end."""
+        return b"".join([*self._held, self.writing.finish()])
+
+    async def end(self, last: bytes) -> None:
+        """Send the end. Headers of a plain answer are told now, with its length."""
+        if not self.reply.started and self._head is not None:
+            length = (b"content-length", str(len(last)).encode())
+            await self.reply.start(self._head.status, [*_resized(self._head.headers), length, *self._told()])
+        if last:
+            await self.reply.send(last)
+        await self.reply.end()
+
+    async def refuse(self, got: Answer, body: bytes) -> None:
+        """An error of the provider, unchanged; behind a stream that has begun only the broken connection can say so."""
+        if self.reply.started:
+            self.reply.abort()
+            return
+        await self.reply.start(got.status, [*got.headers, *self._told()])
+        await self.reply.send(body)
+        await self.reply.end()
+
+    async def fail(self, error: ProxyError) -> None:
+        """An error of ours, or of the way to the provider."""
+        if self.reply.started:
+            self.reply.abort()
+        else:
+            await answer_error(self.reply, error, self._told())
+
+    @asynccontextmanager
+    async def kept_alive(self, every_s: float) -> AsyncIterator[None]:
+        """Comments every `every_s` seconds for a client that waits on a stream of ours that has begun."""
+        if not (self._stream and self._intercept):
+            yield
+            return
+        beating = asyncio.create_task(self._beat(every_s))
+        try:
+            yield
+        finally:
+            beating.cancel()
+
+    async def _beat(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            if comment := self.writing.keep_alive():
+                await self.reply.send(comment)
+
+
+async def answer_error(reply: Reply, error: ProxyError, headers: RawHeaders) -> None:
+    """An error in the API's own shape."""
+    body = error_body(error)
+    kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await reply.start(error.status, [*kind, *headers])
+    await reply.send(body)
+    await reply.end()
+
+
+def error_body(error: ProxyError) -> bytes:
+    kind = "invalid_request_error" if error.status < 500 else "api_error"
+    return msgspec.json.encode({"error": {"message": str(error), "type": kind, "param": None, "code": error.code}})
+
+
+def _resized(headers: RawHeaders) -> RawHeaders:
+    return [(name, value) for name, value in headers if name.lower() not in _SIZED]

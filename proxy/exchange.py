@@ -1,0 +1,464 @@
+"""One client turn, from the request to the answer. Read this first.
+
+    serve     a completion request: taken apart, weighed, placed (`standing`) relay     asleep, side, off, shadow,
+    bypass: the client's bytes up, the provider's bytes down, read along and recorded converse  awake: assemble the
+    line, ask, run the stack calls (`turn`), ask again; one answer to the client (`delivery`)
+
+Its laws: what goes wrong in our bookkeeping sends the request upstream without us and says so; an error of the
+provider reaches the client unchanged; nothing is asked again once a byte of the answer has left; a client that goes
+away, by cancelling this, closes the upstream at once, and what had arrived is kept as partial.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from proxy import overflow
+from proxy.bookkeeping import Bookkeeper, Record, client_chain, sent_chain
+from proxy.config import Config
+from proxy.delivery import Delivery, Reply
+from proxy.dialects import Dialect
+from proxy.dialects.openai_chat import Body, Known, Unreadable, Wanted
+from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
+from proxy.scribe import Writer
+from proxy.shelf import Shelf
+from proxy.stack.context import Line, unpaired
+from proxy.stack.transcript import Request, Spoken
+from proxy.stack.trim import KEPT, trimmed
+from proxy.standing import Arrival, Reception, Standing
+from proxy.tariffs import tariff_for
+from proxy.tokens import Counter
+from proxy.turn import Toolkit, Turn
+from proxy.upstream import Answer, RawHeaders, Route, Routes, outgoing_headers
+
+log = logging.getLogger(__name__)
+
+TRIES = 2
+"""How often a hidden round that failed is asked again."""
+PAUSE_S = 0.5
+"""Between two tries where the provider names no time."""
+LONGEST_PAUSE_S = 10.0
+DRAFT_MS = 250
+"""What has arrived of a streamed round is on its way to disk at most this much later (S4-11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request of the client, its body read. `path` is raw, as the client wrote it."""
+
+    id: str
+    tenant: str
+    method: str
+    path: str
+    query: bytes
+    headers: RawHeaders
+    body: bytes
+    arrived: float = field(default_factory=time.perf_counter)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an exchange is made of. `now` tells ms since the epoch."""
+
+    config: Config
+    dialect: Dialect
+    shelf: Shelf
+    routes: Routes
+    counter: Counter
+    writer: Writer
+    reception: Reception
+    kit: Toolkit
+    keeper: Bookkeeper
+    known: Known
+    now: Callable[[], int]
+
+
+class Unfit(ProxyError):
+    """A line that may not leave; `code` says why. The client's own bytes go instead."""
+
+    code = "internal"
+
+
+async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
+    """One client turn. Raises ProxyError for what is refused before anything was sent upstream."""
+    try:
+        request = parts.dialect.read(incoming.body, parts.known)
+    except Unreadable:
+        await bypass(parts, incoming, parts.routes.choose(None), reply, "unreadable")
+        return
+    route = parts.routes.choose(request.model)
+    try:
+        standing = await _stand(parts, incoming, request)
+    except StoreError as error:
+        await bypass(parts, incoming, route, reply, error.code)
+    except TimeoutError:
+        await bypass(parts, incoming, route, reply, "too_slow")
+    except BadRequest:
+        raise
+    except Exception:  # the outermost edge of our bookkeeping: the agent must not notice
+        log.exception("request could not be placed", extra={"request": incoming.id})
+        await bypass(parts, incoming, route, reply, "internal")
+    else:
+        await Call(parts, incoming, reply, route, standing).carry_out()
+
+
+async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing:
+    if not request.messages:
+        raise Unfit("there is no message to place", code="no_messages")
+    if not parts.keeper.store.health().ok:
+        raise StoreError("the store does not take records", code=parts.keeper.store.health().reason)
+    if texts := parts.dialect.countables(request):
+        request = parts.dialect.weighed(request, await parts.counter.count_all(texts), parts.known)
+    async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
+        return await parts.reception.stand(Arrival(incoming.tenant, incoming.headers, request, parts.now()))
+
+
+async def bypass(parts: Parts, incoming: Incoming, route: Route, reply: Reply, reason: str) -> None:
+    """Without us: the client's bytes up, the provider's bytes down, and a header that says why."""
+    record = _record(parts, incoming, route, "bypass", reason)
+    record.sending((), None)
+    status = await pass_through(incoming, route, reply, record.headers())
+    record.settle(status)
+
+
+def _record(parts: Parts, incoming: Incoming, route: Route, status: str, reason: str = "") -> Record:
+    upstream, model = route.upstream.name, route.model
+    return Record(parts.keeper, incoming.id, incoming.tenant, incoming.arrived, upstream, model, status, reason)
+
+
+async def pass_through(incoming: Incoming, route: Route, reply: Reply, more: RawHeaders) -> int:
+    """Any request, untouched; the provider's status. Raises UpstreamError before the first byte, aborts the reply
+    after it."""
+    headers = outgoing_headers(incoming.headers, route.upstream.settings, readable=False)
+    got = await route.upstream.send(incoming.method, incoming.path, incoming.query, headers, incoming.body)
+    async with aclosing(got):
+        await reply.start(got.status, [*got.headers, *more])
+        try:
+            async for chunk in got.chunks():
+                await reply.send(chunk)
+        except UpstreamError:
+            reply.abort()
+        else:
+            await reply.end()
+    return got.status
+
+
+class Call:
+    """One placed request on its way."""
+
+    def __init__(self, parts: Parts, incoming: Incoming, reply: Reply, route: Route, standing: Standing) -> None:
+        self._parts = parts
+        self._incoming = incoming
+        self._reply = reply
+        self._route = route
+        self._standing = standing
+        self._request = _under_its_name(parts.dialect, standing.request, route.model)
+        self._record = _record(parts, incoming, route, standing.status).placed(standing)
+        self._deadline = time.monotonic() + parts.config.stack_seconds
+        self._drafted = parts.now()
+        self._delivery = self._delivered(intercept=standing.rendered)
+
+    def _delivered(self, *, intercept: bool) -> Delivery:
+        parts = self._parts
+        return Delivery(parts.dialect, self._request, self._reply, self._record.headers, intercept=intercept)
+
+    async def carry_out(self) -> None:
+        """Answer the client. What our bookkeeping cannot do before the first byte makes a relay of it."""
+        if not self._standing.rendered:
+            await self.relay(self._turn_or_none())
+            return
+        try:
+            turn = Turn.begin(self._standing, self._parts.shelf, self._parts.kit)
+            line = await self._line(turn)
+        except (StoreError, Unfit) as error:
+            await self._relay_instead(error.code)
+        except Exception:  # assembling failed: the agent must not notice
+            log.exception("line could not be assembled", extra={"request": self._incoming.id})
+            await self._relay_instead("internal")
+        else:
+            async with self._delivery.kept_alive(self._parts.config.keep_alive_s):
+                await self.converse(turn, line)
+
+    # --------------------------------------------------------------------------------------------------------- relay
+    async def relay(self, turn: Turn | None) -> None:
+        """The client's bytes up and the provider's down; the answer is read along, and recorded as a turn."""
+        body = self._incoming.body
+        if self._request is not self._standing.request:
+            body = b"".join(_as_sent(self._parts.dialect, self._request))
+        self._record.sending(client_chain(self._request), None)
+        try:
+            got = await self._send(body)
+        except UpstreamError as error:
+            self._record.failed(error.code)
+            self._record.settle(error.status)
+            await self._delivery.fail(error)
+            return
+        async with aclosing(got):
+            await self._delivery.begin_round(got)
+            complete = await self._stream(turn, got)
+            spoken = self._delivery.end_round(complete=complete)
+        self._keep_last(turn, spoken)
+        await self._finish(got.status, complete=complete)
+
+    def _turn_or_none(self) -> Turn | None:
+        """A turn is recorded where the request stands on a path; a side request leaves none."""
+        if not self._standing.node:
+            return None
+        try:
+            return Turn.begin(self._standing, self._parts.shelf, self._parts.kit)
+        except StoreError as error:
+            self._record.bypassed(error.code)
+            return None
+
+    async def _relay_instead(self, reason: str) -> None:
+        """Nothing has left yet. No turn is made of it: what the client will echo has no sure place on the path."""
+        self._record.bypassed(reason)
+        self._delivery = self._delivered(intercept=False)
+        await self.relay(None)
+
+    # ------------------------------------------------------------------------------------------------------ converse
+    async def converse(self, turn: Turn, line: Line) -> None:
+        """Ask, run what is ours, ask again, until a round is for the client."""
+        last_one = False
+        while True:
+            got = await self._ask(turn, line, no_calls=last_one)
+            if got is None:
+                return
+            async with aclosing(got):
+                await self._delivery.begin_round(got)
+                complete = await self._stream(turn, got)
+                spoken = self._delivery.end_round(complete=complete)
+            if not complete or last_one or not spoken.own_calls or self._is_over():
+                await self._end_turn(turn, spoken, got.status, complete=complete)
+                return
+            last_one = turn.number + 1 >= self._parts.config.stack_rounds or time.monotonic() > self._deadline
+            try:
+                await self._run(turn, spoken, refuse=last_one)
+                if spoken.client_calls:
+                    await self._finish(got.status, complete=True)
+                    return
+                line = await self._line(turn)
+            except (StoreError, Unfit) as error:
+                await self._break_off(error.code)
+                return
+
+    def _is_over(self) -> bool:
+        """The provider reported a failure, or the client has been told the end: no round can follow."""
+        writing = self._delivery.writing
+        return writing.is_error or writing.failed or writing.finished
+
+    async def _run(self, turn: Turn, spoken: Spoken, *, refuse: bool) -> None:
+        """Run the stack calls of a round. It is durable before anything that depends on it leaves."""
+        self._record.spoke(spoken)
+        now = self._parts.now()
+        weighed = replace(spoken, message=self._parts.writer.weighed(spoken.message))
+        results, events = turn.run(weighed, now, refuse=refuse)
+        self._record.ran([c.name for c in spoken.own_calls], events)
+        turn.keep(weighed, results, events, now, last=bool(spoken.client_calls))
+        await turn.durable()
+
+    async def _end_turn(self, turn: Turn, spoken: Spoken, status: int, *, complete: bool) -> None:
+        """The round for the client has ended."""
+        if complete and spoken.own_calls and not spoken.client_calls and not spoken.message.text.strip():
+            await self._break_off("stack_calls_only")
+            return
+        hidden = turn.number > 0
+        self._keep_last(turn, spoken)
+        if hidden:
+            try:
+                await turn.durable()
+            except StoreError as error:
+                self._record.bypassed(error.code)
+        await self._finish(status, complete=complete)
+
+    async def _break_off(self, reason: str) -> None:
+        """What the client would be told next depends on something that could not be kept or made: it must ask again."""
+        self._record.failed(reason)
+        self._record.settle(500)
+        await self._delivery.fail(ProxyError("The turn could not be finished; send the request again.", code=reason))
+
+    # ---------------------------------------------------------------------------------------------------------- line
+    async def _line(self, turn: Turn) -> Line:
+        """The line of the active frame, fit to leave: paired, within the window, what it leaves out on disk.
+
+        Raises Unfit when it is not, StoreError when what it leaves out cannot be made durable.
+        """
+        line = turn.line()
+        if line.left_out or turn.number:
+            await turn.durable()
+        if unpaired(line.messages):
+            raise Unfit("a call on the line has no result", code="law_pairing")
+        tariff = tariff_for(self._route.model)
+        if not tariff.known or self._tokens(turn, line) <= tariff.window:
+            return line
+        if self._request.tokens <= tariff.window:
+            raise Unfit("the line does not fit the window, the client's body does", code="window")
+        return await self._trimmed(turn, line, tariff.window) or line
+
+    def _own_tokens(self, turn: Turn) -> tuple[int, int]:
+        """Tokens of our tools and of our guidance."""
+        waking = turn.story.tree.waking
+        weigh = self._parts.kit.count
+        return (weigh(waking.tools), weigh(waking.guidance)) if waking else (0, 0)
+
+    def _tokens(self, turn: Turn, line: Line) -> int:
+        """What a request with this line counts: head, tools and messages."""
+        fixed = sum(m.tokens for m in self._request.head) + self._request.tools_tokens
+        return fixed + sum(self._own_tokens(turn)) + line.tokens
+
+    async def _trimmed(self, turn: Turn, line: Line, window: int) -> Line | None:
+        """The line less its oldest groups, the event durable first; None where nothing can go."""
+        fixed = self._tokens(turn, line) - line.tokens
+        event = trimmed(turn.story, line, int(window * KEPT) - fixed)
+        if event is None:
+            return None
+        turn.note(event, self._parts.now())
+        await turn.durable()
+        return turn.line()
+
+    # ----------------------------------------------------------------------------------------------------------- ask
+    async def _ask(self, turn: Turn, line: Line, *, no_calls: bool) -> Answer | None:
+        """The provider's answer to the next round; None when the client has been answered with an error.
+
+        The first round is asked once, and once more where the provider refuses it for its length. A hidden round that
+        fails is asked again, because no byte of it has left.
+        """
+        tries, may_trim = (TRIES, False) if turn.number else (0, True)
+        while True:
+            body = self._rendered(turn, line, no_calls=no_calls)
+            try:
+                got = await self._send(b"".join(body))
+            except UpstreamError as error:
+                if not tries:
+                    self._record.failed(error.code)
+                    self._record.settle(error.status)
+                    await self._delivery.fail(error)
+                    return None
+                tries -= 1
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if got.status < 300:
+                return got
+            async with aclosing(got):
+                refusal = await got.body()
+            shorter = await self._shorter(turn, line, got.status, refusal) if may_trim else None
+            may_trim = False
+            if shorter is not None:
+                line = shorter
+            elif tries and (got.status == 429 or got.status >= 500):
+                tries -= 1
+                await asyncio.sleep(_pause(got))
+            else:
+                await self._refused(got, refusal)
+                return None
+
+    async def _shorter(self, turn: Turn, line: Line, status: int, refusal: bytes) -> Line | None:
+        """A line that fits, where the provider refused this one for its length."""
+        if not overflow.is_overflow(status, refusal):
+            return None
+        tariff, refused = tariff_for(self._route.model), self._tokens(turn, line)
+        try:
+            return await self._trimmed(turn, line, min(tariff.window, refused) if tariff.known else refused)
+        except StoreError:
+            return None  # nothing may leave the line that is not on disk: the refusal passes as it is
+
+    async def _refused(self, got: Answer, refusal: bytes) -> None:
+        self._record.failed("upstream_error", got.status)
+        self._record.settle(got.status)
+        await self._delivery.refuse(got, refusal)
+
+    def _rendered(self, turn: Turn, line: Line, *, no_calls: bool) -> Body:
+        waking = turn.story.tree.waking
+        if waking is None:
+            raise Unfit("an asleep thread is not rendered", code="internal")
+        head = self._parts.dialect.extended_head(self._request, waking.guidance)
+        wanted = Wanted(waking.tools.encode(), include_usage=True, tool_choice_none=no_calls)
+        body = self._parts.dialect.render(self._request, [m.wire for m in line.messages], head, wanted)
+        tools, texts = self._own_tokens(turn)
+        pieces = [(m.identity, m.tokens) for m in line.messages]
+        chain = sent_chain(self._request, waking.guidance, tools + texts, pieces)
+        self._record.sending(chain, body, own_tools=tools, own_texts=texts + line.own_tokens)
+        return body
+
+    async def _send(self, body: bytes) -> Answer:
+        incoming, upstream = self._incoming, self._route.upstream
+        headers = outgoing_headers(incoming.headers, upstream.settings, readable=True)
+        return await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
+
+    # -------------------------------------------------------------------------------------------------------- stream
+    async def _stream(self, turn: Turn | None, got: Answer) -> bool:
+        """Pass on what may leave as it arrives. False when the upstream died. Cancelled, what had arrived is kept."""
+        try:
+            async for chunk in got.chunks():
+                await self._delivery.feed(chunk)
+                if turn is not None:
+                    self._draft(turn)
+        except UpstreamError as error:
+            self._record.failed(error.code, got.status)
+            return False
+        except asyncio.CancelledError:
+            await got.aclose()
+            self._record.failed("client_left", got.status)
+            self._keep_last(turn, self._delivery.end_round(complete=False))
+            self._record.settle(got.status)
+            raise
+        return True
+
+    def _draft(self, turn: Turn) -> None:
+        """Persist a long answer while it arrives."""
+        now = self._parts.now()
+        if now - self._drafted < DRAFT_MS or not self._delivery.writing.begun:
+            return
+        self._drafted = now
+        try:
+            turn.draft(self._delivery.writing.so_far(), now)
+        except StoreError:
+            log.warning("draft not kept", extra={"request": self._incoming.id})
+
+    def _keep_last(self, turn: Turn | None, spoken: Spoken) -> None:
+        """Record the last round as it ended. Nothing said is nothing to keep."""
+        self._record.spoke(spoken)
+        message = spoken.message
+        if turn is None or self._delivery.writing.is_error or not (message.text or message.calls):
+            return
+        try:
+            weighed = replace(spoken, message=self._parts.writer.weighed(message))
+            turn.keep(weighed, (), [], self._parts.now(), last=True)
+        except StoreError as error:
+            self._record.bypassed(error.code)
+
+    async def _finish(self, status: int, *, complete: bool) -> None:
+        """The end of the client's answer; a broken one has none."""
+        last = self._delivery.last_bytes() if complete else b""
+        self._record.settle(status)
+        if complete:
+            await self._delivery.end(last)
+        else:
+            self._reply.abort()
+
+
+def _under_its_name(dialect: Dialect, request: Request, model: str) -> Request:
+    """The request under the name that the upstream knows the model by."""
+    if model == request.model:
+        return request
+    return replace(request, fields={**request.fields, "model": dialect.name_json(model)})
+
+
+def _as_sent(dialect: Dialect, request: Request) -> Body:
+    """A request of ours only in its model's name."""
+    line, head = [m.wire for m in request.messages], [m.wire for m in request.head]
+    return dialect.render(request, line, head, Wanted(include_usage=False))
+
+
+def _pause(got: Answer) -> float:
+    """Seconds until a refused hidden round is asked again."""
+    told = got.header(b"retry-after").decode("latin-1").strip()
+    try:
+        return min(max(float(told), 0.0), LONGEST_PAUSE_S)
+    except ValueError:
+        return PAUSE_S

@@ -1,0 +1,49 @@
+"""Messages that are ours, written in the dialect of the line and weighed.
+
+The law: the same text is the same bytes, always. What was written once is remembered, because a line is assembled
+anew for every request and a result must not be written, read and counted each time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+
+from proxy.dialects import Dialect
+from proxy.stack.transcript import Message
+
+REMEMBERED = 4096
+"""Written messages kept."""
+
+
+class Writer:
+    """A `stack.context.Scribe`. `count` counts the tokens of a text."""
+
+    def __init__(self, dialect: Dialect, count: Callable[[str], int]) -> None:
+        self._dialect = dialect
+        self._count = count
+        self._written: OrderedDict[tuple[str, str, str], Message] = OrderedDict()
+
+    def tool_result(self, call: str, text: str) -> Message:
+        return self._kept("tool", call, text, lambda: self._dialect.tool_result(call, text))
+
+    def user_message(self, text: str) -> Message:
+        return self._kept("user", "", text, lambda: self._dialect.user_message(text))
+
+    def without_reasoning(self, message: Message) -> Message:
+        return self._dialect.without_reasoning(message)
+
+    def weighed(self, message: Message) -> Message:
+        """A produced message with its tokens counted."""
+        return replace(message, tokens=self._count(self._dialect.countable(message)))
+
+    def _kept(self, role: str, call: str, text: str, write: Callable[[], Message]) -> Message:
+        key = (role, call, text)
+        if (known := self._written.get(key)) is not None:
+            self._written.move_to_end(key)
+            return known
+        made = self._written[key] = self.weighed(write())
+        if len(self._written) > REMEMBERED:
+            self._written.popitem(last=False)
+        return made

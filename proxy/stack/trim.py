@@ -1,0 +1,78 @@
+"""What leaves a line that does not fit the window: the oldest call groups of the frames on it, as one trace with
+their ref.
+
+The law: **the head, every user message and the newest call groups stay**; a call group leaves whole or not at all,
+and what left can be asked for. This is the way out when a provider refuses a request for its length; it is no way to
+save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.stack.context import Line, owner_of
+from proxy.stack.frames import Placed, Story, Trimmed
+
+KEPT = 0.6
+"""Of the window, what may stay."""
+
+
+def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
+    """The event that brings the line down to `room` tokens, or None when there is no group to give up."""
+    groups = _groups([p for p in story.placed if p.at in line.entries])
+    over = line.tokens - room
+    gone: list[Sequence[Placed]] = []
+    for group in groups[:-1]:
+        if over <= 0:
+            break
+        over -= sum(map(_tokens, group))
+        gone.append(group)
+    if not gone:
+        return None
+    entries = tuple(dict.fromkeys(p.at for group in gone for p in group))
+    return Trimmed(entries, _trace(story, gone), _place(story, line, entries[0]))
+
+
+def _groups(placed: Sequence[Placed]) -> list[list[Placed]]:
+    """Assistant messages with everything that belongs to them, oldest first; user messages are in none. An entry of
+    several rounds is one group."""
+    groups: list[list[Placed]] = []
+    for standing in placed:
+        role = standing.entry.message.role if standing.entry.message else "assistant"
+        if role == "user":
+            continue
+        again = bool(groups) and groups[-1][0].at == standing.at
+        if standing.round is not None or role == "assistant":
+            if again:
+                groups[-1].append(standing)
+            else:
+                groups.append([standing])
+        elif groups:
+            groups[-1].append(standing)
+    return groups
+
+
+def _tokens(placed: Placed) -> int:
+    if placed.round is not None:
+        return placed.round.spoken.message.tokens + sum(r.tokens for r in placed.round.results)
+    return placed.entry.message.tokens if placed.entry.message else 0
+
+
+def _place(story: Story, line: Line, first: str) -> str:
+    """Behind what stands before the first entry that leaves."""
+    before = ""
+    for placed in story.placed:
+        if placed.at == first:
+            return before
+        if placed.at in line.entries:
+            before = placed.at
+    return before
+
+
+def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
+    frames = dict.fromkeys(owner_of(story, p).split("#")[0] for group in gone for p in group)
+    refs = " ".join(f'ref="{frame}"' for frame in frames if frame)
+    return (
+        f"<stack-context>The {len(gone)} oldest steps of this work left the context because it did not fit the window. "
+        f"Nothing is lost: stack_recall gives them back, {refs}.</stack-context>"
+    )

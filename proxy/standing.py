@@ -1,0 +1,268 @@
+"""Where a request stands: its conversation, its path, its frames, and whether the proxy acts on it.
+
+One question after the other, in reading order: which session does the client name, which conversation holds this
+history, is it the thread itself, a fork of it or a side request, what is new in it, and may the thread wake. What is
+new is recorded before anything leaves; the state of one scope changes one request at a time.
+
+Its law: **asleep, side, off and shadow requests pass as they came.** Only an awake thread in mode `active` is rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from proxy import clients
+from proxy.config import Config
+from proxy.dialects import Dialect
+from proxy.errors import BadRequest
+from proxy.shelf import Shelf, Shelved
+from proxy.stack import matching
+from proxy.stack.block import GUIDANCE, render_block
+from proxy.stack.compaction import title_of
+from proxy.stack.frames import Rooted, Story, Woken, frame_id, recorded
+from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
+from proxy.stack.matching import How, Match, Part
+from proxy.stack.tools.desk import Settings
+from proxy.stack.transcript import Request, is_stack_tool
+from proxy.store import Anchored, Record
+
+MODES = ("off", "shadow", "active")
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request as it came in, of this tenant, at `now` (ms since the epoch)."""
+
+    tenant: str
+    headers: Headers
+    request: Request
+    now: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`node` is the entry of the request's last message; `status` is what the client is told: full, asleep, side, off
+    or shadow, with the `reason` where there is one. `woke`: the thread woke with this request."""
+
+    arrival: Arrival
+    shelved: Shelved
+    story: Story
+    node: str
+    thread: str
+    status: str
+    reason: str = ""
+    how: How = How.NEW
+    woke: bool = False
+
+    @property
+    def request(self) -> Request:
+        return self.arrival.request
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.shelved.ledger
+
+    @property
+    def conversation(self) -> str:
+        return self.ledger.conversation.id
+
+    @property
+    def frame(self) -> str:
+        return self.story.tree.active
+
+    @property
+    def rendered(self) -> bool:
+        return self.status == "full"
+
+
+@dataclass(frozen=True)
+class Reception:
+    """Finds out where requests stand. `tools` is the array of ours as JSON, `count` counts tokens, `nonce` makes a
+    conversation's nonce, `fresh_id` a new id (128 random bits, hex)."""
+
+    config: Config
+    shelf: Shelf
+    dialect: Dialect
+    tools: str
+    count: Callable[[str], int]
+    nonce: Callable[[str], str]
+    fresh_id: Callable[[], str]
+
+    async def stand(self, arrival: Arrival) -> Standing:
+        """Raises StoreError when the store cannot say, BadRequest for a mode that does not exist."""
+        asked = _asked_mode(arrival.headers)
+        hint = clients.session_hint(arrival.headers)
+        async with self.shelf.lock(arrival.tenant, hint):
+            shelved, found = await self.shelf.locate(arrival.tenant, hint, arrival.request, arrival.now)
+            part = self._part(arrival, shelved, found)
+            if part is Part.SIDE and shelved is not None:
+                return self._beside(arrival, shelved, found)
+            if shelved is None or part is Part.FORK:
+                parent = shelved.ledger if shelved else await self._parent(arrival)
+                shelved, found = self._opened(arrival, hint, parent, found), Match(How.NEW)
+            return self._arrived(arrival, shelved, found, asked)
+
+    # ------------------------------------------------------------------------------------------------------ identity
+    def _part(self, arrival: Arrival, shelved: Shelved | None, found: Match) -> Part:
+        tip = found.path[-1].id if found.path else found.adopts
+        if shelved is None or not tip or not any(m.role == "assistant" for m in arrival.request.messages):
+            return Part.MAIN
+        thread = shelved.ledger.threads.get(shelved.ledger.entries[tip].thread)
+        return matching.part_of(arrival.request, thread, delegated=False) if thread else Part.MAIN
+
+    def _beside(self, arrival: Arrival, shelved: Shelved, found: Match) -> Standing:
+        """A side request: answered beside the thread, nothing of it is kept on the path."""
+        tip = found.path[-1].id if found.path else found.adopts
+        story = shelved.story(tip)
+        return Standing(arrival, shelved, story, "", shelved.ledger.entries[tip].thread, "side", how=found.how)
+
+    async def _parent(self, arrival: Arrival) -> Ledger | None:
+        """The conversation of the session that delegated this one, where the client names it."""
+        named = clients.parent_hint(arrival.headers)
+        if not named:
+            return None
+        known = [await self.shelf.get(arrival.tenant, c) for c in await self.shelf.sessions(arrival.tenant, named)]
+        return next((s.ledger for s in known if s and any(t.tool_names for t in s.ledger.threads.values())), None)
+
+    def _opened(self, arrival: Arrival, hint: str, parent: Ledger | None, found: Match) -> Shelved:
+        """A conversation of its own, under the one it was forked from or delegated by."""
+        above = parent.conversation.id if parent else ""
+        at = found.path[-1].id if parent and found.path else ""
+        return self.shelf.open(Conversation(self.fresh_id(), arrival.tenant, hint, above, at, arrival.now))
+
+    # --------------------------------------------------------------------------------------------------------- record
+    def _arrived(self, arrival: Arrival, shelved: Shelved, found: Match, asked: str) -> Standing:
+        """Record what is new, fold the path, and decide whether the proxy acts."""
+        ledger, request = shelved.ledger, arrival.request
+        thread = _thread_of(ledger, found, request)
+        new = matching.grown(ledger, request, found, thread, arrival.now)
+        opening = found.how is How.NEW
+        values: list[Entry | Event | Thread] = list(new)
+        if opening and new:
+            values.append(_rooted(ledger.conversation, new, arrival.now))
+        if (told := _thread_now(ledger, thread, request)) is not None:
+            values.append(told)
+        anchored = Anchored(
+            ledger.conversation.id, ledger.conversation.hint, matching.anchors_at_opening(request), arrival.now
+        )
+        others: list[Record] = [ledger.conversation, anchored] if opening else []
+        if values or others:
+            self.shelf.record(shelved, values, others)
+        node = new[-1].id if new else found.path[-1].id
+        story = shelved.story(node)
+        standing = Standing(arrival, shelved, story, node, thread, "asleep", how=found.how)
+        return self._decided(standing, asked or ledger.conversation.mode or self.config.mode_of(request.model))
+
+    def _decided(self, standing: Standing, mode: str) -> Standing:
+        request = standing.request
+        clash = any(is_stack_tool(name) for name in request.tool_names)
+        if mode != "active":
+            return replace(standing, status=mode)
+        if request.answers_wanted > 1:
+            return replace(standing, status="side", reason="several_answers")
+        if clash:
+            return replace(standing, status="asleep", reason="name_clash")
+        if standing.story.tree.awake:
+            return self._introduced(replace(standing, status="full"))
+        return self._woken(standing) if self._may_wake(standing) else standing
+
+    def _may_wake(self, standing: Standing) -> bool:
+        """Large enough, at a user message, with tools to stand beside, and free to use them. A thread whose client
+        never sent tools does not wake (L7)."""
+        request = standing.request
+        free = request.choice in ("auto", "required") and not request.structured
+        large = request.tokens >= self.config.wake_at_tokens
+        return free and large and request.ends_with_user and bool(request.tool_names)
+
+    def _woken(self, standing: Standing) -> Standing:
+        """Tools and guidance, once, as they will be replayed."""
+        guidance = GUIDANCE + "\n\n" + self._block(standing)
+        event = recorded(Woken(guidance, self.tools), standing.node, 0, standing.ledger.seq, standing.arrival.now)
+        self.shelf.record(standing.shelved, [event])
+        standing.shelved.forget_story(standing.node)
+        story = standing.shelved.story(standing.node)
+        return replace(standing, story=story, status="full", woke=True)
+
+    def _block(self, standing: Standing) -> str:
+        return render_block(
+            standing.story.tree,
+            standing.story.tree.active,
+            session=standing.conversation,
+            nonce=self.nonce(standing.conversation),
+            now=standing.arrival.now,
+            budgets=tool_settings(self.config).budgets,
+            count=self.count,
+        )
+
+    def _introduced(self, standing: Standing) -> Standing:
+        """A history that the client compacted no longer shows where the work stands: the block follows its newest
+        message."""
+        if standing.how is not How.COMPACTED:
+            return standing
+        text = self.dialect.user_message(self._block(standing))
+        overlay = Entry(
+            message_id(standing.node, "overlay " + text.identity, standing.conversation),
+            standing.node,
+            standing.ledger.seq,
+            Kind.OVERLAY,
+            standing.thread,
+            text,
+            created=standing.arrival.now,
+        )
+        self.shelf.record(standing.shelved, [overlay])
+        standing.shelved.forget_story(standing.node)
+        return replace(standing, story=standing.shelved.story(standing.node))
+
+
+def _asked_mode(headers: Headers) -> str:
+    """The mode this request asks for, or empty."""
+    told = next((value for name, value in headers if name.lower() == b"x-stack-mode"), b"").decode("latin-1").strip()
+    if told and told not in MODES:
+        raise BadRequest(f"x-stack-mode: {told[:40]!r} is no mode; use one of {', '.join(MODES)}.", code="unknown_mode")
+    return told
+
+
+def _thread_of(ledger: Ledger, found: Match, request: Request) -> str:
+    """The thread that goes on, or a new one where the path forks."""
+    if found.how is How.NEW:
+        return "main"
+    if found.how is How.BRANCHED and found.depth < len(request.messages):
+        first = request.messages[found.depth]
+        return "b" + message_id(found.path[-1].id, first.identity, ledger.conversation.id)[:8]
+    tip = found.adopts or found.path[-1].id
+    return ledger.entries[tip].thread
+
+
+def _thread_now(ledger: Ledger, thread: str, request: Request) -> Thread | None:
+    """The thread as its newest request shows it, where that is news. A request without tools takes none away."""
+    known = ledger.threads.get(thread)
+    names = request.tool_names or (known.tool_names if known else ())
+    now = Thread(thread, request.system_hash, names)
+    return None if now == known else now
+
+
+def _rooted(conversation: Conversation, entries: Sequence[Entry], now: int) -> Event:
+    """The root frame: what the user said first is its title and its criterion (S1-36)."""
+    said = next((e.message.text for e in entries if e.message and e.message.role == "user"), "")
+    event = Rooted(frame_id(conversation.id, 0), title_of(said), said)
+    return recorded(event, entries[0].id, 0, len(entries), now)
+
+
+def tool_settings(config: Config) -> Settings:
+    """What the tools need of the configuration."""
+    budgets = config.budgets
+    return Settings(
+        budgets=replace(
+            Settings().budgets,
+            total=budgets.total,
+            ancestors=budgets.ancestors,
+            siblings=budgets.siblings,
+            current=budgets.current,
+            overhead=budgets.overhead,
+        ),
+        child_view=config.child_view,
+        max_depth=config.max_depth,
+        recall_page=config.recall_page_tokens,
+    )

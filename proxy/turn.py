@@ -1,0 +1,147 @@
+"""One turn while it is being answered: its rounds, the stack calls run in it, and what of it is written when.
+
+Its law: **a finished hidden round is durable before the next one starts**, and everything decided in a turn before
+the client sees its end. So no visible byte depends on something that can be lost. What had arrived when a client
+left, or an upstream died, is kept as partial.
+
+What it does not do: it speaks to nobody. `exchange` asks the upstream and answers the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from proxy.shelf import Shelf
+from proxy.stack import matching, tools
+from proxy.stack.context import Line, Scribe, assemble
+from proxy.stack.frames import FrameEvent, Story, apply, call_key, extend, recorded
+from proxy.stack.ledger import Entry, Event, Kind, Round, turn_id
+from proxy.stack.tools.desk import Desk, Group, Outcome, Settings
+from proxy.stack.transcript import Call, Message, Spoken
+from proxy.standing import Standing
+from proxy.store import Anchored
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """What running a stack call takes."""
+
+    scribe: Scribe
+    count: Callable[[str], int]
+    nonce: Callable[[str], str]
+    settings: Settings
+
+
+@dataclass
+class Turn:
+    """The answer to one client request, under way. `events` are all that was decided in it."""
+
+    standing: Standing
+    shelf: Shelf
+    entry: Entry
+    kit: Toolkit
+    number: int = 0
+    calls_run: int = 0
+    events: list[Event] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, standing: Standing, shelf: Shelf, kit: Toolkit) -> Turn:
+        """The next attempt at answering this request. Its id is fixed now; it is written with its first round."""
+        ledger = standing.ledger
+        attempt = len(ledger.turns_under.get(standing.node, ()))
+        entry = Entry(
+            turn_id(standing.node, attempt),
+            standing.node,
+            ledger.seq,
+            Kind.TURN,
+            standing.thread,
+            created=standing.arrival.now,
+        )
+        shelf.record(standing.shelved, [entry])
+        return cls(standing, shelf, entry, kit)
+
+    @property
+    def story(self) -> Story:
+        """The path up to the newest round of this turn."""
+        return extend(self.standing.ledger, self.standing.story, [self.entry]) if self.number else self.standing.story
+
+    def line(self) -> Line:
+        return assemble(self.story, self.kit.scribe)
+
+    # ---------------------------------------------------------------------------------------------------- stack calls
+    def run(self, spoken: Spoken, now: int, *, refuse: bool = False) -> tuple[tuple[Message, ...], list[Event]]:
+        """Answer the stack calls of a round, in order: their results, and what was decided. `refuse`: no more in this
+        turn."""
+        story = self.story
+        group = Group(alone=not spoken.client_calls, home=story.tree.active)
+        on_line = self.line().entries
+        results: list[Message] = []
+        events: list[Event] = []
+        for call in spoken.own_calls:
+            desk = self._desk(story, group, call, now, on_line)
+            outcome = Outcome(tools.NO_MORE) if refuse else tools.run(desk, call)
+            self.calls_run += 1
+            events += self._recorded(outcome.events, len(events), now)
+            story = _after(story, outcome.events, now)
+            group = outcome.group or group
+            results.append(self.kit.scribe.tool_result(call.id, outcome.text))
+        return tuple(results), events
+
+    def _desk(self, story: Story, group: Group, call: Call, now: int, on_line: frozenset[str]) -> Desk:
+        return Desk(
+            story,
+            self.standing.ledger,
+            group,
+            self.entry.id,
+            call_key(self.number, call.id),
+            self.calls_run,
+            now,
+            self.kit.nonce(self.standing.conversation),
+            self.kit.count,
+            self.kit.settings,
+            on_line,
+        )
+
+    def _recorded(self, decided: tuple[FrameEvent, ...], before: int, now: int) -> list[Event]:
+        seq = self.standing.ledger.seq + before
+        return [recorded(e, self.entry.id, self.number, seq + n, now) for n, e in enumerate(decided)]
+
+    # ------------------------------------------------------------------------------------------------------- records
+    def keep(self, spoken: Spoken, results: tuple[Message, ...], events: list[Event], now: int, *, last: bool) -> None:
+        """Write a round with its results and what was decided in it. Raises StoreError; then nothing has changed."""
+        done = Round(self.entry.id, self.number, spoken, results, last, now)
+        others = [self._anchored(done, now)] if last else []
+        self.shelf.record(self.standing.shelved, [done, *events], others)
+        self.events += events
+        self.number += 1
+
+    def note(self, decided: FrameEvent, now: int) -> None:
+        """Something that changes the line of the request at hand: it hangs on the request, before the turn."""
+        standing = self.standing
+        event = recorded(decided, standing.node, 0, standing.ledger.seq, now)
+        self.shelf.record(standing.shelved, [event])
+        standing.shelved.forget_story(standing.node)
+        self.standing = replace(standing, story=standing.shelved.story(standing.node))
+
+    def draft(self, spoken: Spoken, now: int) -> None:
+        """Write what has arrived of a round so far; the whole round replaces it."""
+        unfinished = Round(self.entry.id, self.number, replace(spoken, complete=False), created=now)
+        self.shelf.record(self.standing.shelved, [unfinished])
+
+    def _anchored(self, done: Round, now: int) -> Anchored:
+        """Under which keys the conversation is found when the client echoes this turn."""
+        conversation = self.standing.ledger.conversation
+        rounds = (*(r for r in self.standing.ledger.rounds.get(self.entry.id, ()) if r.number != done.number), done)
+        keys = matching.anchors_of_turn(self.standing.request.messages, rounds)
+        return Anchored(conversation.id, conversation.hint, keys, now)
+
+    async def durable(self) -> None:
+        await self.shelf.durable(self.standing.shelved)
+
+
+def _after(story: Story, events: tuple[FrameEvent, ...], now: int) -> Story:
+    tree = story.tree
+    for event in events:
+        tree = apply(tree, event, now)
+    return replace(story, tree=tree)
