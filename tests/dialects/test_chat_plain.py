@@ -1,0 +1,137 @@
+"""Chat answers that are not streamed: the same engine, gathered (X-09..X-11, H4, S10, S14, S4-60)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.chat_answer import Answer
+from tests.dialects.chat_streams import DONE, calls, delta, part, play, role
+
+
+def plain(content: str | None, *called: tuple[str, str], of: str = "1", finish: str = "", **more: Any) -> bytes:
+    """A whole answer of round `of`; `called` are names and arguments."""
+    listed = [
+        {"id": f"call_{of}{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for i, (name, arguments) in enumerate(called)
+    ]
+    message = {"role": "assistant", "content": content, **({"tool_calls": listed} if listed else {}), **more}
+    told = {
+        "id": f"chatcmpl-{of}",
+        "object": "chat.completion",
+        "created": 1700000000 + int(of),
+        "model": f"model-{of}",
+        "choices": [
+            {"index": 0, "message": message, "finish_reason": finish or ("tool_calls" if listed else "stop")},
+        ],
+        "usage": {"prompt_tokens": 100 * int(of), "completion_tokens": 10, "total_tokens": 100 * int(of) + 10},
+        "x_vendor": 1.50,
+    }
+    return json.dumps(told, indent=1).encode()
+
+
+def answered(*rounds: bytes) -> dict[str, Any]:
+    found = json.loads(play(*rounds, stream=False).out)
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("body", [plain("hi"), plain(None, ("bash", "{}")), b'{"object": "odd" }', b"", b"{oops"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_an_answer_without_stack_calls_is_byte_identical(body: bytes, intercept: bool) -> None:
+    assert play(body, stream=False, intercept=intercept, places=range(0, len(body), 7)).out == body
+
+
+def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
+    found = answered(plain("Start.", ("stack_frame_push", "{}"), of="1"), plain("Done.", of="2", reasoning_content="r"))
+    assert (found["id"], found["model"], found["created"]) == ("chatcmpl-1", "model-1", 1700000001)
+    assert found["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Start.\n\nDone.", "reasoning_content": "r"},
+            "finish_reason": "stop",
+        }
+    ]
+    assert found["usage"] == {"prompt_tokens": 200, "completion_tokens": 20, "total_tokens": 220}
+    assert found["x_vendor"] == 1.5
+
+
+def test_x10_h4_a_mixed_turn_shows_the_clients_calls_alone_as_the_provider_wrote_them() -> None:
+    body = plain("Look.", ("bash", '{"a": 1}'), ("stack_frame_pop", "{}"), ("read", "{}"))
+    played = play(body, stream=False)
+    message = json.loads(played.out)["choices"][0]["message"]
+    assert b"stack_" not in played.out
+    assert message["content"] == "Look."
+    original = json.loads(body)["choices"][0]["message"]["tool_calls"]
+    assert message["tool_calls"] == [original[0], original[2]]
+    assert [c.name for c in played.spoken[0].message.calls] == ["bash", "stack_frame_pop", "read"]
+
+
+def test_an_answer_of_hidden_calls_alone_says_stop() -> None:
+    choice = answered(plain(None, ("stack_recall", "{}")))["choices"][0]
+    assert choice["finish_reason"] == "stop"
+    assert "tool_calls" not in choice["message"]
+
+
+def test_calls_alike_in_every_way_are_still_two() -> None:
+    body = plain(None, ("bash", ""), ("bash", "")).replace(b'"id": "call_1', b'"x": "call_1')
+    assert len(play(body, stream=False).spoken[0].client_calls) == 2
+
+
+def test_an_error_in_a_later_round_is_known_and_passes() -> None:
+    played = play(plain("A", ("stack_recall", "{}")), b'{"error":{"message":"overloaded"}}', stream=False)
+    assert played.answer.failed
+    assert not played.spoken[1].complete
+    assert played.out == b'{"error":{"message":"overloaded"}}'
+
+
+def test_s14_several_choices_pass_untouched() -> None:
+    told = json.loads(plain("a"))
+    told["choices"] += [told["choices"][0] | {"index": 1}]
+    body = json.dumps(told).encode()
+    assert play(body, stream=False).out == body
+
+
+def test_s10_an_error_status_passes_in_any_round() -> None:
+    answer = Answer(stream=False, wants_usage=False, intercept=True)
+    answer.begin_round(200, "application/json")
+    assert answer.feed(plain("A", ("stack_recall", "{}"))) == b""
+    answer.end_round(complete=True)
+    answer.begin_round(503, "text/html")
+    assert answer.feed(b"<html>") == b"<html>"
+    assert answer.is_error
+    answer.end_round(complete=True)
+    assert answer.finish() == b""
+
+
+def test_a_body_that_was_cut_off_is_not_complete() -> None:
+    assert not play(plain("hello")[:-20], stream=False).spoken[0].complete
+
+
+NAMES = st.sampled_from(["bash", "stack_frame_push", "stack", "read"])
+ARGUMENTS = st.sampled_from(["{}", '{"a": [1, 2]}', "", "{oops"])
+
+
+@given(st.text(max_size=20), st.lists(st.tuples(NAMES, ARGUMENTS), max_size=4), st.text(max_size=5), st.data())
+def test_streamed_and_plain_the_same_answer_is_the_same_message(
+    text: str, called: list[tuple[str, str]], thought: str, data: st.DataObject
+) -> None:
+    finish = "tool_calls" if called else "stop"
+    more: dict[str, Any] = {"reasoning_content": thought, "annotations": [{"a": 1}]} if thought else {}
+    whole = play(plain(text or None, *called, finish=finish, **more), stream=False).spoken[0]
+    streamed = [role()]
+    streamed += [delta({"reasoning_content": c}) for c in thought] + (
+        [delta({"annotations": [{"a": 1}]})] if thought else []
+    )
+    streamed += [delta({"content": c}) for c in text]
+    for i, (name, arguments) in enumerate(called):
+        streamed.append(calls(part(i, name, "", f"call_1{i}")))
+        streamed += [calls(part(i, arguments=c)) for c in arguments]
+    told = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    stream = b"".join([*streamed, delta(finish=finish, usage=told), DONE])
+    places = data.draw(st.lists(st.integers(0, 5000), max_size=5))
+    assert play(stream, places=places).spoken[0] == whole

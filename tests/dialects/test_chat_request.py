@@ -1,0 +1,339 @@
+"""A chat request taken apart and written again (RELIABILITY P1-P3; X-21..X-23; CLIENTS 8, canonical form)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.chat_message import read_message, tool_result, user_message
+from proxy.dialects.openai_chat import (
+    Known,
+    Unreadable,
+    Wanted,
+    client_body,
+    countables,
+    extended_head,
+    read,
+    render,
+    tools_json,
+    weighed,
+)
+from proxy.stack.transcript import Request
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+USER = {"role": "user", "content": "Fix the login."}
+CALLED = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"cmd": "ls", "a": 1}'}}
+    ],
+}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "login.py"}
+TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]
+OURS = tools_json([{"type": "function", "function": {"name": "stack_recall"}}])
+
+
+def body(*messages: object, **members: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": list(messages), **members}).encode()
+
+
+def request(*messages: object, **members: Any) -> Request:
+    return read(body(*messages, **members), Known())
+
+
+def rendered(asked: Request, wanted: Wanted) -> dict[str, Any]:
+    line = [m.wire for m in asked.messages]
+    found = json.loads(b"".join(render(asked, line, [m.wire for m in asked.head], wanted)))
+    assert isinstance(found, dict)
+    return found
+
+
+def identity(message: object) -> str:
+    return read_message(json.dumps(message).encode()).identity
+
+
+# -------------------------------------------------------------------------------------------------------------- read
+def test_a_request_is_read() -> None:
+    asked = request(SYSTEM, {"role": "developer", "content": "x"}, USER, CALLED, RESULT, tools=TOOLS, stream=True)
+    assert [m.role for m in asked.head] == ["system", "developer"]
+    assert [m.role for m in asked.messages] == ["user", "assistant", "tool"]
+    assert (asked.model, asked.stream, asked.wants_usage, asked.tool_names) == ("m", True, False, ("bash",))
+    assert asked.messages[1].calls[0].name == "bash"
+    assert asked.messages[2].answers == "c1"
+    assert list(asked.fields) == ["model", "messages", "tools", "stream"]
+
+
+@pytest.mark.parametrize(
+    ("members", "choice"),
+    [
+        ({}, "auto"),
+        ({"tool_choice": None}, "auto"),
+        ({"tool_choice": "none"}, "none"),
+        ({"tool_choice": "required"}, "required"),
+        ({"tool_choice": {"type": "function", "function": {"name": "bash"}}}, "forced"),
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}}, "required"),
+        ({"function_call": {"name": "bash"}}, "forced"),
+    ],
+)
+def test_x23_a_forced_choice_is_known(members: dict[str, Any], choice: str) -> None:
+    assert request(USER, **members).choice == choice
+
+
+def test_x23_structured_answers_and_several_answers_are_known() -> None:
+    assert request(USER, response_format={"type": "json_schema"}).structured
+    assert not request(USER, response_format={"type": "text"}).structured
+    assert request(USER, n=3).answers_wanted == 3
+
+
+UNREADABLE = {
+    "nothing": b"",
+    "no JSON": b"no json",
+    "an array": b"[]",
+    "a string": b'"text"',
+    "no members": b"{}",
+    "no model": b'{"messages":[{"role":"user"}]}',
+    "a model that is no text": b'{"model":1,"messages":[{"role":"user"}]}',
+    "messages that are no list": b'{"model":"m","messages":{}}',
+    "no messages": b'{"model":"m","messages":[]}',
+    "a message that is no object": b'{"model":"m","messages":["hi"]}',
+    "a role that is no text": b'{"model":"m","messages":[{"role":7}]}',
+    "cut off": b'{"model":"m","messages":[{"role":"user"}]',
+    "something behind it": b'{"model":"m","messages":[{"role":"user"}]} {}',
+    "deep arrays": b"[" * 100_000,
+    "deep objects": b'{"a":' * 100_000,
+    "brackets that cross": b'{"model":"\\ud800","messages":[}',
+    "no text at all": b"\x00\xff",
+    "no colon": b'{"a" "b"}',
+}
+
+
+@pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_be_taken_apart_says_so_and_never_crashes(raw: bytes) -> None:
+    with pytest.raises(Unreadable):
+        read(raw, Known())
+
+
+ODD = {
+    "lone surrogate": rb'"\ud83d alone"',
+    "30 digits": b"123456789012345678901234567890",
+    "NUL": rb'"a\u0000b"',
+    "raw NUL": b'"a\x00b"',
+    "nesting": b"[" * 50_000 + b"]" * 50_000,
+    "NaN": b"NaN",
+    "invalid UTF-8": b'"\xff\xfe"',
+    "odd escapes": rb'"\q"',
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_p2_one_odd_message_makes_no_body_unreadable_and_is_kept_byte_for_byte(odd: bytes) -> None:
+    wire = b'{ "role" : "tool", "tool_call_id":"c1",  "content": ' + odd + b', "x":1.50 }'
+    raw = b'{"model":"m","temperature":1E+2,"messages":[{"role":"user","content":"hi"}, ' + wire + b"]}"
+    asked = read(raw, Known())
+    assert [m.role for m in asked.messages] == ["user", "tool"]
+    assert asked.messages[1].wire == wire
+    assert asked.fields["temperature"] == b"1E+2"
+    assert b"".join(client_body(asked)) == raw
+    for text in [*countables(asked), asked.messages[1].text]:
+        text.encode()
+    assert read(raw, Known()).messages[1].identity == asked.messages[1].identity
+
+
+# ---------------------------------------------------------------------------------------------------------- identity
+@pytest.mark.parametrize(
+    "other",
+    [
+        CALLED | {"content": ""},
+        {k: v for k, v in CALLED.items() if k != "content"},
+        CALLED | {"reasoning_content": "because", "name": "x", "unheard_of": {"a": 1}},
+        CALLED
+        | {
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "cache_control": {"type": "ephemeral"},
+                    "function": {"name": "bash", "arguments": '{"a":1,"cmd":"ls"}'},
+                }
+            ]
+        },
+    ],
+)
+def test_forms_a_client_may_echo_a_message_in_have_one_identity(other: object) -> None:
+    assert identity(other) == identity(CALLED)
+
+
+def test_a_list_of_text_parts_is_the_joined_text() -> None:
+    parts = [{"type": "text", "text": "Fix "}, {"type": "text", "text": "the login.", "cache_control": {"t": 1}}]
+    assert identity({"role": "user", "content": parts}) == identity(USER)
+
+
+def test_parts_that_are_no_text_count_by_their_content() -> None:
+    def image(url: str, **more: object) -> object:
+        return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url, "detail": "low"}, **more}]}
+
+    assert identity(image("data:a", cache_control={})) == identity(image("data:a"))
+    assert identity(image("data:a")) != identity(image("data:b"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [USER | {"role": "assistant"}, USER | {"content": "fix the login."}, CALLED, RESULT | {"tool_call_id": "c2"}],
+)
+def test_another_content_is_another_identity(other: object) -> None:
+    assert identity(other) not in (identity(USER), identity(RESULT))
+
+
+def test_a_legacy_function_call_is_a_call_without_an_id() -> None:
+    legacy = {"role": "assistant", "content": None, "function_call": {"name": "bash", "arguments": "{}"}}
+    found = read_message(json.dumps(legacy).encode())
+    assert [(c.id, c.name, c.arguments) for c in found.calls] == [("", "bash", "{}")]
+
+
+def test_the_system_text_is_known_by_its_words() -> None:
+    parts = {"role": "system", "content": [{"type": "text", "text": "Be brief.", "cache_control": {}}]}
+    assert request(parts, USER).system_hash == request(SYSTEM, USER).system_hash
+    assert request(SYSTEM, USER).system_hash != request(USER).system_hash
+
+
+# ------------------------------------------------------------------------------------------------------------- known
+def test_a_message_is_read_and_counted_once() -> None:
+    known = Known()
+    first = read(body(SYSTEM, USER, CALLED, tools=TOOLS), known)
+    assert first.unseen == (0, 1, 2)
+    texts = countables(first)
+    assert texts[:2] == ["Be brief.", "Fix the login."]
+    assert texts[2] == '\nbash {"cmd": "ls", "a": 1}'
+    assert json.loads(texts[3]) == TOOLS
+    full = weighed(first, [len(t) for t in texts], known)
+    assert full.tokens == sum(len(t) for t in texts)
+    again = read(body(SYSTEM, USER, CALLED, RESULT, tools=TOOLS), known)
+    assert again.unseen == (3,)
+    assert countables(again) == ["login.py"]
+    assert again.messages[0] is full.messages[0]
+    assert weighed(again, [5], known).tokens == full.tokens + 5
+
+
+def test_a_message_that_was_never_counted_is_asked_for_again() -> None:
+    known = Known()
+    read(body(USER), known)
+    assert read(body(USER), known).unseen == (0,)
+
+
+def test_what_is_known_is_bounded_by_number_and_by_bytes() -> None:
+    few, small = Known(messages=2), Known(size=5000)
+    for n in range(50):
+        asked = body({"role": "user", "content": f"{n}" * 500})
+        read(asked, few)
+        read(asked, small)
+    assert len(few) == 2
+    assert 0 < small.size <= 5000
+
+
+# ------------------------------------------------------------------------------------------------------------ render
+def test_p1_what_is_not_changed_is_the_clients_bytes() -> None:
+    raw = b'{"model":"m","x":{"y": [1,  2]},"messages":[{"role":"system","content":"a"},{"content":"b","role":"user"}]}'
+    asked = read(raw, Known())
+    pieces = render(asked, [m.wire for m in asked.messages], [m.wire for m in asked.head], Wanted())
+    assert b"".join(pieces) == raw
+    assert asked.messages[0].wire in pieces
+
+
+def test_our_tools_stand_behind_the_clients_and_their_bytes_are_constant() -> None:
+    asked = request(USER, tools=TOOLS, temperature=0)
+    found = rendered(asked, Wanted(extra_tools=OURS))
+    assert [t["function"]["name"] for t in found["tools"]] == ["bash", "stack_recall"]
+    raw = b"".join(render(asked, [m.wire for m in asked.messages], [], Wanted(extra_tools=OURS)))
+    assert asked.fields["tools"][:-1] + b"," + OURS[1:] in raw
+
+
+@pytest.mark.parametrize("members", [{}, {"tools": []}, {"tools": None}])
+def test_an_array_of_ours_where_the_client_sends_none(members: dict[str, Any]) -> None:
+    found = rendered(request(USER, **members, temperature=0), Wanted(extra_tools=OURS))
+    assert list(found) == ["model", "messages", "tools", "temperature"]
+    assert found["tools"] == json.loads(OURS)
+
+
+def test_s4_07_usage_is_asked_for_in_streams_only_and_beside_other_options() -> None:
+    assert "stream_options" not in rendered(request(USER), Wanted())
+    assert rendered(request(USER, stream=True), Wanted())["stream_options"] == {"include_usage": True}
+    kept = rendered(request(USER, stream=True, stream_options={"x": 1, "include_usage": False}), Wanted())
+    assert kept["stream_options"] == {"x": 1, "include_usage": True}
+    asked = request(USER, stream=True, stream_options={"include_usage": True})
+    assert asked.wants_usage
+    assert b"".join(render(asked, [asked.messages[0].wire], [], Wanted())).count(b"include_usage") == 1
+
+
+def test_x12_the_last_round_takes_no_calls_and_keeps_its_arrays() -> None:
+    found = rendered(request(USER, tools=TOOLS, tool_choice="auto"), Wanted(OURS, tool_choice_none=True))
+    assert found["tool_choice"] == "none"
+    assert len(found["tools"]) == 2
+    assert rendered(request(USER), Wanted(tool_choice_none=True))["tool_choice"] == "none"
+
+
+def test_p3_the_same_request_is_the_same_bytes() -> None:
+    asked = [request(SYSTEM, USER, tools=TOOLS, stream=True) for _ in range(2)]
+    assert len({render(a, [a.messages[0].wire], extended_head(a, "g"), Wanted(OURS)) for a in asked}) == 1
+
+
+def test_guidance_stands_at_the_end_of_the_clients_system_text() -> None:
+    asked = request({"role": "system", "content": "first"}, SYSTEM | {"name": "x"}, USER)
+    head = extended_head(asked, 'Use "frames".\n')
+    assert head[0] == asked.head[0].wire
+    assert json.loads(head[1]) == SYSTEM | {"name": "x", "content": 'Be brief.\n\nUse "frames".\n'}
+
+
+def test_guidance_in_a_list_of_parts_is_one_more_part() -> None:
+    part = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
+    (head,) = extended_head(request({"role": "system", "content": [part]}, USER), "g")
+    assert json.loads(head)["content"] == [part, {"type": "text", "text": "g"}]
+
+
+@pytest.mark.parametrize("content", [None, "", []])
+def test_guidance_in_an_empty_system_message_stands_alone(content: object) -> None:
+    (head,) = extended_head(request({"role": "system", "content": content}, USER), "g")
+    assert read_message(head).text == "g"
+
+
+def test_guidance_is_a_system_message_of_ours_where_the_client_sends_none() -> None:
+    assert [json.loads(w) for w in extended_head(request(USER), "g")] == [{"role": "system", "content": "g"}]
+
+
+def test_messages_of_ours_are_read_like_any_other() -> None:
+    assert json.loads(tool_result("c1", "done \ud800").wire) == RESULT | {"content": "done \ufffd"}
+    assert tool_result("c1", "login.py").identity == identity(RESULT)
+    assert user_message("Fix the login.").identity == identity(USER)
+
+
+# -------------------------------------------------------------------------------------------------------------- laws
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+MEMBERS = st.dictionaries(st.text(), JSON, max_size=4)
+ROLES = st.sampled_from(["system", "user", "assistant", "tool", "developer", "function"])
+MESSAGES = st.builds(lambda more, role, said: more | {"role": role, "content": said}, MEMBERS, ROLES, JSON)
+
+
+@given(MEMBERS, st.lists(MESSAGES, min_size=1, max_size=4), st.booleans(), st.sampled_from([None, 1]))
+def test_x22_any_request_survives_byte_for_byte(
+    more: dict[str, Any], messages: list[Any], ascii_only: bool, indent: int | None
+) -> None:
+    said = more | {"model": "m", "messages": messages}
+    try:
+        raw = json.dumps(said, ensure_ascii=ascii_only, indent=indent).encode()
+    except UnicodeEncodeError:
+        raw = json.dumps(said, indent=indent).encode()
+    asked = read(raw, Known())
+    assert b"".join(client_body(asked)) == raw
+    written = b"".join(render(asked, [m.wire for m in asked.messages], [m.wire for m in asked.head], Wanted()))
+    found = json.loads(written)
+    found.pop("stream_options", None)
+    said.pop("stream_options", None)
+    assert found == said

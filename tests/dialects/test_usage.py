@@ -1,0 +1,66 @@
+"""Usage of providers in one measure (S4-60, C13) and what a client of several rounds is told (DESIGN 7, S4-02)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.usage import told_of, usage_of
+from proxy.stack.transcript import Usage
+
+OPENAI = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 60}}
+DEEPSEEK = {
+    "prompt_tokens": 100,
+    "completion_tokens": 9,
+    "prompt_cache_hit_tokens": 60,
+    "prompt_cache_miss_tokens": 40,
+}
+ANTHROPIC = {
+    "input_tokens": 30,
+    "output_tokens": 9,
+    "cache_read_input_tokens": 60,
+    "cache_creation_input_tokens": 10,
+}
+THROUGH_A_GATEWAY = {"prompt_tokens": 100, "completion_tokens": 9} | {
+    "cache_read_input_tokens": 60,
+    "cache_creation_input_tokens": 10,
+}
+GEMINI = {
+    "promptTokenCount": 100,
+    "candidatesTokenCount": 4,
+    "thoughtsTokenCount": 5,
+    "cachedContentTokenCount": 60,
+}
+MOONSHOT = {"prompt_tokens": 100, "completion_tokens": 9, "cached_tokens": 60}
+
+
+@pytest.mark.parametrize(
+    ("told", "written"),
+    [(OPENAI, 0), (DEEPSEEK, 0), (ANTHROPIC, 10), (THROUGH_A_GATEWAY, 10), (GEMINI, 0), (MOONSHOT, 0)],
+)
+def test_s4_60_c13_the_input_is_the_whole_prompt_whoever_tells_it(told: dict[str, Any], written: int) -> None:
+    assert usage_of(told) == Usage(input=100, output=9, cached=60, written=written)
+
+
+@pytest.mark.parametrize("told", [{}, {"prompt_tokens": None}, {"prompt_tokens": "7", "prompt_tokens_details": [1]}])
+def test_what_is_no_figure_is_0(told: dict[str, Any]) -> None:
+    assert usage_of(told) == Usage()
+
+
+def test_s4_02_the_input_side_is_the_last_rounds_and_the_output_side_is_the_sum() -> None:
+    rounds = [
+        {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        | {"completion_tokens_details": {"reasoning_tokens": 4}, "cost": 0.1},
+        {"prompt_tokens": 120, "completion_tokens": 5, "total_tokens": 125}
+        | {"prompt_tokens_details": {"cached_tokens": 100}}
+        | {"completion_tokens_details": {"reasoning_tokens": 2, "note": None}, "cost": 0.2},
+    ]
+    assert told_of(rounds) == {
+        "prompt_tokens": 120,
+        "completion_tokens": 15,
+        "total_tokens": 135,
+        "prompt_tokens_details": {"cached_tokens": 100},
+        "completion_tokens_details": {"reasoning_tokens": 6, "note": None},
+        "cost": 0.2,
+    }

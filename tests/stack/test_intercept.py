@@ -1,0 +1,236 @@
+"""What a client sees of an answer, by values alone (DESIGN 7, X-11, X-21, S7)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.stack.intercept import (
+    CallPart,
+    Calls,
+    End,
+    Event,
+    Fault,
+    Finish,
+    Opening,
+    Other,
+    Owner,
+    Piece,
+    Reasoning,
+    Show,
+    Shown,
+    Text,
+    UsageTold,
+)
+
+
+class Play:
+    """One answer: says events of a round piece by piece and keeps what leaves."""
+
+    def __init__(self, *, wants_usage: bool = True) -> None:
+        self.show = Show(wants_usage=wants_usage)
+        self.left: list[Shown] = []
+        self.count = 0
+        self.round()
+
+    def round(self) -> None:
+        self.calls = Calls()
+        self.show.begin_round(self.calls)
+
+    def say(self, *events: Event) -> list[Shown]:
+        self.count += 1
+        now = self.show.see(Piece(events, self.count))
+        self.left += now
+        return now
+
+    def call(self, name: str, arguments: str = "", index: int | None = 0, id_: str = "") -> list[Shown]:
+        return self.say(CallPart(0, self.calls.take(index, id_, name, arguments), index))
+
+    def end(self) -> list[Shown]:
+        now = self.show.end_round()
+        self.left += now
+        return now
+
+    @property
+    def sources(self) -> list[object]:
+        return [shown.piece.source for shown in self.left]
+
+    @property
+    def text(self) -> str:
+        return "".join(e.text for shown in self.left for e in shown.events if isinstance(e, Text))
+
+
+def test_a_round_without_calls_of_ours_leaves_whole_and_in_order() -> None:
+    play = Play()
+    play.say(Opening())
+    play.say(Text("a"))
+    play.call("", id_="x")
+    play.say(Text("behind a call without a name"))
+    assert play.sources == [1, 2]
+    play.call("bash", "{}")
+    play.say(Finish("tool_calls"))
+    play.say(UsageTold())
+    play.say(End())
+    assert play.sources == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert all(shown.whole for shown in play.left)
+
+
+def test_x11_nothing_of_a_call_of_ours_leaves_and_the_ending_is_held() -> None:
+    play = Play()
+    play.say(Text("a"))
+    assert play.call("stack_recall") == []
+    assert play.call("", '{"ref"') == []
+    assert play.say(Finish("tool_calls")) == []
+    assert play.say(UsageTold()) == []
+    assert play.say(End()) == []
+    assert play.end() == []
+    assert play.show.held_finish
+    assert play.show.held_end
+    assert not play.show.finish_left
+
+
+def test_the_bare_dispatcher_is_ours_and_a_longer_word_is_the_clients() -> None:
+    play = Play()
+    assert play.call("stack") == []
+    assert play.call("", "{}") == []
+    assert play.show.hides
+    other = Play()
+    assert other.call("stack") == []
+    assert len(other.call("overflow")) == 2
+    assert not other.show.hides
+
+
+def test_client_calls_are_counted_on_over_hidden_ones_and_rounds() -> None:
+    play = Play()
+    play.call("bash", "{}", index=0)
+    play.call("stack_recall", "{}", index=1)
+    play.call("read", "{}", index=2)
+    play.round()
+    play.call("edit", "{}", index=0)
+    shown = [e.index for s in play.left for e in s.events if isinstance(e, CallPart)]
+    assert shown == [0, 1, 2]
+    assert play.show.shown_calls == 3
+
+
+def test_a_number_is_never_given_twice_where_a_provider_counts_from_1() -> None:
+    play = Play()
+    play.call("bash", "{}", index=1)
+    play.call("stack_recall", "{}", index=2)
+    play.call("read", "{}", index=3)
+    assert [e.index for s in play.left for e in s.events if isinstance(e, CallPart)] == [1, 2]
+
+
+def test_x21_signed_reasoning_is_dropped_with_its_hidden_round_and_readable_is_not() -> None:
+    play = Play()
+    play.say(Reasoning())
+    play.say(Reasoning(signed=True))
+    play.say(Reasoning())
+    assert play.sources == [1]
+    play.call("stack_recall", "{}")
+    play.say(Finish("tool_calls"))
+    play.end()
+    assert play.sources == [1, 3]
+
+
+def test_x21_signed_reasoning_leaves_with_the_first_word_or_call_of_its_round() -> None:
+    for visible in (Text("a"), None):
+        play = Play()
+        play.say(Reasoning(signed=True))
+        play.say(Text(" "))
+        assert play.sources == []
+        play.say(visible) if visible else play.call("bash")
+        assert play.sources == [1, 2, 3]
+
+
+def test_texts_of_rounds_are_joined_by_a_blank_line_once_there_are_words() -> None:
+    play = Play()
+    for said in ("A", "\n", "B"):
+        play.say(Opening())
+        play.say(Text(said))
+        play.call("stack_recall", "{}")
+        play.end()
+        play.round()
+    play.say(Text("\n"))
+    play.say(Text("C"))
+    assert play.text == "A\n\nB\n\n\nC"
+
+
+def test_usage_that_the_client_did_not_ask_for_never_leaves() -> None:
+    play = Play(wants_usage=False)
+    shown = play.say(Finish("stop"), UsageTold())
+    assert [s.events for s in shown] == [(Finish("stop"),)]
+    assert play.say(UsageTold()) == []
+
+
+def test_one_ending_is_told_over_all_rounds() -> None:
+    play = Play()
+    play.call("stack_recall", "{}")
+    play.say(Finish("tool_calls"))
+    play.end()
+    play.round()
+    assert len(play.say(Finish("stop"))) == 1
+    assert play.say(Finish("stop")) == []
+
+
+def test_a_call_of_ours_behind_the_ending_is_late() -> None:
+    play = Play()
+    play.say(Finish("stop"))
+    assert play.call("stack_recall", "{}") == []
+    assert play.calls.all[0].late
+
+
+def test_a_fault_leaves_as_it_came_in_any_round() -> None:
+    play = Play()
+    play.call("stack_recall", "{}")
+    play.end()
+    play.round()
+    assert [s.whole for s in play.say(Fault())] == [True]
+
+
+def test_parts_without_an_index_go_on_with_the_newest_call() -> None:
+    calls = Calls()
+    first = calls.take(None, "a", "bash", "")
+    assert calls.take(None, "", "", "{") is first
+    second = calls.take(None, "b", "read", "")
+    assert calls.take(None, "", "", "{") is second
+    assert calls.take(None, "a", "", "}") is first
+    assert first.arguments == "{}"
+
+
+def test_a_name_that_is_repeated_is_not_doubled() -> None:
+    calls = Calls()
+    for _ in range(3):
+        call = calls.take(0, "a", "stack_recall", "x")
+    assert (call.name, call.arguments, len(calls.all)) == ("stack_recall", "xxx", 1)
+    assert call.owner is Owner.OURS
+
+
+SAID: dict[str, Event] = {
+    "text": Text("a"),
+    "blank": Text(" "),
+    "signed": Reasoning(signed=True),
+    "readable": Reasoning(),
+    "usage": UsageTold(),
+}
+EVENTS = st.sampled_from(["text", "blank", "ours", "client", "unnamed", "signed", "readable", "other", "usage"])
+
+
+@given(st.lists(st.lists(EVENTS, max_size=8), min_size=1, max_size=3))
+def test_whatever_is_said_pieces_leave_once_in_order_and_no_call_of_ours_does(rounds: list[list[str]]) -> None:
+    play = Play()
+    for number, said in enumerate(rounds):
+        if number:
+            play.round()
+        for index, word in enumerate(said):
+            match word:
+                case "ours" | "client" | "unnamed":
+                    play.call({"ours": "stack_x", "client": "bash"}.get(word, ""), "{}", index, f"{number}-{index}")
+                case _:
+                    play.say(SAID.get(word, Other()))
+        play.end()
+    order = [s for s in play.sources if isinstance(s, int)]
+    assert order == sorted(set(order))
+    parts = [e for s in play.left for e in s.events if isinstance(e, CallPart)]
+    assert all(p.call.owner is Owner.CLIENT for p in parts)
+    assert len(parts) == sum(w in ("client", "unnamed") for r in rounds for w in r)
+    assert len({p.index for p in parts}) == len(parts)
