@@ -50,14 +50,14 @@ def make(connection: Connection, secret: bytes) -> None:
     connection.execute(schema.meta.insert().values(tenant="", name=SECRET, value=secret or secrets.token_bytes(32)))
 
 
-def upgrade(connection: Connection, folder: Path = FOLDER) -> None:
+def upgrade(connection: Connection) -> None:
     """Run the migrations that are missing, in the transaction of the caller."""
     # Imported here: it costs a quarter of a second, and is needed once in the life of a version.
     from alembic import command
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 

@@ -15,6 +15,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -104,7 +105,7 @@ class SqliteFile:
         )
         event.listen(self._reading, "begin", _begin)
         self._writing = self._engine.connect()
-        _made_durable(_raw(self._writing))
+        _made_durable(_raw(self._writing), new=not was_there)
         self._brought_up_to_date()
         with self._reading.connect() as connection:
             self._secret = self._secret or migrating.secret_of(connection)
@@ -125,6 +126,7 @@ class SqliteFile:
     def set_aside(self) -> None:
         """Move the file and what belongs to it out of the way. Nothing is deleted."""
         self.close()
+        self._opened_once = False  # the next file is new because of this, not because one was gone
         name = f"{self.path.name}.corrupt-{datetime.fromtimestamp(self._now(), UTC):%Y%m%dT%H%M%S%fZ}"
         for side in SIDE_FILES:
             old = self.path.with_name(self.path.name + side)
@@ -162,20 +164,19 @@ class SqliteFile:
 
     # ------------------------------------------------------------------------------------------------------- opening
     def _file_made_ready(self) -> bool:
-        """Make the directory and the file where they are missing; whether the file was there."""
+        """Make the directory and the file where they are missing; whether there is something in it."""
         if not self.path.parent.exists():
-            self.path.parent.mkdir(mode=0o700, parents=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Never opened when it is there: closing a second handle would drop the locks SQLite holds on it.
-        try:
-            found = self.path.lstat()
-        except FileNotFoundError:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-            return False
+        if not os.path.lexists(self.path):
+            with suppress(FileExistsError):  # another process was faster
+                _created(self.path)
+        found = self.path.lstat()
         if not stat.S_ISREG(found.st_mode):
             raise StoreError(f"{self.path} is not a regular file", code="store_unreachable")
         if stat.S_IMODE(found.st_mode) & 0o077 and found.st_uid == os.geteuid():
             self.path.chmod(0o600)
-        return True
+        return found.st_size > 0
 
     def _is_still_there(self) -> bool:
         return _identity(self.path) == self._identity
@@ -217,13 +218,18 @@ class SqliteFile:
         copy = self.path.with_name(f"{self.path.name}{BACKUP}{version}")
         partial = copy.with_name(f"{copy.name}.partial")
         partial.unlink(missing_ok=True)
-        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        _created(partial)
         with self.reading.connect() as connection:
             raw = _raw(connection)
             raw.execute("PRAGMA query_only=OFF")
             raw.execute("VACUUM INTO ?", (str(partial),))
             raw.execute("PRAGMA query_only=ON")
         partial.replace(copy)
+
+
+def _created(path: Path) -> None:
+    """An empty file that only its owner may read. Raises FileExistsError where anything is, a link too."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -249,9 +255,10 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")
 
 
-def _made_durable(raw: sqlite3.Connection) -> None:
-    """Settings of the connection that writes. Auto-vacuum is taken up by a new file only."""
-    raw.execute("PRAGMA auto_vacuum=INCREMENTAL")
+def _made_durable(raw: sqlite3.Connection, *, new: bool) -> None:
+    """Settings of the connection that writes; in a file that is not new these write nothing."""
+    if new:
+        raw.execute("PRAGMA auto_vacuum=INCREMENTAL")
     raw.execute("PRAGMA journal_mode=WAL").fetchall()
     raw.execute("PRAGMA synchronous=FULL")
     raw.execute("PRAGMA secure_delete=ON").fetchall()
@@ -261,7 +268,8 @@ def _made_durable(raw: sqlite3.Connection) -> None:
 def _shrunk(raw: sqlite3.Connection, *, rewrite: bool) -> bool:
     """False when somebody else was in the way."""
     try:
-        raw.execute("VACUUM" if rewrite else "PRAGMA incremental_vacuum").fetchall()
+        # As a script: SQLite gives a row without columns per page here, and `execute` stops at the first.
+        raw.executescript("VACUUM" if rewrite else "PRAGMA incremental_vacuum")
         (busy, _, _) = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.OperationalError as caught:
         if as_store_error(caught).code == "store_locked":

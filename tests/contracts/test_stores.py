@@ -1,0 +1,417 @@
+"""What every store keeps: the same suite on the file and in memory (D14, A6, S0-08, S3-30, S1-13)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import InvalidConfiguration, StoreError
+from proxy.stack.ledger import Event, Kind, Round, Thread
+from proxy.stack.transcript import Message, Spoken
+from proxy.store import Anchored, Forgotten, Owned, RequestRecord, SentRecord, Store
+from proxy.store.opening import STORES, open_store
+from tests.store.values import conversations, entry, grown_to, opened, said
+
+numbers = count()
+
+
+@pytest.fixture(params=["sqlite", "memory:"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    opened_store = open_store(request.param, tmp_path / "data")
+    await opened_store.start()
+    yield opened_store
+    await opened_store.close()
+
+
+@pytest.fixture(params=["sqlite", "memory:"], scope="module")
+def kept(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[asyncio.Runner, Store]]:
+    """One store for many random examples, and the loop it lives on."""
+    with asyncio.Runner() as runner:
+        made = open_store(request.param, tmp_path_factory.mktemp("store"))
+        runner.run(made.start())
+        yield runner, made
+        runner.run(made.close())
+
+
+# ---------------------------------------------------------------------------------------------------- what is read back
+@given(data=st.data())
+@settings(max_examples=80, deadline=None)
+def test_a_conversation_is_loaded_exactly_as_it_was_written(
+    kept: tuple[asyncio.Runner, Store], data: st.DataObject
+) -> None:
+    """D14: whatever characters and bytes are in it, however it was cut into batches."""
+    runner, store = kept
+    written = data.draw(conversations(tenant=f"tenant {next(numbers)}"))
+    cut = data.draw(st.integers(0, len(written.values)))
+    owned = [Owned(written.conversation.id, value) for value in written.values]
+
+    async def write_and_load() -> object:
+        store.write(written.conversation.tenant, [written.conversation, *owned[:cut]])
+        store.write(written.conversation.tenant, owned[cut:])
+        return await store.load(written.conversation.tenant, written.conversation.id)
+
+    assert runner.run(write_and_load()) == grown_to(written.conversation, written.values)
+
+
+AWKWARD = {
+    "nothing": "",
+    "nul": "a\0b",
+    "lone surrogate": "\ud800",
+    "two lone surrogates that would make a character": "\ud83d" + "\ude00",
+    "our escape": "\x10",
+    "what our escape makes of nul": "\x100000",
+    "beyond the basic plane": "\U0001f600",
+    "5 MB": "x" * 5_000_000,
+}
+
+
+@pytest.mark.parametrize("text", AWKWARD.values(), ids=AWKWARD.keys())
+async def test_any_text_and_its_wire_come_back_byte_equal(store: Store, text: str) -> None:
+    """D14: NUL, lone surrogates, pairs of them, what looks like our escape, 5 MB."""
+    wire = text.encode("utf-8", "surrogatepass")
+    held = replace(entry("m1"), message=Message("user", wire, "i", text))
+
+    store.write("a", opened("c1", held))
+    ledger = await store.load("a", "c1")
+
+    assert ledger is not None
+    assert ledger.entries["m1"] == held
+
+
+async def test_what_is_queued_is_read_before_it_is_durable(store: Store) -> None:
+    for number in range(50):
+        store.write("a", opened(f"c{number}", entry("m1")))
+
+    assert await store.load("a", "c49") is not None
+
+
+async def test_records_of_one_conversation_in_many_batches_keep_their_order(store: Store) -> None:
+    store.write("a", opened("c1"))
+    made = [entry(f"m{n}", f"m{n - 1}" if n else "", seq=n) for n in range(40)]
+    for value in made:
+        store.write("a", [Owned("c1", value)])
+
+    ledger = await store.load("a", "c1")
+
+    assert ledger is not None
+    assert [e.id for e in ledger.path("m39")] == [e.id for e in made]
+    assert ledger.newest_tip() == made[-1]
+
+
+async def test_of_two_rounds_that_look_alike_the_newest_is_found_first_after_loading(store: Store) -> None:
+    """DESIGN 10: where two answers look alike the newest delivered one wins, though its turn may have begun first."""
+    first = replace(entry("turn 1", seq=1), kind=Kind.TURN, message=None)
+    second = replace(entry("turn 2", seq=2), kind=Kind.TURN, message=None)
+    answer = Spoken(said("done", "assistant"), "stop")
+    values = (first, second, Round("turn 2", 0, answer, last=True), Round("turn 1", 0, answer, last=True))
+
+    store.write("a", opened("c1", *values))
+    ledger = await store.load("a", "c1")
+
+    assert ledger is not None
+    assert ledger.by_identity["", answer.message.identity] == ["turn 2", "turn 1"]
+    assert list(ledger.rounds) == ["turn 2", "turn 1"]
+
+
+async def test_the_first_writer_of_an_event_wins(store: Store) -> None:
+    """DESIGN 10: events are unique per entry, kind and subject, also when the second comes in another batch."""
+    event = Event("m1", 0, 1, "wake", "f1", b"first")
+    store.write("a", opened("c1", entry("m1"), event))
+    store.write("a", [Owned("c1", replace(event, seq=2, data=b"second"))])
+    store.write("a", [Owned("c1", replace(event, seq=3, subject="f2", data=b"another"))])
+
+    ledger = await store.load("a", "c1")
+
+    assert ledger is not None
+    assert [e.data for e in ledger.events["m1"]] == [b"first", b"another"]
+
+
+async def test_an_entry_keeps_the_bytes_it_was_first_sent_as(store: Store) -> None:
+    store.write("a", opened("c1", entry("m1", text="first")))
+    store.write("a", [Owned("c1", entry("m1", text="later tidied"))])
+
+    ledger = await store.load("a", "c1")
+
+    assert ledger is not None
+    assert ledger.entries["m1"].message == said("first")
+
+
+async def test_the_newest_state_of_a_thread_wins(store: Store) -> None:
+    store.write("a", opened("c1", Thread("t1", "old", ("read",))))
+    store.write("a", [Owned("c1", Thread("t1", "new", ("read", "write")))])
+
+    ledger = await store.load("a", "c1")
+
+    assert ledger is not None
+    assert ledger.threads == {"t1": Thread("t1", "new", ("read", "write"))}
+
+
+async def test_an_entry_whose_parent_was_never_written_is_left_out_with_all_below_it(store: Store) -> None:
+    store.write("a", opened("c1", entry("m1"), entry("m3", "m2"), entry("m4", "m3"), Event("m4", 0, 1, "k", "s", b"")))
+
+    ledger = await store.load("a", "c1")
+
+    assert ledger is not None
+    assert list(ledger.entries) == ["m1"]
+    assert ledger.events == {}
+
+
+async def test_a_conversation_nobody_wrote_is_none(store: Store) -> None:
+    assert await store.load("a", "c1") is None
+
+
+async def test_nothing_is_kept_for_a_conversation_that_is_not_in_the_store(store: Store) -> None:
+    ticket = store.write("a", [Owned("c1", entry("m1"))])
+
+    with pytest.raises(StoreError, match="not in the store"):
+        await store.durable(ticket)
+    assert await store.load("a", "c1") is None
+    await store.durable(store.write("a", opened("c1", entry("m1"))))
+
+
+async def test_a_batch_of_nothing_is_durable(store: Store) -> None:
+    await store.durable(store.write("a", []))
+
+
+async def test_many_wait_for_one_ticket(store: Store) -> None:
+    ticket = store.write("a", opened("c1"))
+
+    await asyncio.gather(*(store.durable(ticket) for _ in range(20)))
+
+
+# ---------------------------------------------------------------------------------------------------------------- find
+async def test_conversations_are_found_by_the_first_key_they_hold_then_the_newest_first(store: Store) -> None:
+    for name in ("c1", "c2", "c3", "c4"):
+        store.write("a", opened(name, hint="h"))
+    store.write("a", [Anchored("c1", "h", ("x", "y"), 10), Anchored("c2", "h", ("y",), 20)])
+    store.write("a", [Anchored("c3", "h", ("y",), 30), Anchored("c4", "other", ("x",), 40)])
+
+    assert await store.find("a", "h", ["x", "y"]) == ("c1", "c3", "c2")
+    assert await store.find("a", "h", ["y", "x"], limit=2) == ("c3", "c2")
+    assert await store.find("a", "h", ["z"]) == ()
+    assert await store.find("a", "h", []) == ()
+
+
+async def test_an_anchor_written_again_is_as_new_as_its_newest_writing(store: Store) -> None:
+    store.write("a", [*opened("c1"), *opened("c2"), Anchored("c1", "", ("x",), 10), Anchored("c2", "", ("x",), 20)])
+    store.write("a", [Anchored("c1", "", ("x",), 30), Anchored("c2", "", ("x",), 5), Anchored("c1", "", (), 99)])
+
+    assert await store.find("a", "", ["x"]) == ("c1", "c2")
+
+
+async def test_sessions_are_those_under_the_hint_the_newest_first(store: Store) -> None:
+    store.write("a", opened("c1", hint="h", created=1))
+    store.write("a", opened("c2", hint="h", created=3))
+    store.write("a", opened("c3", hint="h", created=2))
+    store.write("a", opened("c4", hint="g", created=9))
+
+    assert await store.sessions("a", "h") == ("c2", "c3", "c1")
+    assert await store.sessions("a", "h", limit=1) == ("c2",)
+
+
+async def test_conversations_are_listed_the_newest_first_in_pages(store: Store) -> None:
+    for number in range(5):
+        store.write("a", opened(f"c{number}", created=number))
+
+    assert [c.id for c in await store.conversations("a", limit=2, offset=1)] == ["c3", "c2"]
+    assert len(await store.conversations(None)) == 5
+
+
+async def test_the_conversation_that_holds_an_event_is_found_by_its_subject(store: Store) -> None:
+    store.write("a", opened("c1", entry("m1"), Event("m1", 0, 1, "pushed", "f1", b"{}")))
+
+    found = await store.holding("a", "pushed", "f1")
+
+    assert found is not None
+    assert found.id == "c1"
+    assert await store.holding("a", "popped", "f1") is None
+    assert await store.holding("a", "pushed", "f2") is None
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+def asked(name: str, conversation: str = "c1", created: int = 1, body: tuple[bytes, ...] = ()) -> RequestRecord:
+    return RequestRecord(name, conversation, "t1", "f1", "m1", created, "full", b'{"saved":1}', body)
+
+
+async def test_a_request_comes_back_with_every_body_in_its_pieces(store: Store) -> None:
+    long = tuple(f'{{"role":"user","content":"{n} {"x" * 200}"}}'.encode() for n in range(100))
+    body = (b'{"messages":[', *long, b"", b"]}", b"\x00\xff")
+    sent = [SentRecord("r1", number, (*body[: 40 + number], b"]}"), 5) for number in range(3)]
+
+    store.write("a", [*opened("c1"), asked("r1", body=body), *sent])
+    found = await store.request("a", "r1")
+
+    assert found is not None
+    assert found.record == asked("r1", body=body)
+    assert found.sent == tuple(sent)
+
+
+async def test_the_newer_record_of_a_request_replaces_the_older_but_not_its_body_with_none(store: Store) -> None:
+    store.write("a", [asked("r1", body=(b"first",))])
+    answered = replace(asked("r1"), status="asleep", receipt=b"\xff\x00{}")
+    store.write("a", [answered])
+
+    found = await store.request("a", "r1")
+
+    assert found is not None
+    assert found.record == replace(answered, body=(b"first",))
+
+
+async def test_a_request_is_found_by_the_beginning_of_its_id_when_only_one_begins_so(store: Store) -> None:
+    store.write("a", [asked("ab1"), asked("ab2"), asked("ab"), asked("b_1"), asked("B_1")])
+
+    async def found(beginning: str) -> str | None:
+        stored = await store.request("a", beginning)
+        return stored.record.id if stored else None
+
+    assert await found("ab1") == "ab1"
+    assert await found("ab") == "ab"
+    assert await found("a") is None
+    assert await found("b") == "b_1"
+    assert await found("%") is None
+    assert await found("") is None
+
+
+async def test_requests_are_listed_the_newest_first_without_bodies(store: Store) -> None:
+    store.write("a", [asked("r1", created=1, body=(b"x",)), asked("r2", "c2", created=2), asked("r3", created=3)])
+
+    assert [r.id for r in await store.requests("a")] == ["r3", "r2", "r1"]
+    assert await store.requests("a", "c1") == (asked("r3", created=3), asked("r1", created=1))
+    assert len(await store.requests(None, limit=1)) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- tenants
+async def test_no_method_shows_a_tenant_anything_of_another(store: Store) -> None:
+    """A6, T1: the same words, hints, keys and ids, and still nothing is found."""
+    everything = opened("c1", entry("m1"), Event("m1", 0, 1, "pushed", "f1", b"{}"), hint="h")
+    store.write("a", [*everything, Anchored("c1", "h", ("x",), 1), asked("r1"), SentRecord("r1", 0, (b"body",))])
+
+    assert await store.load("b", "c1") is None
+    assert await store.find("b", "h", ["x"]) == ()
+    assert await store.sessions("b", "h") == ()
+    assert await store.conversations("b") == ()
+    assert await store.holding("b", "pushed", "f1") is None
+    assert await store.requests("b") == ()
+    assert await store.requests("b", "c1") == ()
+    assert await store.request("b", "r1") is None
+    assert await store.request("b", "r") is None
+    assert await store.forget("b", "c1") == Forgotten()
+    assert await store.forget("b", before=10**15) == Forgotten()
+    with pytest.raises(StoreError):
+        await store.durable(store.write("b", [Owned("c1", entry("m2"))]))
+    assert await store.load("a", "c1") is not None
+
+
+async def test_two_tenants_may_use_the_same_ids(store: Store) -> None:
+    store.write("a", [*opened("c1", entry("m1", text="of a")), asked("r1", body=(b"a" * 200,))])
+    store.write("b", [*opened("c1", entry("m1", text="of b"), tenant="b"), asked("r1", body=(b"b" * 200,))])
+
+    for tenant in ("a", "b"):
+        ledger = await store.load(tenant, "c1")
+        request = await store.request(tenant, "r1")
+        assert ledger is not None
+        assert ledger.entries["m1"].message == said(f"of {tenant}")
+        assert request is not None
+        assert request.record.body == (tenant.encode() * 200,)
+    assert await store.request(None, "r1") is None
+    assert (await store.forget("a", "c1")).conversations == 1
+    assert await store.load("b", "c1") is not None
+
+
+async def test_an_operator_sees_all_tenants(store: Store) -> None:
+    store.write("a", [*opened("c1"), asked("r1")])
+    store.write("b", opened("c2", entry("m1"), Event("m1", 0, 1, "pushed", "f1", b"{}"), tenant="b", created=2))
+
+    found = await store.holding(None, "pushed", "f1")
+
+    assert [(c.tenant, c.id) for c in await store.conversations(None)] == [("b", "c2"), ("a", "c1")]
+    assert found is not None
+    assert found.tenant == "b"
+    assert await store.request(None, "r1") is not None
+
+
+# -------------------------------------------------------------------------------------------------------------- forget
+async def test_a_forgotten_conversation_is_gone_with_everything_of_it_and_nothing_else(store: Store) -> None:
+    shared = b"s" * 300
+    for name in ("c1", "c2"):
+        store.write("a", [*opened(name, entry("m1", text="shared words"), hint="h"), Anchored(name, "h", ("x",), 1)])
+        store.write("a", [asked(f"r {name}", name, body=(shared, name.encode() * 100))])
+        store.write("a", [SentRecord(f"r {name}", 0, (shared,))])
+
+    gone = await store.forget("a", "c1")
+
+    assert gone.conversations == 1
+    assert gone.bytes > 0
+    assert await store.load("a", "c1") is None
+    assert await store.find("a", "h", ["x"]) == ("c2",)
+    assert await store.request("a", "r c1") is None
+    kept_request = await store.request("a", "r c2")
+    assert kept_request is not None
+    assert kept_request.record.body == (shared, b"c2" * 100)
+    assert kept_request.sent[0].body == (shared,)
+    assert (await store.load("a", "c2")) is not None
+
+
+async def test_a_forgotten_conversation_does_not_come_back_in_pieces(store: Store) -> None:
+    store.write("a", opened("c1", entry("m1")))
+    await store.forget("a", "c1")
+
+    with pytest.raises(StoreError):
+        await store.durable(store.write("a", [Owned("c1", entry("m2", "m1"))]))
+    assert await store.load("a", "c1") is None
+
+
+async def test_retention_deletes_what_was_last_written_before_a_time(store: Store) -> None:
+    store.write("a", opened("old", entry("m1", created=10), created=1))
+    store.write("a", opened("lives", entry("m1", created=10), created=1))
+    store.write("a", [asked("r1", "lives", created=90), asked("r2", "", created=5), asked("r3", "", created=95)])
+
+    gone = await store.forget(None, before=50)
+
+    assert gone.conversations == 1
+    assert [c.id for c in await store.conversations("a")] == ["lives"]
+    assert [r.id for r in await store.requests("a")] == ["r3", "r1"]
+    assert await store.forget("a", "lives", before=50) == Forgotten()
+
+
+async def test_forgetting_nothing_in_particular_deletes_nothing(store: Store) -> None:
+    store.write("a", opened("c1"))
+
+    assert await store.forget("a") == Forgotten()
+    assert await store.load("a", "c1") is not None
+
+
+# ------------------------------------------------------------------------------------------------------------ the rest
+async def test_the_secret_is_32_random_bytes_that_stay(store: Store) -> None:
+    secret = await store.secret()
+
+    assert len(secret) == 32
+    assert await store.secret() == secret
+    assert len(set(secret)) > 8
+
+
+async def test_health_counts_conversations(store: Store) -> None:
+    await store.durable(store.write("a", [*opened("c1"), *opened("c2")]))
+    await store.durable(store.write("a", opened("c1")))
+
+    assert store.health().ok
+    assert store.health().conversations == 2
+    await store.forget("a", "c1")
+    assert store.health().conversations == 1
+
+
+def test_an_unknown_store_is_refused_with_what_is_allowed(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"allowed: sqlite, sqlite:/a/path\.db, memory:") as refused:
+        open_store("mysql://user:password@host/db", tmp_path)
+
+    assert "password" not in str(refused.value)
+    assert set(STORES) == {"sqlite", "memory"}

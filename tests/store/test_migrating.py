@@ -1,0 +1,161 @@
+"""Stores of other versions: older ones are migrated or left as they were, newer ones refused (S1-07, D9)."""
+
+# ruff: noqa: ASYNC240 - a test may wait for its own disk
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, event, inspect, text
+
+from proxy.errors import StoreError
+from proxy.store import migrating, schema
+from tests.store.conftest import Making, rows
+from tests.store.values import entry, opened
+
+NEXT = '''"""A second version, for the test."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("threads", sa.Column("note", sa.Text))
+    op.create_table("first_half", sa.Column("tenant", sa.Text, primary_key=True))
+    {then}
+    op.create_table("second_half", sa.Column("tenant", sa.Text, primary_key=True))
+'''
+
+
+@pytest.fixture
+def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The program as it is after one more migration, which a test may break; the file of the migration."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(migrating.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    added = folder / "versions" / "second.py"
+    added.write_text(NEXT.format(then=""))
+    monkeypatch.setattr(schema, "VERSIONS", ("0001", "0002"))
+    monkeypatch.setattr(migrating, "FOLDER", folder)
+    return added
+
+
+def described(engine: Engine) -> dict[str, object]:
+    """Tables with their columns, keys and indexes."""
+    seen = inspect(engine)
+    return {
+        table: (
+            [(c["name"], str(c["type"]), c["nullable"]) for c in seen.get_columns(table)],
+            seen.get_pk_constraint(table)["constrained_columns"],
+            sorted((i["name"] or "", i["column_names"]) for i in seen.get_indexes(table)),
+        )
+        for table in seen.get_table_names()
+    }
+
+
+def test_the_migrations_build_the_same_tables_as_a_new_store_has(tmp_path: Path) -> None:
+    made, migrated = (create_engine(f"sqlite:///{tmp_path}/{name}.db") for name in ("made", "migrated"))
+    with made.begin() as connection:
+        migrating.make(connection, b"")
+    with migrated.begin() as connection:
+        migrating.upgrade(connection)
+        version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+
+    assert described(migrated) == described(made)
+    assert version == schema.VERSIONS[-1]
+    made.dispose()
+    migrated.dispose()
+
+
+async def test_a_store_of_a_newer_program_is_refused_and_left_as_it_is(making: Making, path: Path) -> None:
+    await (await making()).close()
+    upgraded = create_engine(f"sqlite:///{path}")
+    with upgraded.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0999'"))
+    upgraded.dispose()
+    before = path.read_bytes()
+
+    with pytest.raises(StoreError, match=r"schema 0999.*newer callstack"):
+        await making()
+
+    assert path.read_bytes() == before
+
+
+async def test_an_older_store_is_migrated_with_its_data_and_a_copy_is_kept(
+    making: Making, path: Path, request: pytest.FixtureRequest
+) -> None:
+    """S1-07."""
+    old = await making()
+    old.write("a", opened("c1", entry("m1")))
+    await old.close()
+    request.getfixturevalue("next_version")
+
+    new = await making()
+
+    assert await new.load("a", "c1") is not None
+    assert rows(path, "SELECT version_num FROM alembic_version") == [("0002",)]
+    assert any("migrated from schema 0001" in note for note in new.health().notes)
+    copy = path.with_name("callstack.db.before-0001")
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert rows(copy, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert rows(copy, "SELECT id FROM conversations") == [("c1",)]
+    await new.forget("a", "c1")
+    assert not copy.exists()
+
+
+async def test_a_migration_that_breaks_off_leaves_the_old_version_whole(
+    making: Making, path: Path, request: pytest.FixtureRequest
+) -> None:
+    """D9: killed between two steps, nothing of the first is left."""
+    old = await making()
+    old.write("a", opened("c1", entry("m1")))
+    await old.close()
+    added: Path = request.getfixturevalue("next_version")
+    added.write_text(NEXT.format(then='raise RuntimeError("killed here")'))
+
+    with pytest.raises(StoreError):
+        await making()
+
+    assert rows(path, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert rows(path, "SELECT name FROM sqlite_master WHERE name LIKE '%_half'") == []
+    assert rows(path, "SELECT count(*) FROM pragma_table_info('threads') WHERE name = 'note'") == [(0,)]
+    added.write_text(NEXT.format(then=""))
+    assert await (await making()).load("a", "c1") is not None
+
+
+def test_every_transaction_that_writes_is_immediate() -> None:
+    """D6: said where the engines are made, and nowhere else is a transaction begun."""
+    folder = migrating.FOLDER.parent
+    begun = {
+        path.name: [line.strip() for line in path.read_text().splitlines() if 'sql("BEGIN' in line]
+        for path in folder.glob("*.py")
+    }
+
+    assert {name: lines for name, lines in begun.items() if lines} == {
+        "sqlite.py": ['connection.exec_driver_sql("BEGIN IMMEDIATE")', 'connection.exec_driver_sql("BEGIN")']
+    }
+
+
+async def test_the_connection_that_writes_begins_immediate_and_those_that_read_cannot_write(making: Making) -> None:
+    """D6."""
+    store = await making()
+    database = store._database
+    said: list[str] = []
+
+    def listen(_c: object, _cursor: object, statement: str, *_: object) -> None:
+        said.append(statement)
+
+    event.listen(database.reading, "before_cursor_execute", listen)
+    assert database._engine is not None
+    event.listen(database._engine, "before_cursor_execute", listen)
+    await store.durable(store.write("a", opened("c1")))
+    assert said[0] == "BEGIN IMMEDIATE"
+    said.clear()
+    await store.load("a", "c1")
+    assert said[0] == "BEGIN"
+    with database.reading.connect() as connection, pytest.raises(Exception, match="readonly"):
+        connection.execute(text("DELETE FROM conversations"))

@@ -1,0 +1,114 @@
+"""Values to store: a few by hand for examples, and whole random conversations for properties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, Thread
+from proxy.stack.transcript import Call, Message, Spoken, Usage, identity_of
+from proxy.store import Owned, Record
+
+Value = Entry | Round | Event | Thread
+
+
+# ----------------------------------------------------------------------------------------------------------- examples
+def said(text: str, role: str = "user") -> Message:
+    wire = f'{{"role":"{role}","content":"{text}"}}'.encode()
+    return Message(role, wire, identity_of(role, text), text, tokens=len(text) // 4)
+
+
+def entry(name: str, parent: str = "", text: str = "", seq: int = 0, created: int = 0) -> Entry:
+    return Entry(name, parent, seq, Kind.MESSAGE, "t1", said(text or name), created=created)
+
+
+def opened(conversation: str, *values: Value, tenant: str = "a", hint: str = "", created: int = 1) -> list[Record]:
+    """A conversation with what is in it, as one batch."""
+    made = Conversation(conversation, tenant, hint, created=created)
+    return [made, *(Owned(conversation, value) for value in values)]
+
+
+def grown_to(conversation: Conversation, values: Sequence[Value]) -> Ledger:
+    """The ledger that a process holds which made `values` one after the other."""
+    ledger = Ledger(conversation)
+    for value in values:
+        match value:
+            case Entry():
+                ledger.add(value)
+            case Round():
+                ledger.add_round(value)
+            case Event():
+                ledger.add_event(value)
+            case Thread():
+                ledger.threads[value.id] = value
+    return ledger
+
+
+# ------------------------------------------------------------------------------------------------------------- random
+anything = st.text(st.characters(exclude_categories=()), max_size=12)
+"""Every character a Python string can hold: NUL, lone surrogates, and the escape of our own."""
+bodies = st.binary(max_size=40) | anything.map(lambda text: text.encode("utf-8", "surrogatepass"))
+moments = st.integers(0, 2**53)
+calls = st.builds(Call, anything, anything, anything)
+plain_messages = st.builds(
+    Message,
+    role=st.sampled_from(["user", "assistant", "tool"]) | anything,
+    wire=bodies,
+    identity=anything,
+    text=anything,
+    calls=st.lists(calls, max_size=2).map(tuple),
+    answers=anything,
+    tokens=st.integers(0, 2**40),
+)
+messages = plain_messages | st.text(max_size=12).map(lambda text: said(text.replace('"', "").replace("\\", "")))
+usages = st.builds(Usage, moments, moments, moments, moments)
+spoken = st.builds(
+    Spoken,
+    message=messages,
+    finish=anything,
+    usage=st.none() | usages,
+    model=anything,
+    complete=st.booleans(),
+    hidden_truncated=st.booleans(),
+    extra=st.dictionaries(anything, bodies, max_size=2),
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A conversation and its values in the order they were made."""
+
+    conversation: Conversation
+    values: tuple[Value, ...]
+
+
+@st.composite
+def conversations(draw: st.DrawFn, tenant: str) -> Written:
+    name = draw(st.uuids()).hex
+    made = Conversation(name, tenant, draw(anything), draw(anything), draw(anything), draw(moments))
+    values: list[Value] = []
+    known: list[Entry] = []
+    for seq in range(draw(st.integers(0, 12))):
+        at = draw(st.sampled_from(known)) if known else None
+        match draw(st.sampled_from(["message", "turn", "round", "event", "thread"])):
+            case "round" if at is not None and at.kind is Kind.TURN:
+                results = draw(st.lists(messages, max_size=2).map(tuple))
+                values.append(
+                    Round(at.id, draw(st.integers(0, 2)), draw(spoken), results, draw(st.booleans()), draw(moments))
+                )
+            case "event" if at is not None:
+                kind, subject = draw(st.sampled_from(["wake", "fold"])), draw(anything)
+                values.append(Event(at.id, draw(st.integers(0, 3)), seq, kind, subject, draw(bodies), draw(moments)))
+            case "thread":
+                names = draw(st.lists(anything, max_size=3).map(tuple))
+                values.append(Thread(draw(st.sampled_from(["t1", "t2"])), draw(anything), names))
+            case chosen:
+                kind_of = Kind.TURN if chosen == "turn" else draw(st.sampled_from([Kind.MESSAGE, Kind.OVERLAY]))
+                held = None if kind_of is Kind.TURN else draw(messages)
+                parent = at.id if at else ""
+                new = Entry(f"{seq}{draw(anything)}", parent, seq, kind_of, draw(anything), held, created=draw(moments))
+                known.append(new)
+                values.append(new)
+    return Written(made, tuple(values))
