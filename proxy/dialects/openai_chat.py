@@ -299,13 +299,30 @@ def _with_commas(wires: Sequence[bytes]) -> list[bytes]:
 def client_body(request: Request) -> Body:
     """The client's own body, cut at the borders of its messages."""
     body, pieces = request.body, []
-    at = start = body.find(request.fields["messages"])
-    pieces.append(body[:start])
+    at, border = 0, _found(body, request.fields["messages"]) + 1
     for message in (*request.head, *request.messages):
-        found = body.find(message.wire, at)
-        pieces += [body[at:found], message.wire]
-        at = found + len(message.wire)
-    return (*(p for p in pieces if p), body[at:])
+        while body[border] in GLUE:
+            border += 1
+        pieces += [body[at:border], message.wire]
+        at = border = border + len(message.wire)
+    return (*pieces, body[at:])
+
+
+GLUE = b" \t\r\n,"
+"""What may stand between two items of an array."""
+
+
+def _found(body: bytes, slice_: bytes) -> int:
+    """Where `slice_` stands. By its beginning: looking for something that long costs more than reading it."""
+    start = slice_[:BEGINNING]
+    at = body.find(start)
+    while not body.startswith(slice_, at):
+        at = body.find(start, at + 1)
+    return at
+
+
+BEGINNING = 48
+"""Bytes by which a slice is looked for."""
 
 
 def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
