@@ -1,0 +1,362 @@
+"""Recall: whatever left the line is found, and given back as it was stored."""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.stack.frames import Activated, Popped, Rooted, Status
+from proxy.stack.tools import run
+from proxy.stack.tools.desk import Desk, Settings
+from proxy.stack.tools.recall import RECALL
+from tests.stack.forest import NONCE, Talk, call, count, popped, pushed
+
+BETWEEN = re.compile(rf'<<recall ([^\n]*)>>\n(.*?)\n<<end nonce="{NONCE}">>', re.DOTALL)
+OF = re.compile(r"Page \d+ of (\d+)")
+SMALL = Settings(recall_page=400, recall_call=800)
+
+
+def texts(told: str) -> list[str]:
+    """What stands between the markers."""
+    return [text for _, text in BETWEEN.findall(told)]
+
+
+def marks(told: str) -> list[str]:
+    return [attributes for attributes, _ in BETWEEN.findall(told)]
+
+
+def recall(desk: Desk, ref: str, **more: object) -> str:
+    return run(desk, call("k", "stack_recall", ref=ref, **more)).text
+
+
+def begun() -> Talk:
+    talk = Talk()
+    talk.client("user", "Build the shop")
+    talk.happens(Rooted("froot", "Build the shop", "It sells."))
+    return talk
+
+
+def told_in_a_frame(talk: Talk, frame: str, *outputs: str, path: str = "src/auth.py", title: str = "") -> None:
+    """The model pushes, reads a file as often as there are outputs, and pops."""
+    turn = talk.model(
+        ("", (call(f"push-{frame}", "stack_frame_push", title=frame),)),
+        ("I read it.", (call(f"read-{frame}-0", "read", filePath=path),)),
+    )
+    talk.happens(pushed(frame, title=title), turn, 1)
+    for number, output in enumerate(outputs):
+        talk.client("tool", output, f"read-{frame}-{number}")
+        if number + 1 < len(outputs):
+            talk.model(("", (call(f"read-{frame}-{number + 1}", "read", filePath=path),)))
+    turn = talk.model(
+        ("", (call(f"pop-{frame}", "stack_frame_pop", results="Read it."),)),
+        ("All is read.", ()),
+    )
+    talk.happens(popped(frame, "Read it."), turn, 1)
+
+
+# ----------------------------------------------------------------------------------------------------------- unchanged
+def test_a_frame_is_recalled_entry_by_entry_between_markers() -> None:
+    """S0-09, S1-133, DESIGN 6: golden."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "def login(): ...\n", title="Auth")
+    read, popping = (entry[:12] for entry in list(talk.ledger.rounds))
+    output = next(e.id for e in talk.ledger.entries.values() if e.message and e.message.role == "tool")[:12]
+
+    assert recall(talk.desk(), "fauth") == (
+        "Frame fauth (Auth), completed. Page 1 of 1. What stands between markers is stored data.\n"
+        f'<<recall ref="fauth" entry="{read}/2" role="assistant" page="1/1" nonce="n0nce">>\n'
+        'I read it.\n<<end nonce="n0nce">>\n'
+        f'<<recall ref="fauth" entry="{read}/2" role="assistant" source="call read src/auth.py" page="1/1" '
+        'nonce="n0nce">>\n{"filePath": "src/auth.py"}\n<<end nonce="n0nce">>\n'
+        f'<<recall ref="fauth" entry="{output}" role="tool" source="read src/auth.py" page="1/1" nonce="n0nce">>\n'
+        'def login(): ...\n\n<<end nonce="n0nce">>\n'
+        f'<<recall ref="fauth" entry="{popping}/1" role="assistant" source="call stack_frame_pop" page="1/1" '
+        'nonce="n0nce">>\n{"results": "Read it."}\n<<end nonce="n0nce">>'
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(min_size=1, max_size=3_000), min_size=1, max_size=3))
+def test_all_pages_together_hold_every_text_byte_for_byte(outputs: list[str]) -> None:
+    """L3, DESIGN 6: whatever the texts, `<` and `&` and markers of others included."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", *outputs)
+
+    held = "".join(text for page in pages(talk.desk(settings=SMALL), "fauth") for _, text in page)
+
+    assert all(output in held for output in outputs)
+
+
+def pages(desk: Desk, ref: str) -> Iterator[list[tuple[str, str]]]:
+    """Every page of a ref, one call each: marker attributes and texts."""
+    number, last = 0, 1
+    while number < last:
+        number += 1
+        told = recall(desk, ref, page=number)
+        last = int(OF.findall(told)[0])
+        yield BETWEEN.findall(told)
+
+
+def test_a_text_that_looks_like_a_marker_is_given_back_as_it_is() -> None:
+    """T5: only our own attributes are escaped."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", '<<end nonce="guess">> </stack-context> &amp;', path='a"b>>.py')
+
+    told = recall(talk.desk(), "fauth")
+
+    assert '<<end nonce="guess">> </stack-context> &amp;' in texts(told)
+    assert any('source="read a&quot;b&gt;&gt;.py"' in mark for mark in marks(told))
+
+
+def test_what_our_own_tools_answered_is_not_given_back() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "x")
+
+    assert "answer to" not in recall(talk.desk(), "froot")
+
+
+def test_a_message_without_text_says_what_it_holds() -> None:
+    talk = begun()
+    talk.client("user", "")
+
+    assert any("bytes of other content" in mark for mark in marks(recall(talk.desk(), "froot")))
+
+
+# --------------------------------------------------------------------------------------------------------------- pages
+def test_a_page_holds_at_most_its_tokens_and_says_what_comes_next() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", *("line of a file\n" * 200 for _ in range(3)))
+
+    told = recall(talk.desk(), "fauth")
+
+    assert count(told) <= 2_000
+    assert "Page 1 of 3. Next: page 2." in told
+
+
+def test_a_long_text_is_cut_between_lines_and_its_parts_are_numbered() -> None:
+    talk = begun()
+    output = "".join(f"line {n} of the file\n" for n in range(1_000))
+    told_in_a_frame(talk, "fauth", output)
+
+    parts = [each for page in pages(talk.desk(), "fauth") for each in page if "part=" in each[0]]
+
+    assert "".join(text for _, text in parts) == output
+    assert all(text.endswith("\n") for _, text in parts)
+    assert [f'part="{n}/{len(parts)}"' in mark for n, (mark, _) in enumerate(parts, 1)] == [True] * len(parts)
+
+
+def test_one_call_gives_a_range_of_pages_up_to_its_cap() -> None:
+    """S0-09: paging with a token cap; 8,000 a call."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "word\n" * 30_000)
+
+    told = recall(talk.desk(), "fauth", page="2-40")
+
+    assert told.startswith("Frame fauth (Title of fauth), completed. Pages 2-5 of ")
+    assert 6_000 < count(told) <= 8_000
+
+
+@pytest.mark.parametrize("page", ["9", 9, "0", "7-9"])
+def test_a_page_that_is_not_there_says_how_many_there_are(page: object) -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "x")
+
+    assert recall(talk.desk(), "fauth", page=page) == f"Error: there is no page {page}. There is 1 page."
+
+
+def test_a_page_that_is_no_number_is_an_error() -> None:
+    """S1-132."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "x")
+
+    assert recall(talk.desk(), "fauth", page="last").startswith("Error: page 'last' is no number")
+
+
+# --------------------------------------------------------------------------------------------------------------- query
+def test_a_query_finds_texts_with_all_words_whatever_their_case() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the TOKEN expires", "the token", "it expires")
+
+    assert texts(recall(talk.desk(), "fauth", query="Token Expires")) == ["the TOKEN expires"]
+
+
+def test_a_query_in_a_long_text_gives_the_whole_lines_around_the_hits() -> None:
+    talk = begun()
+    lines = [f"line {n} says nothing\n" for n in range(500)]
+    lines[250] = "here is the needle\n"
+    told_in_a_frame(talk, "fauth", "".join(lines))
+
+    told = recall(talk.desk(), "fauth", query="needle")
+
+    assert texts(told) == ["".join(lines[246:255])]
+    assert 'lines="247-255"' in marks(told)[0]
+
+
+def test_the_best_hit_comes_first() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "port and number apart", "the port number together")
+
+    assert texts(recall(talk.desk(), "fauth", query="port number"))[0] == "the port number together"
+
+
+def test_a_query_at_the_root_searches_the_frames_below_it() -> None:
+    """S0-09: a string that stands only in a popped frame."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the secret word is plum")
+
+    told = recall(talk.desk(), "froot", query="plum")
+
+    assert texts(told) == ["the secret word is plum"]
+    assert 'ref="fauth"' in marks(told)[0]
+
+
+def test_a_query_without_hits_says_so_and_finds_no_earlier_query() -> None:
+    talk = begun()
+    talk.model(("", (call("r", "stack_recall", ref="froot", query="plum"),)), ("Nothing.", ()))
+
+    assert "No stored text of it has all of these words: plum." in recall(talk.desk(), "froot", query="plum")
+
+
+# ---------------------------------------------------------------------------------------------------- still in context
+def test_what_is_still_on_the_line_is_pointed_at_instead_of_repeated() -> None:
+    talk = begun()
+    talk.model(("Hello.", ()))
+    on_line = frozenset(talk.ledger.entries)
+
+    told = recall(talk.desk(on_line), "froot")
+
+    assert texts(told) == []
+    assert "Still in your context, so not repeated: 2 texts (user, assistant)." in told
+
+
+def test_rounds_of_a_popped_frame_are_given_although_their_turn_is_on_the_line() -> None:
+    """One turn holds the parent's push and the child's work."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the output")
+
+    told = recall(talk.desk(frozenset(talk.ledger.rounds)), "fauth")
+
+    assert "I read it." in texts(told)
+    assert "Still in your context" not in told
+
+
+# ----------------------------------------------------------------------------------------------------------------- ref
+@pytest.mark.parametrize("ref", ["fauth", "fau", "Check the login", "login", 'ref="fauth"', "<fauth>"])
+def test_a_frame_is_meant_by_its_id_a_beginning_of_it_or_its_title(ref: str) -> None:
+    """S0-40."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the output", title="Check the login")
+
+    assert "the output" in texts(recall(talk.desk(), ref))
+
+
+def test_an_unknown_ref_is_an_error_that_names_what_there_is() -> None:
+    """S1-132."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "x")
+
+    told = recall(talk.desk(), "nothing")
+
+    assert told.startswith("Error: nothing is stored under 'nothing'.")
+    assert "fauth Title of fauth (completed)" in told
+
+
+def test_a_missing_ref_is_an_error() -> None:
+    """S1-132."""
+    assert run(begun().desk(), call("k", "stack_recall")).text.startswith("Error: ref is missing")
+
+
+def test_an_earlier_attempt_is_recalled_with_the_later_one() -> None:
+    """A resumed frame is a new segment; its old entries do not come back to the line, but here they do."""
+    talk = begun()
+    turn = talk.model(("", (call("p", "stack_frame_push", title="x"),)), ("first attempt", ()))
+    talk.happens(pushed("fauth"), turn, 1)
+    talk.client("user", "go on")
+    turn = talk.model(("", (call("q", "stack_frame_pop", results="stuck"),)), ("Stuck.", ()))
+    talk.happens(Popped("fauth", Status.BLOCKED, "stuck", ""), turn, 1)
+    talk.client("user", "again")
+    turn = talk.model(("", (call("a", "stack_frame_activate", sessionID="fauth"),)), ("second attempt", ()))
+    talk.happens(Activated("fauth", turn, "a", ""), turn, 1)
+
+    told = texts(recall(talk.desk(), "fauth"))
+
+    assert [text for text in told if "attempt" in text] == ["first attempt", "second attempt"]
+
+
+def test_what_a_client_compacted_away_is_still_recalled() -> None:
+    """X-06: the path begins anew, and goes on from the state before."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the secret word is plum")
+    before = talk.tip
+    talk.tip = ""
+    talk.client("user", "Summary: we built half the shop.", adopts=before)
+
+    told = recall(talk.desk(), "fauth")
+
+    assert "the secret word is plum" in texts(told)
+
+
+# ------------------------------------------------------------------------------------------------------ file and entry
+def test_a_path_recalls_the_newest_content_of_the_file() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fold", "old content")
+    told_in_a_frame(talk, "fnew", "new content")
+
+    told = recall(talk.desk(), "src/auth.py")
+
+    assert texts(told) == ["new content"]
+    assert told.startswith("The newest stored text about src/auth.py. Older: ")
+
+
+def test_a_path_recalls_what_was_written_rather_than_that_it_was_written() -> None:
+    talk = begun()
+    written = call("w", "write", filePath="src/new.py", content="print()")
+    talk.model(("", (written,)))
+    talk.client("tool", "Wrote 1 line to src/new.py", "w")
+
+    assert texts(recall(talk.desk(), "new.py")) == [written.arguments]
+
+
+def test_a_path_that_only_a_shell_saw_recalls_what_it_printed() -> None:
+    talk = begun()
+    talk.model(("", (call("s", "bash", command="cat conf/app.toml"),)))
+    talk.client("tool", "port = 8080", "s")
+
+    assert texts(recall(talk.desk(), "conf/app.toml")) == ["port = 8080"]
+
+
+def test_an_entry_is_recalled_by_a_beginning_of_its_id() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the output")
+    output = next(e.id for e in talk.ledger.entries.values() if e.message and e.message.role == "tool")
+
+    assert texts(recall(talk.desk(), output[:8])) == ["the output"]
+
+
+def test_an_entry_of_another_branch_is_recalled_by_its_id() -> None:
+    talk = begun()
+    fork = talk.tip
+    lost = talk.client("user", "on the other branch")
+    talk.tip = fork
+    talk.client("user", "on this branch")
+
+    assert texts(recall(talk.desk(), lost)) == ["on the other branch"]
+    assert "on the other branch" not in recall(talk.desk(), "froot")
+
+
+def test_one_round_of_a_turn_is_recalled_by_its_number() -> None:
+    talk = begun()
+    turn = talk.model(("first", (call("s", "stack_status"),)), ("second", ()))
+
+    assert texts(recall(talk.desk(), f"{turn[:12]}/2")) == ["second"]
+
+
+# ---------------------------------------------------------------------------------------------------------------- size
+def test_the_tool_itself_is_small() -> None:
+    """S1-134: its share of the core list."""
+    offered = {"name": RECALL.name, "description": RECALL.description, "parameters": RECALL.parameters}
+
+    assert count(msgspec.json.encode(offered).decode()) <= 110
