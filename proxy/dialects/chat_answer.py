@@ -117,6 +117,10 @@ class Answer:
         """What has arrived of the round at hand; the round goes on."""
         return self._round.spoken(complete=False)
 
+    def so_far(self) -> Spoken:
+        """What has arrived of the round that is under way; it changes nothing."""
+        return self._round.so_far()
+
     def finish(self) -> bytes:
         """The end of the client's answer, after its last round: what was held, the usage of all rounds, the
         terminator. Nothing of that is made up for a round that failed."""

@@ -275,7 +275,15 @@ class Round:
         closed."""
         self.calls.settle()
         whole = complete and not self.failed and bool(self.finish or self.ended)
-        dropped = self._dropped(whole=whole)
+        return self._told(self._dropped(whole=whole), whole=whole)
+
+    def so_far(self) -> Spoken:
+        """What has arrived, while more is coming: nothing is settled by asking. A call whose name may still become one
+        of ours is not in it."""
+        unnamed = [c for c in self.calls.all if c.owner is Owner.UNKNOWN]
+        return self._told([*self._dropped(whole=False), *unnamed], whole=False)
+
+    def _told(self, dropped: list[OpenCall], *, whole: bool) -> Spoken:
         return Spoken(
             self.message(frozenset(c.order for c in self.calls.all if c in dropped)),
             self.finish,

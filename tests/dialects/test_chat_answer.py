@@ -317,6 +317,21 @@ def test_a_pair_of_surrogates_cut_between_two_chunks_is_one_character() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- failures
+def test_s4_11_what_has_arrived_can_be_read_at_any_byte_and_reading_changes_nothing() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    out, drafts = b"", []
+    for byte in cut(MIXED, range(len(MIXED))):
+        out += answer.feed(byte)
+        drafts.append(answer.so_far())
+    spoken = answer.end_round(complete=True)
+    assert (out + answer.finish(), spoken) == (play(MIXED).out, play(MIXED).spoken[0])
+    assert not any(d.complete for d in drafts)
+    texts = [d.message.text for d in drafts]
+    assert texts == sorted(texts, key=len)
+    assert drafts[-1].message == spoken.message
+
+
 def test_a_truncated_call_of_ours_is_dropped() -> None:
     stream = hidden_round("A").replace(b'"tool_calls","', b'"length","').replace(b':\\"A\\"}', b':\\"A')
     stream = stream.replace(b'"finish_reason":"tool_calls"', b'"finish_reason":"length"')
