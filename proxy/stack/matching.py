@@ -156,7 +156,7 @@ def match(ledger: Ledger, request: Request) -> Match:
         return (
             Match(How.RETRIED, path) if known_turn or path[-1].id in ledger.turns_under else Match(How.CONTINUED, path)
         )
-    if aligned := _align(ledger, messages, path):
+    if aligned := _align(ledger, request, path):
         return aligned
     if not known_turn:
         return Match(How.NEW)
@@ -167,12 +167,15 @@ def _continued_elsewhere(ledger: Ledger, tip: Entry) -> bool:
     return tip.id in ledger.has_child
 
 
-def _align(ledger: Ledger, messages: Sequence[Message], path: tuple[Entry, ...]) -> Match | None:
+def _align(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Match | None:
     """The rest of a rewritten history, matched loosely against the path of the newest produced turn that it still
-    holds."""
-    rest = messages[len(path) :]
+    holds.
+
+    A thread with tools does not go on from an answer that was given without any: that was a summary, or a title.
+    """
+    rest = request.messages[len(path) :]
     anchor = next((t for m in reversed(rest) if m.role == "assistant" and (t := _produced(ledger, m))), None)
-    if anchor is None:
+    if anchor is None or not _same_kind(ledger, anchor, request):
         return None
     stored = [e for e in ledger.path(anchor.id) if e.id not in {p.id for p in path}]
     aliases: list[str] = []
@@ -182,6 +185,11 @@ def _align(ledger: Ledger, messages: Sequence[Message], path: tuple[Entry, ...])
         aliases.append(stored[found].id if found is not None else "")
         at = at if found is None else found + 1
     return Match(How.ALIGNED, path, tuple(aliases), anchor.id)
+
+
+def _same_kind(ledger: Ledger, anchor: Entry, request: Request) -> bool:
+    thread = ledger.threads.get(anchor.thread)
+    return thread is None or bool(thread.tool_names) == bool(request.tool_names)
 
 
 def _produced(ledger: Ledger, message: Message) -> Entry | None:
