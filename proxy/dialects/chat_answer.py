@@ -114,10 +114,6 @@ class Answer:
         return self._round.spoken(complete=complete and self._read)
 
     def so_far(self) -> Spoken:
-        """What has arrived of the round at hand; the round goes on."""
-        return self._round.spoken(complete=False)
-
-    def so_far(self) -> Spoken:
         """What has arrived of the round that is under way; it changes nothing."""
         return self._round.so_far()
 

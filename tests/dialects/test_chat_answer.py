@@ -147,6 +147,15 @@ def test_a_call_of_ours_in_the_opening_chunk_leaves_the_opening() -> None:
     assert b"stack" not in out
 
 
+def test_x11_token_probabilities_of_a_hidden_call_do_not_leave() -> None:
+    said = {"role": "assistant", "content": "a", "tool_calls": [part(0, "stack_recall", "{}", "c")]}
+    choice = {"index": 0, "delta": said, "logprobs": {"content": [{"token": "stack_"}]}, "finish_reason": "tool_calls"}
+    out = play(sse({"id": "1", "model": "m", "created": 1, "choices": [choice]}) + DONE).out
+    assert b"stack_" not in out
+    assert client(out).text == "a"
+    assert client(out).ends == ["stop", "done"]
+
+
 def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun() -> None:
     answer = Answer(stream=True, wants_usage=False, intercept=True)
     answer.begin_round(200, SSE)

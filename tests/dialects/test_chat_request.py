@@ -235,6 +235,15 @@ def test_what_is_known_is_bounded_by_number_and_by_bytes() -> None:
     assert 0 < small.size <= 5000
 
 
+def test_what_is_still_used_is_known_longest() -> None:
+    known = Known(messages=2)
+    for asked in (body(USER), body(RESULT), body(USER), body(SYSTEM)):
+        found = read(asked, known)
+        weighed(found, [1] * len(found.unseen), known)
+    assert read(body(USER), known).unseen == ()
+    assert read(body(RESULT), known).unseen == (0,)
+
+
 # ------------------------------------------------------------------------------------------------------------ render
 def test_p1_what_is_not_changed_is_the_clients_bytes() -> None:
     raw = b'{"model":"m","x":{"y": [1,  2]},"messages":[{"role":"system","content":"a"},{"content":"b","role":"user"}]}'
