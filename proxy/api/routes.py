@@ -19,9 +19,10 @@ from typing_extensions import TypedDict
 from proxy import __version__
 from proxy.api.answers import Error, Json
 from proxy.api.backstage import Backstage
+from proxy.report import By
 from proxy.stack.frames import Status
 from proxy.tenancy import Tenant
-from proxy.views import conversations, logs, lookup, requests
+from proxy.views import conversations, logs, lookup, requests, totals
 from proxy.views.shapes import (
     ConversationRow,
     FrameDetail,
@@ -32,6 +33,7 @@ from proxy.views.shapes import (
     RequestRow,
     State,
     ThreadRow,
+    Totals,
 )
 
 Documented = dict[int | str, dict[str, Any]]
@@ -238,6 +240,16 @@ async def show_request(asked: Asked, request: str) -> Response:
 async def show_difference(asked: Asked, request: str) -> Response:
     """The client's body against each body sent, message by message."""
     return Json(requests.request_difference(await requests.stored_request(asked.backstage.store, asked.scope, request)))
+
+
+@router.get("/totals", response_model=Totals)
+async def show_totals(
+    asked: Asked,
+    by: Annotated[By, Query(description="What a row stands for")] = "day",
+    conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
+) -> Response:
+    """Tokens and money: what the clients sent, what was sent upstream, and the difference."""
+    return Json(await totals.sums(asked.backstage.store, asked.scope, by, conversation))
 
 
 # ---------------------------------------------------------------------------------------------------------- the proxy

@@ -5,6 +5,8 @@
     logs.py           everything a frame did, oldest first
     requests.py       what a client sent, what was sent for it, what it cost
     difference.py     a client's body against each body sent
+    totals.py         receipts added up
+    shapes.py         the types of all of it
 
 The law: **whose it is comes with every question**. A scope is a tenant, or None for an operator who sees all; what
 belongs to somebody else does not exist, and is answered in the same words as what never did.

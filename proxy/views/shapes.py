@@ -190,3 +190,37 @@ class RequestDifference(TypedDict):
     id: str
     status: str
     rounds: list[RoundDifference]
+
+
+class TotalsRow(TypedDict):
+    """Receipts added up. Tokens as our counter counts, money in USD; `own` is what we added, contained in
+    `tokens_sent`; `peak_in` and `peak_sent` are the fullest single request."""
+
+    key: str
+    requests: int
+    rounds: int
+    recalls: int
+    tokens_in: int
+    tokens_sent: int
+    tokens_saved: int
+    fixed_in: int
+    fixed_sent: int
+    own: int
+    peak_in: int
+    peak_sent: int
+    reported_input: int
+    reported_cached: int
+    cost: float
+    cost_untouched: float
+    saved: float
+    estimated: int
+    unpriced: int
+
+
+class Totals(TypedDict):
+    """`unsettled`: requests without a receipt, most of them still being answered."""
+
+    by: str
+    rows: list[TotalsRow]
+    total: TotalsRow
+    unsettled: int

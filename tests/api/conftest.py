@@ -1,0 +1,85 @@
+"""The API on a real socket, over each kind of store, with two tenants and an operator in it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import uvicorn
+
+from proxy.api import Backstage, build_api
+from proxy.store import Store
+from proxy.store.opening import open_store
+from proxy.tenancy import KeyRing, Tenancy, issue_key
+from tests.api.small_ledger import Written, written
+
+TOKEN = "operator-token"
+
+
+@dataclass
+class Answer:
+    status: int
+    body: bytes
+    kind: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Served:
+    """The API while it runs: what two tenants wrote, their keys, and what it reported as changed."""
+
+    url: str
+    store: Store
+    keys: dict[str, str]
+    ours: Written
+    theirs: Written
+    client: aiohttp.ClientSession
+    changed: list[tuple[str | None, str]] = field(default_factory=list)
+    draining: bool = False
+
+    async def ask(self, path: str, key: str | None = "ours", method: str = "GET", **kwargs: Any) -> Answer:
+        """`key` is a name of `keys`, or None for nobody."""
+        headers = dict(kwargs.pop("headers", {}))
+        if key is not None:
+            headers["x-stack-key"] = self.keys[key]
+        async with self.client.request(method, self.url + path, headers=headers, **kwargs) as answer:
+            return Answer(answer.status, await answer.read(), answer.content_type)
+
+
+@pytest.fixture(params=["memory:", "sqlite"])
+async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Served]:
+    store = open_store(request.param, tmp_path)
+    await store.start()
+    ours, theirs = await written(store, "key-ours", "a"), await written(store, "key-theirs", "b")
+    file = tmp_path / "keys.json"
+    keys = {name: issue_key(file, name) for name in ("ours", "theirs")}
+    keys |= {"admin": issue_key(file, "admin", admin=True), "token": TOKEN}
+    async with aiohttp.ClientSession() as client:
+        here = Served("", store, keys, ours, theirs, client)
+        tenancy = Tenancy("key", KeyRing(file), await store.secret())
+        stage = Backstage(
+            store=store,
+            tenant_of=tenancy.tenant_of,
+            changed=lambda tenant, conversation: here.changed.append((tenant, conversation)),
+            draining=lambda: here.draining,
+            started=7,
+            counter="o200k_base",
+            operator_token=TOKEN,
+        )
+        config = uvicorn.Config(build_api(stage), port=0, log_config=None, lifespan="off", ws="none")
+        server = uvicorn.Server(config)
+        running = asyncio.create_task(server.serve())
+        while not server.started:  # noqa: ASYNC110 - the library has no event for it
+            await asyncio.sleep(0.005)
+        here.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield here
+        server.should_exit = True
+        await running
+    await store.close()
