@@ -217,6 +217,8 @@ class Answer:
         if shown.whole or not event.data.startswith(b"{"):
             return event.raw
         chunk = _object(event.data)
+        if not isinstance(chunk.get("choices"), list):
+            return event.raw
         if self._rounds > 1:
             if self._names is None:
                 self._learn_names(event.raw, chunk)

@@ -216,6 +216,10 @@ class Shown:
 
 
 # --------------------------------------------------------------------------------------------------------------- show
+MOST_WAITING = 4096
+"""Pieces that wait for one name; then the call without a name is the client's."""
+
+
 class Show:
     """The client's side of one answer, over all its rounds."""
 
@@ -278,6 +282,10 @@ class Show:
         for event in piece.events:
             self._note(event)
         self._waiting.append(piece)
+        if len(self._waiting) > MOST_WAITING:
+            self._calls.settle()
+            self._look_at_calls()
+            return self._leave(last=True)
         return self._leave(last=False)
 
     def end_round(self) -> list[Shown]:

@@ -117,6 +117,11 @@ def test_the_second_hidden_round_opens_nothing_again() -> None:
     assert client(out).ends == ["stop", "done"]
 
 
+def test_what_is_no_chunk_passes_in_any_round() -> None:
+    odd = b'data: {"type":"ping"}\n\n' + b"data: {oops\n\n" + b": comment\n\n"
+    assert odd in play(hidden_round("A", of="1"), odd + text_round("B", of="2")).out
+
+
 def test_later_rounds_count_client_calls_from_0() -> None:
     second = role("2") + calls(part(4, "bash", "{}", "c"), of="2") + delta(finish="tool_calls", of="2") + DONE
     seen = client(play(hidden_round(of="1"), second).out)

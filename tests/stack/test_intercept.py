@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.stack.intercept import (
+    MOST_WAITING,
     CallPart,
     Calls,
     End,
@@ -87,6 +88,15 @@ def test_x11_nothing_of_a_call_of_ours_leaves_and_the_ending_is_held() -> None:
     assert play.show.held_finish
     assert play.show.held_end
     assert not play.show.finish_left
+
+
+def test_no_answer_waits_for_a_name_without_end() -> None:
+    play = Play()
+    play.call("", "{}")
+    for _ in range(MOST_WAITING):
+        play.say(Text("a"))
+    assert len(play.left) == MOST_WAITING + 1
+    assert play.calls.all[0].owner is Owner.CLIENT
 
 
 def test_the_bare_dispatcher_is_ours_and_a_longer_word_is_the_clients() -> None:
