@@ -14,6 +14,7 @@ import os
 import sqlite3
 import stat
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -35,6 +36,8 @@ SHRINK_S = 5.0
 """How long a deletion tries to get the last copies out of the write-ahead log before it says that it could not."""
 WAL_BYTES = 64 * 1024 * 1024
 """What the write-ahead log is cut back to after it was longer."""
+NOTES = 20
+"""How many of the newest things to tell an operator are kept."""
 SIDE_FILES = ("", "-wal", "-shm")
 BACKUP = ".before-"
 
@@ -43,8 +46,8 @@ class SqliteFile:
     """One file with its connections. `writing` is used by one thread; `reading` by any."""
 
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time) -> None:
-        self.path = path
-        self.notes: list[str] = []
+        self.path = path.absolute()
+        self.notes: deque[str] = deque(maxlen=NOTES)
         self._now = now
         self._secret = b""
         self._opened_once = False

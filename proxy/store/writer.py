@@ -55,8 +55,6 @@ class Bounds:
 class Database(Protocol):
     """What the writer needs of a database; `sqlite.SqliteFile` is one."""
 
-    notes: list[str]
-
     @property
     def writing(self) -> Connection: ...
 

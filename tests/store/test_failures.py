@@ -25,6 +25,8 @@ from tests.store.conftest import Making, locked, rows
 from tests.store.values import entry, opened, said
 
 SOON_S = 5.0
+SWEPT = 25
+"""Places at which the disk is full."""
 
 
 async def told(awaiting: Awaitable[object]) -> str:
@@ -36,10 +38,10 @@ async def told(awaiting: Awaitable[object]) -> str:
     return ""
 
 
-async def writing(store: SqlStore, name: str) -> str:
+async def writing(store: SqlStore, name: str, text: str = "") -> str:
     """The code that writing a conversation fails with, at once or when waited for."""
     try:
-        ticket = store.write("a", opened(name, entry("m1")))
+        ticket = store.write("a", opened(name, entry("m1", text=text)))
     except StoreError as error:
         return error.code
     return await told(store.durable(ticket))
@@ -88,7 +90,7 @@ async def test_given_a_lock_when_waited_for_then_it_is_told_soon_and_the_next_on
         assert await writing(store, "c2") == "store_locked"
         second = time.perf_counter() - began
 
-    assert 0.2 < first < 0.45
+    assert 0.2 < first < 0.6
     assert second < 0.05
 
 
@@ -115,13 +117,15 @@ async def test_given_a_long_lock_then_writing_is_refused_at_once_and_reading_goe
     await store.durable(store.write("a", opened("before", entry("m1"))))
     with locked(path):
         assert await until_the_circuit_opens(store) == "store_locked"
-        began = time.perf_counter()
-        with pytest.raises(StoreError) as refused:
-            store.write("a", opened("c1"))
-        took = time.perf_counter() - began
+        took: list[float] = []
+        for _ in range(5):
+            began = time.perf_counter()
+            with pytest.raises(StoreError) as refused:
+                store.write("a", opened("c1"))
+            took.append(time.perf_counter() - began)
+            assert refused.value.code == "store_locked"
 
-        assert refused.value.code == "store_locked"
-        assert took < 0.005
+        assert min(took) < 0.005
         assert await store.load("a", "before") is not None
         assert store.health().reason == "store_locked"
         assert not store.health().ok
@@ -211,6 +215,29 @@ async def test_given_a_full_disk_then_it_is_told_and_reading_goes_on_and_space_m
 
     await recovered(store)
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_wherever_writing_breaks_off_the_store_is_whole_and_every_acknowledged_record_is_there(
+    making: Making, path: Path
+) -> None:
+    """D3: the disk is full at another place each time, in the log, its index or the file."""
+    store = await making()
+    acknowledged = {"before"}
+    await store.durable(store.write("a", opened("before", entry("m1"))))
+    for number in range(SWEPT):
+        with full_disk(max(p.stat().st_size for p in path.parent.iterdir()) + number * 5_003):
+            for part in range(4):
+                name = f"c{number}-{part}"
+                if await writing(store, name, text=f"{name} " * 2_000) == "":
+                    acknowledged.add(name)
+        await recovered(store, f"after {number}")
+        acknowledged.add(f"after {number}")
+
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert {c.id for c in await store.conversations("a", limit=1000)} == acknowledged
+    assert len(acknowledged) > 2 * SWEPT, "the limit always came before the first write"
+    for name in acknowledged:
+        assert await store.load("a", name) is not None
 
 
 def mark_written_by_a_later_sqlite(path: Path, version: bytes) -> None:

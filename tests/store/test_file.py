@@ -263,7 +263,7 @@ async def test_a_thousand_turns_that_end_together_are_durable_soon(store: SqlSto
     handed_over = time.perf_counter() - began
     await asyncio.gather(*map(store.durable, tickets))
 
-    assert time.perf_counter() - began < 1.5
+    assert time.perf_counter() - began < 2
     assert handed_over < 0.2
 
 
@@ -279,6 +279,6 @@ async def test_a_large_store_is_ready_at_once(making: Making, path: Path) -> Non
     began = time.perf_counter()
     again = await making()
 
-    assert time.perf_counter() - began < 0.5
+    assert time.perf_counter() - began < 2
     assert again.health().size_bytes > 60_000_000
     assert again.health().conversations == 60
