@@ -335,5 +335,5 @@ def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
 
 
 def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
-    """The array of tools of ours: constant bytes for constant definitions."""
-    return msgspec.json.encode(list(definitions))
+    """The array of tools of ours, each with name, description and parameters: constant bytes for constant tools."""
+    return msgspec.json.encode([{"type": "function", "function": definition} for definition in definitions])

@@ -35,7 +35,7 @@ CALLED = {
 }
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "login.py"}
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]
-OURS = tools_json([{"type": "function", "function": {"name": "stack_recall"}}])
+OURS = tools_json([{"name": "stack_recall"}])
 
 
 def body(*messages: object, **members: Any) -> bytes:
