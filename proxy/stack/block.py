@@ -210,11 +210,12 @@ def view_of(tree: Tree, frame_id: str, now: int) -> View:
 def _drawn(view: View, shares: Shares, count: Count, *, urge: bool) -> Drawn:
     path = _path(view, shares, count)
     siblings_part = _siblings(view, shares.siblings, count) if shares.siblings else ""
-    current = [_current(view.frame, shares.current, count), *_plan(view, int(shares.current * PLAN_SHARE), count)]
+    for_plan = int(shares.current * PLAN_SHARE) if view.plan else 0
+    current = [_current(view.frame, shares.current, for_plan, count), *_plan(view, for_plan, count)]
     if urge and shares.current:
         current += _urging(view)
     return Drawn(
-        _root(view, shares, count),
+        _ancestor(view.lineage[-1], shares.root, count) if view.lineage else "",
         "\n".join(path.values()),
         _ancestor(view.lineage[0], shares.parent, count) if len(view.lineage) > 1 and shares.parent else "",
         siblings_part,
@@ -222,13 +223,6 @@ def _drawn(view: View, shares: Shares, count: Count, *, urge: bool) -> Drawn:
         len(view.lineage),
         len(view.lineage) - len(path) - min(len(view.lineage), 2 if shares.parent else 1),
     )
-
-
-def _root(view: View, shares: Shares, count: Count) -> str:
-    """The overall goal. Where it is the parent too, it may take what is the parent's."""
-    if not view.lineage:
-        return ""
-    return _ancestor(view.lineage[-1], max(shares.root, shares.parent if len(view.lineage) == 1 else 0), count)
 
 
 def _path(view: View, shares: Shares, count: Count) -> Mapping[str, str]:
@@ -239,7 +233,7 @@ def _path(view: View, shares: Shares, count: Count) -> Mapping[str, str]:
     each = _share(shares.path, len(view.lineage))
     shown = {f.id: _ancestor(f, shares.parent if f is parent else each, count) for f in lineage}
     costs = {frame: count(text) for frame, text in shown.items()}
-    left = shares.path - count(_root(view, shares, count)) - WRAPPER
+    left = shares.path - count(_ancestor(view.lineage[-1], shares.root, count)) - WRAPPER
     chosen = select_ancestors(lineage, costs, view.ages, left).chosen
     return {f.id: shown[f.id] for f in chosen if f is not parent}
 
@@ -265,11 +259,12 @@ def _siblings(view: View, budget: int, count: Count) -> str:
     return element("completed-siblings", counted, *(shown[f.id] for f in chosen))
 
 
-def _current(frame: Frame, share: int, count: Count) -> str:
-    """The frame itself. Its decisions get half of its share at most, the newest first (S1-59)."""
+def _current(frame: Frame, share: int, for_plan: int, count: Count) -> str:
+    """The frame itself, in what its plan leaves of its share. Criteria and decisions get half of it each at most, the
+    newest decisions first (S1-59)."""
     attributes = {"id": frame.id, "status": frame.status}
     title = leaf("title", cut_for_display(frame.title))
-    left = share - count(element("current-frame", attributes, title)) - int(share * PLAN_SHARE)
+    left = share - count(element("current-frame", attributes, title)) - for_plan
     decisions = _decisions(frame.decisions, min(left, int(share * DECISIONS_SHARE)), count)
     left -= count(decisions)
     criteria = fitted("success-criteria", frame.criteria, min(left, int(share * DECISIONS_SHARE)), count)

@@ -228,6 +228,18 @@ def test_five_hundred_artifacts_fit_the_current_budget() -> None:
     assert " more" in (current.findtext("artifacts") or "")
 
 
+def test_the_plan_list_shares_the_current_budget() -> None:
+    """S1-51: it covers criteria, artifacts, decisions and planned children together."""
+    events: list[FrameEvent] = [rooted(criteria="word " * 900)]
+    for number in range(150):
+        events += [ArtifactAdded("froot", f"src/module_{number}.py"), Decided("froot", f"Decision {number}")]
+        events.append(Planned(f"fplanned{number}", "froot", f"Step {number}", "c"))
+    root = parsed(block(grown(*events)))
+
+    parts = [root.find("current-frame"), root.find("planned-children")]
+    assert sum(count(ElementTree.tostring(part, encoding="unicode")) for part in parts if part is not None) <= 800
+
+
 def test_many_planned_children_are_counted_and_the_first_ones_named() -> None:
     """S1-154, S1-51."""
     tree = grown(rooted(), *(Planned(f"fplanned{n}", "froot", f"Step number {n}", "c") for n in range(100)))

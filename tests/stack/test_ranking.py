@@ -63,6 +63,25 @@ def test_a_cut_in_one_long_word_stays_where_it_is() -> None:
     assert cut.removesuffix(" " + TRUNCATED) == "ab " + "x" * (80 - 3 - len(" " + TRUNCATED))
 
 
+def test_a_border_before_the_last_fifth_is_too_far_back() -> None:
+    """S1-59."""
+    cut = truncate_to_tokens("a" * 40 + " " + "b" * 400, 20, estimate_tokens)
+
+    assert cut == "a" * 40 + " " + "b" * 27 + " " + TRUNCATED
+
+
+def test_a_counter_that_takes_more_for_less_is_still_obeyed() -> None:
+    """A tokenizer may: a cut can part what was one token."""
+
+    def odd(text: str) -> int:
+        return len(text) + (5 if "beta [" in text else 0)
+
+    cut = truncate_to_tokens("alpha beta " + "g" * 40, 24, odd)
+
+    assert cut.startswith("alpha b")
+    assert odd(cut) <= 24
+
+
 def test_where_not_even_the_marker_fits_nothing_is_left() -> None:
     assert truncate_to_tokens("x" * 100, 1, estimate_tokens) == ""
 

@@ -62,7 +62,8 @@ def _adopted(ledger: Ledger, tip: str) -> list[str]:
 
 
 def pieces_of(placed: Iterable[Placed]) -> tuple[Piece, ...]:
-    """The stored texts of entries, in order: what was said, then the calls with their arguments, then results."""
+    """The stored texts of entries, in order: what was said, then the calls with their arguments, then results. What
+    our own tools answered stands in no entry, so it is not among them."""
     found: list[Piece] = []
     calls: dict[str, Call] = {}
     for standing in placed:
@@ -76,8 +77,6 @@ def pieces_of(placed: Iterable[Placed]) -> tuple[Piece, ...]:
 
 def _pieces(placed: Placed, message: Message, calls: Mapping[str, Call]) -> Iterator[Piece]:
     call = calls.get(message.answers) if message.answers else None
-    if call is not None and call.is_ours:
-        return
     entry = placed.entry.id[:ENTRY_SHOWN] + (f"/{placed.round.number}" if placed.round else "")
     ref = placed.owner.partition("#")[0] or entry
     base = Piece(ref, entry, placed.at or placed.entry.id, placed.owner, message.role, "", message.text, call)
