@@ -21,7 +21,8 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.dialects import slices
-from proxy.dialects.chat_round import LEGACY, Round, is_signed
+from proxy.dialects.chat_round import LEGACY, Round
+from proxy.dialects.deltas import is_signed
 from proxy.dialects.sse import Events, SseEvent
 from proxy.dialects.usage import told_of
 from proxy.stack.intercept import CallPart, Finish, Opening, Piece, Reasoning, Show, Shown, Text, UsageTold

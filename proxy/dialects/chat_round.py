@@ -18,6 +18,7 @@ import msgspec
 
 from proxy.dialects import slices
 from proxy.dialects.chat_message import read_message, text_of
+from proxy.dialects.deltas import CONSTANT, is_signed, merged
 from proxy.dialects.usage import usage_of
 from proxy.stack.intercept import (
     CallPart,
@@ -42,8 +43,6 @@ CUT = ("length", "max_tokens", "MAX_TOKENS")
 """Words for: the output limit ended the answer."""
 READABLE = ("reasoning_content", "reasoning", "reasoning_text")
 DETAILED = ("reasoning_details", "thinking_blocks")
-CONSTANT = ("index", "type", "id", "format", "role", "name", "provider")
-"""Members that are said again in every delta and do not grow."""
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -359,53 +358,3 @@ def _word(said: object) -> str:
 def _keep(into: dict[str, Any], told: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Members of a call that we have no word for; said again, the newest counts."""
     into |= {name: value for name, value in told.items() if name not in known and value is not None}
-
-
-# ------------------------------------------------------------------------------------------------------------ merging
-def merged(old: Any, new: Any) -> Any:
-    """`new` taken into `old`: texts grow, lists grow or are aligned by `index`, the rest is the newest."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return old | {k: _grown(k, old.get(k), v) for k, v in new.items() if v is not None}
-    if isinstance(old, list) and isinstance(new, list):
-        whole = list(old)
-        for item in new:
-            at = next(
-                (i for i in reversed(range(len(whole))) if _goes_on(whole[i], item, last=i == len(whole) - 1)), None
-            )
-            if at is None:
-                whole.append(item)
-            else:
-                whole[at] = merged(whole[at], item)
-        return whole
-    return new
-
-
-def _grown(name: str, old: Any, new: Any) -> Any:
-    if isinstance(old, str) and isinstance(new, str):
-        return old if name in CONSTANT and not new else new if name in CONSTANT else slices.mended(old + new)
-    return merged(old, new)
-
-
-def _goes_on(old: object, new: object, *, last: bool) -> bool:
-    """Whether a list item is one more piece of a stored one: the same index, or the same open block of reasoning."""
-    if not isinstance(old, dict) or not isinstance(new, dict) or old.get("type") != new.get("type"):
-        return False
-    if "index" in new or "index" in old:
-        return old.get("index") == new.get("index")
-    return last and str(new.get("type")) in GROWING and not is_signed(old)
-
-
-GROWING = ("thinking", "text", "reasoning.text", "reasoning.summary")
-"""Types of list items that arrive in pieces."""
-
-
-def is_signed(value: object) -> bool:
-    """Whether a signature or encrypted reasoning stands anywhere in a value."""
-    if isinstance(value, list):
-        return any(is_signed(item) for item in value)
-    if not isinstance(value, dict):
-        return False
-    if any(value.get(name) for name in ("signature", "thought_signature", "encrypted_content")):
-        return True
-    hidden = any(word in str(value.get("type")) for word in ("encrypted", "redacted"))
-    return (hidden and bool(value.get("data"))) or any(is_signed(inner) for inner in value.values())

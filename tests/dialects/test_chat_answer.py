@@ -68,6 +68,13 @@ def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(stream: bytes, int
     assert play(stream, intercept=intercept, places=range(len(stream))).out == stream
 
 
+def test_s6_a_line_of_10_mb_passes_byte_for_byte() -> None:
+    stream = role() + delta({"content": "x" * 10_000_000}) + delta({"content": "y"}) + delta(finish="stop") + DONE
+    played = play(stream, places=range(0, len(stream), 65_536))
+    assert played.out == stream
+    assert played.spoken[0].finish == "stop"
+
+
 def test_without_interception_even_the_cuts_are_the_same() -> None:
     pieces = cut(MIXED, [3, 200, 201, 900])
     assert play(MIXED, intercept=False, places=[3, 200, 201, 900]).pieces == [*pieces, b""]
