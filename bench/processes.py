@@ -47,8 +47,12 @@ def free_port() -> int:
 def started(command: Sequence[str], port: int, log: Path) -> Iterator[Running]:
     """The process while it runs, from its first answer on. Raises DidNotStart."""
     began = time.perf_counter()
+    # Compiled modules are kept, as on a user's machine; a shell that forbids it would time the compiler at each start.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=environment
+        )
     base = f"http://127.0.0.1:{port}"
     try:
         until_it_answers(process, base, began, log)
