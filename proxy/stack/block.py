@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol
 
 from proxy.stack.frames import Frame, Status, Tree, ancestors, children, path_to, siblings
@@ -151,6 +152,8 @@ def render_block(  # noqa: PLR0913  a block is these facts and nothing else; eac
     """
     view = view_of(tree, frame_id, now)
     wrapper = {"session": session[:SESSION_SHOWN], "frame": frame_id, "nonce": nonce}
+
+    count = cache(count)  # most texts are the same in every attempt to make it fit
 
     def drawn(given: Shares) -> Drawn:
         return _drawn(view, given, count, urge=not plain)

@@ -125,7 +125,7 @@ def extract_keywords(text: str) -> frozenset[str]:
     """The words of `text` that tell something: lower case, three letters or more, no stop words; the parts of paths
     and of snake_case and camelCase names beside the whole of them (S1-58)."""
     found: set[str] = set()
-    for word in _WORDS.findall(text):
+    for word in set(_WORDS.findall(text)):
         found |= {word.casefold(), *(part.casefold() for part in _camel_parts(word))}
     return frozenset(w for w in found if len(w) >= SHORTEST_KEYWORD and w not in STOP_WORDS)
 

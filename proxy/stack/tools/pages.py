@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from proxy.stack.ranking import Count, cut_for_display, escape_xml, longest_fitting
 from proxy.stack.transcript import Call
@@ -22,6 +23,7 @@ AROUND = 4
 """Lines before and after a hit."""
 LEAST_TEXT = 32
 """Tokens of text a page holds at least, however small a page is configured."""
+LARGEST = (999, 999)
 WIDEST = "999/999"
 """Stands for a page or part whose number is not known yet, where tokens are counted."""
 
@@ -117,12 +119,12 @@ def _attribute(value: str) -> str:
 def pages_of(pieces: Sequence[Piece], limit: int, nonce: str, count: Count) -> tuple[tuple[Part, ...], ...]:
     """The pieces in pages of at most `limit` tokens, markers included. A piece that fits a page of its own is not
     cut."""
-    pages: list[list[Part]] = []
-    left = 0
+    pages: list[list[Part]] = [[]]
+    left = limit
     for piece in pieces:
-        for part in _parts(piece, limit, nonce, count):
+        for part in _parts(piece, left, limit, nonce, count):
             cost = count(part.written(nonce)) + 1
-            if cost > left or not pages:
+            if cost > left and pages[-1]:
                 pages.append([])
                 left = limit
             pages[-1].append(part)
@@ -130,20 +132,29 @@ def pages_of(pieces: Sequence[Piece], limit: int, nonce: str, count: Count) -> t
     return tuple(tuple(page) for page in pages)
 
 
-def _parts(piece: Piece, limit: int, nonce: str, count: Count) -> tuple[Part, ...]:
+def _parts(piece: Piece, left: int, limit: int, nonce: str, count: Count) -> tuple[Part, ...]:
+    """The piece whole, or in parts of which the first fits what is `left` of a page."""
     whole = Part(piece, piece.text)
     if count(whole.written(nonce)) < limit:
         return (whole,)
-    room = max(LEAST_TEXT, limit - count(Part(piece, "", 1_000, 1_000).written(nonce)) - 1)
-    texts = tuple(_cuts(piece.text, room, count))
+    markers = count(Part(piece, "", *LARGEST).written(nonce)) + 1
+    room = max(LEAST_TEXT, limit - markers)
+    first = left - markers if left - markers >= LEAST_TEXT else room
+    texts = tuple(_cuts(piece.text, first, room, count))
     return tuple(Part(piece, text, number, len(texts)) for number, text in enumerate(texts, 1))
 
 
-def _cuts(text: str, room: int, count: Count) -> Iterator[str]:
-    """`text` in parts of at most `room` tokens, which joined are the text: cut between lines where lines fit."""
+def _cuts(text: str, first: int, room: int, count: Count) -> Iterator[str]:
+    """`text` in parts of at most `room` tokens (the first of at most `first`), which joined are the text: cut between
+    lines where lines fit."""
+    limit = first
     while text:
-        length = max(1, longest_fitting(text, lambda kept: count(kept) <= room))
+        length = max(1, longest_fitting(text, partial(_fits, count, limit)))
         border = text.rfind("\n", 0, length) + 1
         length = border if length < len(text) and border else length
         yield text[:length]
-        text = text[length:]
+        text, limit = text[length:], room
+
+
+def _fits(count: Count, limit: int, text: str) -> bool:
+    return count(text) <= limit
