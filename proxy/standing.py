@@ -28,6 +28,8 @@ from proxy.stack.transcript import Request, is_stack_tool
 from proxy.store import Anchored, Record
 
 MODES = ("off", "shadow", "active")
+ROOT_TOKENS = 120
+"""What a root's own part of its block may cost: its criterion is the first user message."""
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -186,13 +188,17 @@ class Reception:
         return replace(standing, story=story, status="full", woke=True)
 
     def _block(self, standing: Standing) -> str:
+        """The block of the active frame. What a root is for stands on its line already, so a short form will do."""
+        budgets = tool_settings(self.config).budgets
+        if not standing.story.tree.current.parent:
+            budgets = replace(budgets, current=min(budgets.current, ROOT_TOKENS))
         return render_block(
             standing.story.tree,
             standing.story.tree.active,
             session=standing.conversation,
             nonce=self.nonce(standing.conversation),
             now=standing.arrival.now,
-            budgets=tool_settings(self.config).budgets,
+            budgets=budgets,
             count=self.count,
         )
 
