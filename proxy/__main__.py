@@ -1,0 +1,61 @@
+"""The command line: `callstack`, or `python -m proxy`.
+
+The commands are in `proxy.commands`; this finds the one that is meant, and turns an error of ours into one message and
+an exit code: 2 where what was asked cannot be meant, 1 where it could not be done. A traceback is a bug.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated
+
+import typer
+
+from proxy import __version__
+from proxy.commands.lazy import LazyCommands
+from proxy.commands.printing import complain
+from proxy.errors import InvalidConfiguration, ProxyError, UnknownFrame
+
+app = typer.Typer(
+    cls=LazyCommands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="An OpenAI-compatible proxy that keeps an agent's context as a call stack of task frames.",
+)
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - the library calls it with the flag's value
+    if value:
+        typer.echo(f"callstack {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def callstack(
+    version: Annotated[  # noqa: FBT002 - a flag
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """What stands before a command."""
+
+
+def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A locale that cannot say "→" must not end a command.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app()
+    except (InvalidConfiguration, UnknownFrame) as error:
+        complain(str(error))
+        sys.exit(2)
+    except ProxyError as error:
+        complain(f"{error} ({error.code})")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""The commands of `callstack`, a module for each group of them.
+
+    serving.py   serve          demo.py      demo              provider.py  provider
+    looking.py   tree, log, report, diff     keeping.py  forget, mode
+    doctor.py    doctor         keys.py      key
+
+    lazy.py      which command is in which module          place.py   configuration and store of a command
+    presence.py  the proxy that runs on this data, if any  printing.py  what may reach a terminal
+    journal.py   the log of a running proxy
+
+The law: **whatever is printed has been made harmless first** (`printing`), results go to stdout and errors to stderr,
+and the exit code is honest: 0 done, 1 a finding or a failure, 2 a wrong argument or configuration.
+
+A command reads the store itself, beside a proxy that may be running; it sees all tenants, for whoever can read the
+file sees them anyway. What changes something goes through the running proxy, which keeps things in memory.
+"""

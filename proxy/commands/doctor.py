@@ -1,0 +1,229 @@
+"""`callstack doctor`: what stands in the way, each with what to do about it.
+
+A check is `ok`, a `finding` (exit code 1), or `unsure`: it could not be judged from here, and says why. The doctor
+changes nothing: a damaged store is told, not set aside; a proxy that runs is asked, not disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+import typer
+
+from proxy.commands.place import AsJson, ConfigFile, DataDirectory, configuration, file_of, opened, run
+from proxy.commands.presence import running
+from proxy.commands.printing import columns, say, say_json
+from proxy.config import Config, UpstreamSettings
+from proxy.errors import InvalidConfiguration, ProxyError
+from proxy.report import Receipt
+from proxy.server import bind
+from proxy.store import RequestRecord
+from proxy.tariffs import tariff_for
+from proxy.tokens import TokenCounter
+from proxy.upstream import Pool, Upstream
+from proxy.views.totals import receipt_in
+
+NEWEST = 1_000
+"""Requests looked at: the newest."""
+BYPASSED = 0.01
+"""Share of requests that went around us from which something is wrong."""
+PATIENCE_S = 5.0
+State = Literal["ok", "finding", "unsure"]
+COLORS: dict[State, str] = {"ok": "green", "finding": "red", "unsure": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    state: State
+    about: str
+    text: str
+
+
+def doctor(
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    upstream: Annotated[str | None, typer.Option(help="Base URL of the provider, as given to serve.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port, as given to serve.")] = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Check port, upstream, store, tokenizer and configuration. Exit code 1: something was found."""
+    flags = {"data": str(data) if data else None, "upstream": upstream, "port": port}
+    settings = configuration(config, flags)  # a wrong configuration ends here, with one line for each fault
+    checks = list(examined(settings, file_of(config)))
+    if as_json:
+        say_json([asdict(check) for check in checks])
+    else:
+        for check, line in zip(checks, columns([(c.state, c.about, c.text) for c in checks]), strict=True):
+            say(line, COLORS[check.state])
+    raise typer.Exit(int(any(check.state == "finding" for check in checks)))
+
+
+def examined(config: Config, file: Path | None) -> Iterator[Check]:
+    """Every check, in the order in which one would look."""
+    yield _configuration(file)
+    yield _port(config)
+    yield from run(_upstreams(config))
+    yield _tokenizer()
+    yield from _directory(config)
+    yield from _store(config)
+
+
+def _configuration(file: Path | None) -> Check:
+    variables = sorted(name for name in os.environ if name.startswith("STACK_"))
+    sources = [str(file)] if file else ["no file"]
+    sources += [f"environment: {', '.join(variables)}"] if variables else ["no STACK_ variables"]
+    return Check("ok", "configuration", f"valid; {'; '.join(sources)}")
+
+
+def _port(config: Config) -> Check:
+    where = f"{config.host}:{config.port}"
+    server = running(config.data)
+    if server is not None:
+        return Check("ok", "port", f"a proxy runs on this data at {server.url} (process {server.pid})")
+    try:
+        bind(config.host, config.port).close()
+    except InvalidConfiguration as error:
+        return Check("finding", "port", str(error))
+    return Check("ok", "port", f"{where} is free; no proxy runs on this data")
+
+
+# ----------------------------------------------------------------------------------------------------------- upstream
+async def _upstreams(config: Config) -> list[Check]:
+    if not config.upstreams:
+        return [Check("unsure", "upstream", "none is configured; name one with --upstream URL or in proxy.yaml")]
+    pool = Pool()
+    try:
+        return [await _upstream(name, settings, pool) for name, settings in config.upstreams.items()]
+    finally:
+        await pool.aclose()
+
+
+async def _upstream(name: str, settings: UpstreamSettings, pool: Pool) -> Check:
+    """Asks for the list of models: costs nothing, and every compatible provider has it."""
+    about = f"upstream {name}"
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await Upstream(name, settings, pool).send("GET", "/v1/models", b"", _credentials(settings), b"")
+            await answer.aclose()
+    except TimeoutError:
+        return Check("finding", about, f"{settings.url} did not answer in {PATIENCE_S:.0f} s")
+    except ProxyError as error:
+        return Check("finding", about, f"{settings.url}: {error}")
+    if answer.status < 400:
+        return Check("ok", about, f"{settings.url} answers")
+    if answer.status in (401, 403) and settings.key is None:
+        return Check("ok", about, f"{settings.url} answers and wants a key; the clients' own keys pass")
+    if answer.status in (401, 403):
+        return Check("finding", about, f"{settings.url} refuses the configured key ({answer.status})")
+    told = f"{settings.url} answers GET models with {answer.status}; some providers have no such list"
+    return Check("finding" if answer.status >= 500 else "unsure", about, told)
+
+
+def _credentials(settings: UpstreamSettings) -> list[tuple[bytes, bytes]]:
+    if settings.key is None:
+        return []
+    secret = settings.key.get_secret_value().encode()
+    name = settings.key_header.encode()
+    return [(name, b"Bearer " + secret if name == b"authorization" else secret)]
+
+
+# ---------------------------------------------------------------------------------------------------------- this host
+def _tokenizer() -> Check:
+    counter = TokenCounter()
+    if counter.count("one two three") and counter.name.startswith("o200k"):
+        return Check("ok", "tokenizer", f"{counter.name} counts")
+    return Check("finding", "tokenizer", f"{counter.name}: counts are estimates; install rs-bpe for exact ones")
+
+
+def _directory(config: Config) -> Iterator[Check]:
+    if not config.data.is_dir():
+        yield Check("ok", "data", f"{config.data} is not there yet; serve makes it")
+        return
+    loose = [p for p in (config.data, *_private(config)) if stat.S_IMODE(p.stat().st_mode) & 0o077]
+    if loose:
+        yield Check("finding", "data", f"others may read {', '.join(map(str, loose))}; chmod go= them")
+    else:
+        yield Check("ok", "data", f"{config.data} is readable by its owner alone")
+    aside = sorted(path.name for path in config.data.glob("*.corrupt-*") if not path.name.endswith(("-wal", "-shm")))
+    if aside:
+        yield Check("finding", "quarantine", f"a damaged store was set aside: {', '.join(aside)}; look, then remove it")
+
+
+def _private(config: Config) -> Iterator[Path]:
+    return (path for path in config.data.iterdir() if path.is_file())
+
+
+# -------------------------------------------------------------------------------------------------------------- store
+def _store(config: Config) -> Iterator[Check]:
+    path = config.store_path
+    if path is None:
+        yield Check("unsure", "store", "it is kept in memory; ask the running proxy, at /health")
+    elif not path.is_file():
+        yield Check("ok", "store", f"{path} is not there yet; serve makes it")
+    elif (fault := integrity(path)) != "ok":
+        yield Check("finding", "store", f"{path}: {fault}; serve will set it aside and begin a new one")
+    else:
+        yield from run(_contents(config))
+
+
+def integrity(path: Path) -> str:
+    """`ok`, or the first thing that is wrong with the file. Read only, so that nothing is changed by looking."""
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+        try:
+            return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        return str(error)
+
+
+async def _contents(config: Config) -> list[Check]:
+    try:
+        async with opened(config) as store:
+            health = store.health()
+            records = await store.requests(None, "", NEWEST)
+    except ProxyError as error:
+        return [Check("finding", "store", f"{error} ({error.code})")]
+    size = f"{health.where}: {health.conversations} conversations, {health.size_bytes:,} bytes"
+    return [Check("ok", "store", size), *_judged(records)]
+
+
+def _judged(records: Iterable[RequestRecord]) -> Iterator[Check]:
+    """What the newest requests tell. `records` are the newest first."""
+    listed = list(records)
+    around = [r for r in listed if r.status.startswith("bypass")]
+    share = len(around) / len(listed) if listed else 0.0
+    told = f"{len(around)} of the newest {len(listed)} requests went around us"
+    yield Check("finding" if share > BYPASSED else "ok", "bypass", f"{told}{_reasons(around) if around else ''}")
+    yield from _beyond_window(listed, lambda model: tariff_for(model).window)
+
+
+def _reasons(around: Iterable[RequestRecord]) -> str:
+    words = sorted({r.status.partition("reason=")[2] or receipt.reason for r in around if (receipt := receipt_in(r))})
+    return f" ({', '.join(word for word in words if word)})" if any(words) else ""
+
+
+def _beyond_window(records: Iterable[RequestRecord], window_of: Callable[[str], int]) -> Iterator[Check]:
+    """Clients see how full the trimmed line is, so their own history may outgrow the window: with us it goes on,
+    without us the next request would be refused."""
+    newest: dict[str, Receipt] = {}
+    for record in records:
+        receipt = receipt_in(record)
+        if receipt is not None and receipt.conversation:
+            newest.setdefault(receipt.conversation, receipt)
+    beyond = [r for r in newest.values() if r.tokens_in > window_of(r.model)]
+    for receipt in beyond:
+        over = receipt.tokens_in - window_of(receipt.model)
+        told = f"the client's history is {over:,} tokens longer than the window of {receipt.model}"
+        yield Check("finding", "history", f"{receipt.conversation}: {told}; it cannot go on without the proxy")
+    if not beyond:
+        yield Check("ok", "history", f"{len(newest)} recent conversations fit their models' windows untouched")

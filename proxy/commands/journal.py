@@ -1,0 +1,43 @@
+"""The log of a running proxy on stderr: one line an event, its fields behind it as key=value.
+
+    2026-01-31T12:00:00.123Z info proxy.app store opened where=...
+
+Fields are made harmless and short; message content and keys are not logged by whoever calls. The log does not know
+colour, nor files: whoever keeps it pipes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+from proxy.commands.printing import one_line
+
+LONGEST = 400
+"""Characters of a field."""
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class Line(logging.Formatter):
+    """A record as one line, and a traceback below it where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        fields = [f"{name}={_shown(value)}" for name, value in vars(record).items() if name not in _STANDARD]
+        line = one_line(" ".join([moment, record.levelname.lower(), record.name, record.getMessage(), *fields]))
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return f'"{text}"' if " " in text or not text else text
+
+
+def keep_journal(level: str) -> None:
+    """From now on, what is logged at `level` and above goes to stderr. Libraries are heard from warning on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Line())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("proxy").setLevel(level.upper())

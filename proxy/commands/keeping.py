@@ -1,0 +1,99 @@
+"""The commands that change what is kept: `forget` and `mode`.
+
+A running proxy keeps conversations in memory, so it is asked to do it; where none runs, the store is.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from proxy.commands.place import ConfigFile, DataDirectory, at, opened, run
+from proxy.commands.presence import ask, running
+from proxy.commands.printing import say
+from proxy.config import Config
+from proxy.errors import InvalidConfiguration
+from proxy.store import Forgotten
+from proxy.views import lookup
+
+MODES = ("off", "shadow", "active", "default")
+
+
+def mode(
+    conversation: Annotated[str, typer.Argument(help="Id, or a unique beginning of one.")],
+    mode: Annotated[str, typer.Argument(help="off, shadow, active, or default: what the configuration says.")],
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+) -> None:
+    """Turn the proxy down or away for one conversation, from its next request on."""
+    if mode not in MODES:
+        raise typer.BadParameter(f"{mode!r}; allowed: {', '.join(MODES)}")
+    settings = at(config, data)
+    found = run(_set_mode(settings, conversation, "" if mode == "default" else mode))
+    say(f"{found}: mode {mode}")
+
+
+async def _set_mode(settings: Config, reference: str, wanted: str) -> str:
+    async with opened(settings) as store:
+        known = (await lookup.ledger_named(store, None, _named(reference))).conversation
+        server = running(settings.data)
+        if server is not None:
+            ask(server, "PUT", f"/stack/conversations/{known.id}/mode", {"mode": wanted or None})
+        else:
+            await store.durable(store.write(known.tenant, [replace(known, mode=wanted)]))
+    return known.id
+
+
+def forget(  # noqa: PLR0913 - one parameter for each option
+    conversation: Annotated[str, typer.Argument(help="Id, or a unique beginning of one.")] = "",
+    before: Annotated[str, typer.Option(help="Everything last written before this day or time (ISO 8601).")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Everything there is.")] = False,  # noqa: FBT002 - a flag
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002 - a flag
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+) -> None:
+    """Really delete conversations: frames, requests and bodies; no copy stays."""
+    if sum((bool(conversation), bool(before), everything)) != 1:
+        raise typer.BadParameter("name one conversation, or --before DATE, or --all")
+    until = now_ms() + 1 if everything else milliseconds(before) if before else 0
+    settings = at(config, data)
+    what = f"conversation {conversation}" if conversation else f"everything before {before}" if before else "everything"
+    if not yes:
+        typer.confirm(f"Delete {what} in {settings.data} for good?", abort=True)
+    gone = run(_forget(settings, conversation, until))
+    say(f"deleted {gone.conversations} conversations, {gone.bytes:,} bytes")
+
+
+async def _forget(settings: Config, reference: str, before: int) -> Forgotten:
+    async with opened(settings) as store:
+        known = (await lookup.ledger_named(store, None, _named(reference))).conversation if not before else None
+        server = running(settings.data)
+        if server is None:
+            return await store.forget(known.tenant if known else None, known.id if known else "", before)
+    # Our own connection is closed first: an open one would keep copies in the log of the database.
+    path = f"/stack/conversations/{known.id}" if known else f"/stack/conversations?before={before}"
+    told = ask(server, "DELETE", path)
+    return Forgotten(told["conversations"], told["bytes"])
+
+
+def _named(reference: str) -> str:
+    """An empty name would mean the newest conversation: right for looking, not for changing."""
+    if not reference:
+        raise InvalidConfiguration("conversation: name one; `callstack tree` shows their ids")
+    return reference
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def milliseconds(moment: str) -> int:
+    """A day or a time as ms since the epoch; without a zone it is this machine's."""
+    try:
+        return int(datetime.fromisoformat(moment).astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{moment!r} is no date; write it as 2026-01-31 or 2026-01-31T12:00") from None

@@ -1,0 +1,45 @@
+"""`callstack key`: the client keys this proxy issues. A running proxy sees a change at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at
+from proxy.commands.printing import columns, say, say_json
+from proxy.errors import InvalidConfiguration
+from proxy.tenancy import issue_key, list_keys, revoke_key
+
+key = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The client keys this proxy issues.")
+Name = Annotated[str, typer.Argument(help="Whose key it is.")]
+
+
+@key.command()
+def add(
+    name: Name,
+    admin: Annotated[bool, typer.Option("--admin", help="May see all tenants on /stack.")] = False,  # noqa: FBT002 - a flag
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+) -> None:
+    """Issue a key. It is shown this once; only its hash is kept."""
+    say(issue_key(at(config, data).keys_path, name, admin=admin))
+
+
+@key.command("list")
+def list_(config: ConfigFile = None, data: DataDirectory = None, as_json: AsJson = False) -> None:  # noqa: FBT002 - a flag
+    """Whose keys there are, oldest first."""
+    issued = list_keys(at(config, data).keys_path)
+    if as_json:
+        say_json([{"name": k.name, "created": k.created, "admin": k.admin} for k in issued])
+        return
+    for line in columns([("name", "created", ""), *((k.name, k.created, "admin" if k.admin else "") for k in issued)]):
+        say(line)
+
+
+@key.command()
+def revoke(name: Name, config: ConfigFile = None, data: DataDirectory = None) -> None:
+    """Take a key away; it ends at once."""
+    if not revoke_key(at(config, data).keys_path, name):
+        raise InvalidConfiguration(f"nobody is called {name!r}; `callstack key list` shows who there is")
+    say(f"revoked {name}")

@@ -1,0 +1,52 @@
+"""Which command is in which module.
+
+A module is imported when its command is run: `serve` needs a web framework, `demo` an agent, `tree` a database, and
+`--help` none of them. So the help texts of the overview stand here.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+COMMANDS = {
+    "serve": ("serving", "Run the proxy."),
+    "demo": ("demo", "Play a scripted agent session and show what it saves; needs no key and no network."),
+    "tree": ("looking", "The frames of a conversation; without an argument the newest conversations."),
+    "log": ("looking", "Everything a frame did, also what is no longer sent."),
+    "report": ("looking", "Tokens and money: with the proxy and without."),
+    "diff": ("looking", "A client's request against what was sent for it."),
+    "mode": ("keeping", "Turn the proxy down or away for one conversation."),
+    "forget": ("keeping", "Really delete conversations."),
+    "key": ("keys", "The client keys this proxy issues: add, list, revoke."),
+    "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
+    "provider": ("provider", "Serve a scripted model, to try and to test against."),
+}
+"""Command -> its module, which holds a function or a group by that name, and one line of help; in the order of help."""
+
+
+class LazyCommands(TyperGroup):
+    """The commands of the table, imported one by one when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"proxy.commands.{COMMANDS[cmd_name][0]}")
+        found = getattr(module, cmd_name)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+            alone.command(cmd_name)(found)
+            found = alone
+        return get_command(found)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The overview, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])

@@ -1,0 +1,210 @@
+"""The commands that look: `tree`, `log`, `report`, `diff`.
+
+They read the store themselves, whether a proxy runs or not, and print what `/stack` would answer.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
+from proxy.commands.printing import columns, page, say, say_bytes, say_json
+from proxy.config import Config
+from proxy.report import By, table, total, totals
+from proxy.store import Store
+from proxy.views import conversations, logs, lookup, requests
+from proxy.views.difference import CHANGES, FIRST_BYTES, INSERTED, KEPT, LEFT_OUT
+from proxy.views.shapes import FrameLog, LogItem, MessageChange, NamedChanges, RequestDifference, RoundDifference
+from proxy.views.totals import read_receipts, sums
+
+LISTED = 10
+"""Conversations listed above the newest one's tree."""
+SHORT_ID = 12
+SIGNS = {KEPT: "  ", FIRST_BYTES: " ~", LEFT_OUT: " -", INSERTED: " +"}
+COLORS = {LEFT_OUT: "red", INSERTED: "green", FIRST_BYTES: "yellow", KEPT: None}
+
+Conversation = Annotated[str, typer.Argument(help="Id, or a unique beginning of one; default: the newest.")]
+
+
+# --------------------------------------------------------------------------------------------------------------- tree
+def tree(
+    conversation: Conversation = "",
+    details: Annotated[bool, typer.Option("--details", help="With criteria, results and artifacts.")] = False,  # noqa: FBT002 - a flag
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """The frames of a conversation; without an argument the newest one's, below a list of the others."""
+    run(_tree(at(config, data), conversation, details=details, as_json=as_json))
+
+
+async def _tree(config: Config, reference: str, *, details: bool, as_json: bool) -> None:
+    async with opened(config) as store:
+        ledger = await lookup.ledger_named(store, None, reference)
+        story = lookup.newest_story(ledger)
+        row = await conversations.conversation_row(store, ledger)
+        if as_json:
+            say_json({"conversation": row, "state": conversations.state(story.tree)})
+            return
+        if not reference:
+            await _list_conversations(store)
+        awake = "awake" if row["awake"] else "asleep"
+        mode = f", mode {row['mode']}" if row["mode"] else ""
+        say(f"{row['id']}  {row['requests']} requests, {awake}{mode}", "cyan")
+        say(conversations.tree_text(ledger, story, details=details))
+
+
+async def _list_conversations(store: Store) -> None:
+    """Nothing where there is only one."""
+    rows = await conversations.conversation_rows(store, None, LISTED, 0)
+    if len(rows) < 2:
+        return
+    cells = [
+        (r["id"][:SHORT_ID], moment(r["last_active"]), str(r["requests"]), str(r["frames"]), r["title"]) for r in rows
+    ]
+    for line in columns([("conversation", "last active", "requests", "frames", "title"), *cells], right=(2, 3)):
+        say(line)
+    say()
+
+
+def moment(at_ms: int) -> str:
+    """A time on this machine's clock."""
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+# ---------------------------------------------------------------------------------------------------------------- log
+def log(
+    frame: Annotated[str, typer.Argument(help="Id, a unique beginning of one, or a title.")],
+    raw: Annotated[bool, typer.Option("--raw", help="The stored bytes of each message, one a line.")] = False,  # noqa: FBT002 - a flag
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Everything a frame did, oldest first, also what is no longer sent."""
+    found = run(_log(at(config, data), frame, raw=raw))
+    if as_json:
+        say_json(found)
+    elif raw:
+        say_bytes(
+            message["wire"].encode("utf-8", "surrogateescape")
+            for entry in found["entries"]
+            for message in (entry, *entry["results"])
+        )
+    else:
+        page(log_text(found))
+
+
+async def _log(config: Config, reference: str, *, raw: bool) -> FrameLog:
+    async with opened(config) as store:
+        ledger, story, frame = await lookup.frame_named(store, None, reference)
+        return logs.frame_log(ledger, story, frame.id, raw=raw)
+
+
+def log_text(log: FrameLog) -> str:
+    """A header, then each message with its calls and hidden results."""
+    head = f"{log['frame']}  {log['title']}  ({log['status']})  of {log['conversation']}"
+    return "\n\n".join([head, *(_entry_text(entry) for entry in log["entries"])])
+
+
+def _entry_text(entry: LogItem) -> str:
+    marks = [f"to {entry['answers']}"] if entry["answers"] else []
+    marks += ["broken off"] if not entry["complete"] else []
+    marks += ["on a branch given up"] if not entry["current"] else []
+    head = f"--- {entry['role']}  {moment(entry['created'])}  {entry['tokens']} tokens  {entry['id']}"
+    lines = [head + "".join(f"  [{mark}]" for mark in marks)]
+    lines += [entry["text"]] if entry["text"] else []
+    lines += [f"-> {call['name']}({call['arguments']})  {call['id']}" for call in entry["calls"]]
+    lines += [f"<- {result['answers']}: {result['text']}" for result in entry["results"]]
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------------------------- report
+def report(
+    by: Annotated[str, typer.Option(help="request, frame, conversation, model or day.")] = "day",
+    conversation: Annotated[str, typer.Option(help="Only this one: an id, or a unique beginning of one.")] = "",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Tokens and money: what clients sent, what was sent upstream, and the difference."""
+    run(_report(at(config, data), _by(by), conversation, as_json=as_json))
+
+
+def _by(word: str) -> By:
+    match word:
+        case "request" | "frame" | "conversation" | "model" | "day":
+            return word
+        case _:
+            raise typer.BadParameter(f"{word!r}; allowed: request, frame, conversation, model, day")
+
+
+async def _report(config: Config, by: By, reference: str, *, as_json: bool) -> None:
+    async with opened(config) as store:
+        only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
+        if as_json:
+            say_json(await sums(store, None, by, only))
+            return
+        receipts, unsettled = await read_receipts(store, None, only)
+        say(table([*totals(receipts, by), total(receipts)]))
+        if unsettled:
+            say(f"{unsettled} requests without a receipt: still being answered, or cut off")
+
+
+# --------------------------------------------------------------------------------------------------------------- diff
+def diff(
+    request: Annotated[str, typer.Argument(help="Id, or a unique beginning of one.")],
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """The client's body against each body sent for it, message by message."""
+    found = run(_diff(at(config, data), request))
+    if as_json:
+        say_json(found)
+        return
+    say(f"request {found['id']}  {found['status']}", "cyan")
+    if not found["rounds"]:
+        say("Nothing was sent for it, or the client's bytes were passed on and not kept twice.")
+    for one in found["rounds"]:
+        _say_round(one)
+
+
+async def _diff(config: Config, request: str) -> RequestDifference:
+    async with opened(config) as store:
+        return requests.request_difference(await requests.stored_request(store, None, request))
+
+
+def _say_round(one: RoundDifference) -> None:
+    say()
+    say(f"round {one['round']}: {one['client_bytes']:,} bytes came, {one['sent_bytes']:,} were sent", "cyan")
+    if one["same"]:
+        say("byte for byte what the client sent")
+    elif not one["readable"]:
+        say("not both are chat requests; compare the bodies: /stack/requests/ID")
+    else:
+        _say_changes(one)
+
+
+def _say_changes(one: RoundDifference) -> None:
+    counts = one["counts"]
+    say(", ".join(f"{counts[what]} {what}" for what in CHANGES))
+    say(f"tools: {_named_changes(one['tools'])}")
+    say(f"fields: {_named_changes(one['fields'])}")
+    for row in one["head"]:
+        _say_message(row, "head ")
+    for row in one["messages"]:
+        _say_message(row, "")
+
+
+def _named_changes(changes: NamedChanges) -> str:
+    told = {"changed": changes["changed"], "inserted": changes["inserted"], "left out": changes["left_out"]}
+    return "; ".join(f"{what} {', '.join(names)}" for what, names in told.items() if names) or "the same"
+
+
+def _say_message(row: MessageChange, place: str) -> None:
+    calls = f" -> {', '.join(row['calls'])}" if row["calls"] else ""
+    said = f"{SIGNS[row['change']]} {place}{row['role']:<9} {row['bytes']:>7,} B{calls}  {row['text']}"
+    say(said.rstrip(), COLORS[row["change"]])

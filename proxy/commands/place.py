@@ -1,0 +1,68 @@
+"""Where a command works: the configuration it stands on, and the store that configuration names.
+
+`proxy.yaml` in the current directory is read where no file is named. Only here is the environment handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from proxy.config import Config, load_config
+from proxy.errors import InvalidConfiguration
+from proxy.store import Store
+from proxy.store.opening import open_store
+
+DEFAULT_FILE = Path("proxy.yaml")
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Configuration file; default: proxy.yaml, where there is one.")
+]
+DataDirectory = Annotated[Path | None, typer.Option("--data", help="Directory of store and keys.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+Result = TypeVar("Result")
+
+
+def configuration(file: Path | None = None, flags: Mapping[str, object] | None = None) -> Config:
+    """Raises InvalidConfiguration with a line per fault."""
+    return load_config(flags, os.environ, file_of(file))
+
+
+def file_of(named: Path | None) -> Path | None:
+    """The configuration file that counts, or None where there is none."""
+    return named if named is not None else DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+
+
+def at(file: Path | None, data: Path | None) -> Config:
+    """The configuration of a command that only needs to know where things lie."""
+    return configuration(file, {"data": str(data) if data else None})
+
+
+@asynccontextmanager
+async def opened(config: Config) -> AsyncIterator[Store]:
+    """The store, for as long as the command looks at it. Raises InvalidConfiguration where there is none yet."""
+    path = config.store_path
+    if path is None:
+        raise InvalidConfiguration("store: it is kept in memory; ask the running proxy, at /stack")
+    if not path.is_file():
+        raise InvalidConfiguration(
+            f"data: there is no store at {path} yet; run `callstack serve`, or name its directory with --data"
+        )
+    store = open_store(config.store, config.data)
+    try:
+        await store.start()
+        yield store
+    finally:
+        await store.close()
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a command's coroutine to its end."""
+    return asyncio.run(work)

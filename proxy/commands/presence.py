@@ -1,0 +1,103 @@
+"""The proxy that runs on a data directory: it leaves a note there, and others find it by that note.
+
+`server.json` (mode 0600) holds its address, its process and a token that opens `/stack` for as long as it runs: whoever
+may read the file may read the store too. The note goes when the proxy ends; one that was killed leaves it behind, so
+whoever answers at that address has to be the process that wrote it, or nobody is there.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from proxy.errors import InvalidConfiguration, NotAllowed, ProxyError, StoreError, UnknownFrame
+
+NOTE = "server.json"
+PATIENCE_S = 2.0
+DELETING_S = 600.0
+"""A deletion writes the file anew; that takes the time of copying it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """`url` is without a path; `pid` the process."""
+
+    url: str
+    token: str
+    pid: int
+
+
+def announce(data: Path, presence: Presence) -> None:
+    """Leave the note, in one step, readable by its owner alone."""
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=data, prefix=".server-")
+    with os.fdopen(handle, "w", encoding="utf-8") as output:
+        json.dump(asdict(presence), output)
+    Path(temporary).replace(data / NOTE)
+
+
+def withdraw(data: Path, presence: Presence) -> None:
+    """Take the note away, if it is still this one's."""
+    if _note(data) == presence:
+        (data / NOTE).unlink(missing_ok=True)
+
+
+def running(data: Path) -> Presence | None:
+    """The proxy that runs on this directory, or None; a note without a proxy behind it counts for nothing."""
+    note = _note(data)
+    if note is None or not _lives(note.pid):
+        return None
+    try:
+        status, _ = _ask(note, "GET", "/stack/conversations?limit=1", None, PATIENCE_S)
+    except (OSError, http.client.HTTPException):
+        return None
+    return note if status == http.client.OK else None
+
+
+def ask(presence: Presence, method: str, path: str, body: object = None) -> Any:
+    """What the running proxy answers, as JSON. Raises the error it tells."""
+    try:
+        status, answer = _ask(presence, method, path, body, DELETING_S)
+    except (OSError, http.client.HTTPException) as error:
+        raise ProxyError(f"the proxy at {presence.url} did not answer: {error}", code="proxy_silent") from None
+    told = json.loads(answer)
+    if status < http.client.BAD_REQUEST:
+        return told
+    kinds = {404: UnknownFrame, 400: InvalidConfiguration, 409: NotAllowed}
+    raise kinds.get(status, StoreError)(told["error"]["message"], code=told["error"]["code"])
+
+
+def _note(data: Path) -> Presence | None:
+    try:
+        return Presence(**json.loads((data / NOTE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _ask(presence: Presence, method: str, path: str, body: object, patience_s: float) -> tuple[int, bytes]:
+    """One request past every HTTP proxy of the environment: it carries a token, and the address is of this machine."""
+    address = urlsplit(presence.url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=patience_s)
+    try:
+        headers = {"x-stack-key": presence.token, "content-type": "application/json"}
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()

@@ -1,0 +1,78 @@
+"""What may reach a terminal: texts made harmless, columns, and errors on stderr.
+
+Titles and texts come from models and from the web. A terminal obeys escape sequences, and a reader believes the order
+in which characters stand, so control characters, overrides of direction and half surrogate pairs are written out as
+`\\x1b`, `\\u202e`, `\\ud83d`. In colour on a terminal, plain when piped.
+"""
+
+from __future__ import annotations
+
+import json
+import pydoc
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def harmless(text: str) -> str:
+    """`text` with what a terminal would obey written out. Line ends and tabs stay."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def one_line(text: str) -> str:
+    """The same on one line, for titles in rows."""
+    return harmless(" ".join(text.split()))
+
+
+def say(text: str = "", color: str | None = None) -> None:
+    """A line on stdout. `color` is a name of typer's; it is left away where nobody sees it."""
+    typer.secho(harmless(text), fg=color)
+
+
+def complain(message: str) -> None:
+    """An error on stderr."""
+    typer.secho(harmless(f"error: {message}"), fg="red", err=True)
+
+
+def say_json(value: Any) -> None:
+    """In ASCII: every control character stands as an escape."""
+    typer.echo(json.dumps(value, indent=2))
+
+
+def say_bytes(lines: Iterable[bytes]) -> None:
+    """Bytes as they are stored, one piece a line. A terminal gets them made harmless."""
+    for line in lines:
+        if sys.stdout.isatty():
+            say(line.decode("utf-8", "surrogateescape"))
+        else:
+            sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.flush()
+
+
+def page(text: str) -> None:
+    """A long text: through the pager on a terminal, straight when piped."""
+    if sys.stdout.isatty():
+        pydoc.pager(harmless(text))
+    else:
+        say(text)
+
+
+def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
+    """Rows as aligned lines; the columns in `right` are numbers. The last column is not padded."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(_padded(row, widths, right)).rstrip() for row in cells]
+
+
+def _padded(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> list[str]:
+    return [
+        cell.rjust(width) if at in right else cell.ljust(width)
+        for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]

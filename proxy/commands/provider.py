@@ -1,0 +1,24 @@
+"""`callstack provider`: a scripted model on a real port."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proxy.errors import InvalidConfiguration
+from proxy.scripted.cli import DEFAULT_PORT, run_provider
+from proxy.scripted.scenario import ScenarioError
+
+
+def provider(
+    scenario: Annotated[Path, typer.Argument(help="What the model says, as YAML.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = DEFAULT_PORT,
+) -> None:
+    """Serve a scripted model until Ctrl-C."""
+    try:
+        run_provider(scenario, host, port)
+    except (ScenarioError, OSError) as error:
+        raise InvalidConfiguration(str(error)) from None
