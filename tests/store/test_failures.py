@@ -235,7 +235,7 @@ async def test_wherever_writing_breaks_off_the_store_is_whole_and_every_acknowle
 
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     assert {c.id for c in await store.conversations("a", limit=1000)} == acknowledged
-    assert len(acknowledged) > 2 * SWEPT, "the limit always came before the first write"
+    assert len(acknowledged) > SWEPT + 5, "the limit always came before the first write"
     for name in acknowledged:
         assert await store.load("a", name) is not None
 
