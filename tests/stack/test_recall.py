@@ -148,6 +148,13 @@ def test_a_long_text_is_cut_between_lines_and_its_parts_are_numbered() -> None:
     assert [f'part="{n}/{len(parts)}"' in mark for n, (mark, _) in enumerate(parts, 1)] == [True] * len(parts)
 
 
+def test_a_long_text_begins_on_the_page_that_has_room() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "word\n" * 5_000)
+
+    assert 'part="1/' in marks(recall(talk.desk(), "fauth", page=1))[-1]
+
+
 def test_one_call_gives_a_range_of_pages_up_to_its_cap() -> None:
     """S0-09: paging with a token cap; 8,000 a call."""
     talk = begun()
@@ -241,6 +248,15 @@ def test_rounds_of_a_popped_frame_are_given_although_their_turn_is_on_the_line()
 
     assert "I read it." in texts(told)
     assert "Still in your context" not in told
+
+
+def test_an_isolated_child_is_given_the_rounds_of_its_parent() -> None:
+    """It sees none of them, although the turn that opened it is on its line."""
+    talk = begun()
+    turn = talk.model(("I will ask.", (call("p", "stack_frame_push", title="x"),)), ("Child at work.", ()))
+    talk.happens(pushed("fa", view="isolate"), turn, 1)
+
+    assert "I will ask." in texts(recall(talk.desk(frozenset({turn})), "froot"))
 
 
 # ----------------------------------------------------------------------------------------------------------------- ref

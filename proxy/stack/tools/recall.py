@@ -157,7 +157,7 @@ def _of_file(reference: str, placed: Sequence[Placed]) -> Found | None:
     pieces = [p for p in pieces_of(placed) if not (p.call and p.call.is_ours)]
     about = [p for p in pieces if p.call and _names(p.call, reference) and _holds_content(p, p.call)]
     if not about and _looks_like_path(reference):
-        about = [p for p in pieces if not _is_call(p) and _mentions(p, reference)]
+        about = [p for p in pieces if _mentions(p, reference)]
     if not about:
         return None
     older = dict.fromkeys(p.entry for p in reversed(about[:-1]) if p.entry != about[-1].entry)
