@@ -58,7 +58,7 @@ def everything(ledger: Ledger, story: Story) -> tuple[Placed, ...]:
 
 def _adopted(ledger: Ledger, tip: str) -> list[str]:
     """The places whose state the path to `tip` went on from."""
-    return [e.adopts for e in ledger.path(tip) if e.adopts in ledger.entries] if tip else []
+    return [e.adopts for e in ledger.path(tip) if e.adopts in ledger.entries] if tip in ledger.entries else []
 
 
 def pieces_of(placed: Iterable[Placed]) -> tuple[Piece, ...]:
