@@ -44,7 +44,9 @@ class ProxyProcess:
         """Where to point clients, as it printed it."""
 
     def __enter__(self) -> Self:
-        with (self._data / LOG_NAME).open("a", encoding="utf-8") as log:
+        path = self._data / LOG_NAME
+        path.touch(mode=0o600)
+        with path.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(  # noqa: S603 - this very program
                 self._command,
                 cwd=self._data,  # no proxy.yaml of the user's is near
@@ -73,9 +75,9 @@ class ProxyProcess:
         patience.start()
         try:
             for line in process.stdout:
-                label, _, address = line.strip().partition(": ")
-                if label == "clients":
-                    self.clients = address.split()[0]
+                label, *words = line.split() or [""]
+                if label.rstrip(":") == "clients" and words:
+                    self.clients = words[0]
                     break
         finally:
             patience.cancel()

@@ -211,7 +211,7 @@ Dear colleagues,
 
 for some time our invoices and your ledger disagreed by a cent or two. The cause was ours: tax was rounded on every line
 of an invoice, where the ledger rounds once per rate. In the nights of 17 to 19 November this concerned 49 of 138
-invoices, 13 of them in the night of the 18th. One of them, as the log has it:
+invoices, 18 of them in the night of the 19th. One of them, as the log has it:
 
     EXAMPLE
 

@@ -36,7 +36,7 @@ from proxy.stack.transcript import STACK_PREFIX
 MODEL = "gpt-5.4"
 """Its prices are in the table, and its cache is one the scripted provider plays."""
 SETTINGS: Mapping[str, object] = {"wake_at_tokens": 20_000, "drain_s": 2}
-NIGHT = 18
+NIGHT = 19
 """The night whose log is recalled at the end."""
 TRACES = (STACK_PREFIX, "stack-context", "frame-results")
 """What no answer may hold."""
@@ -127,7 +127,7 @@ def session() -> tuple[Task, ...]:
     log = numbered(records.nightly_log(NIGHT, INVOICES_A_NIGHT)).splitlines()
     number = records.off_by_cents(NIGHT, INVOICES_A_NIGHT)[0]
     warning = next(line for line in log if "WARNING" in line and number in line)
-    return tasks(old_lines="\n".join(log[:8]), warning=warning.partition("\t")[2])
+    return tasks(old_lines="\n".join(log[:8]), warning=warning.partition("\t")[2], number=number)
 
 
 def provider_of(model: DemoModel) -> ScriptedProvider:

@@ -16,8 +16,8 @@ from proxy.report import Receipt, Row, table
 
 DOING = 40
 FRAME = 24
-_WIDTHS = (3, DOING, FRAME, 8, 8, 8, 10, 10)
-_TITLES = ("#", "what the agent did", "frame", "tokens", "sent", "saved", "$ cached", "$ untouched")
+_WIDTHS = (3, DOING, FRAME, 8, 8, 6, 8, 10, 11)
+_TITLES = ("#", "what the agent did", "frame", "tokens", "sent", "rounds", "saved", "$ cached", "$ untouched")
 _LEFT = 3
 """Columns that are words; the rest are figures."""
 
@@ -49,8 +49,9 @@ class Screen:
         self.say("A scripted coding agent -> the proxy -> a scripted model, all on this machine.", "bold")
         self.say(f"proxy  {clients}\ndata   {data}\nset    {stated}")
         self.say(
-            "Money: `$ cached` is what the model's provider charges, `$ untouched` the same session without the proxy."
+            "A hidden stack call is one more round upstream: `sent` and `$ cached` count all rounds. `$ untouched` is"
         )
+        self.say("what the same request would have cost without the proxy. Both with the provider's prompt cache.")
         self.say()
         self.say(_line(_TITLES), "bold")
 
@@ -60,7 +61,8 @@ class Screen:
 
     def row(self, shown: Shown) -> None:
         receipt = shown.receipt
-        figures = (f"{receipt.tokens_in:,}", f"{receipt.tokens_sent:,}", f"{receipt.tokens_saved:,}")
+        counts = (receipt.tokens_in, receipt.tokens_sent, receipt.rounds, receipt.tokens_saved)
+        figures = tuple(f"{count:,}" for count in counts)
         money = (f"{receipt.cost:.5f}", f"{receipt.cost_untouched:.5f}")
         words = (str(shown.number), _cut(shown.doing, DOING), _cut(shown.frame, FRAME))
         self.say(_line((*words, *figures, *money)), "red" if receipt.saved < 0 else "")

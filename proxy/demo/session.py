@@ -204,8 +204,8 @@ CENTS = Task(
                 "49 invoices in three nights are off: 18 on the 17th, 13 on the 18th, 18 on the 19th. Counted by "
                 "tools/damage.py from the WARNING lines. Cause: billing/totals.py rounds tax per line."
             ),
+            activate("Fix the rounding"),
         ),
-        does("", activate("Fix the rounding")),
         does("Now the cause.", read("billing/totals.py"), read("billing/money.py")),
         does(
             "",
@@ -226,9 +226,6 @@ CENTS = Task(
                 "right, the place is wrong: tax has to be summed per rate before it is rounded.",
                 "failed",
             ),
-        ),
-        does(
-            "",
             push(
                 "Round once per rate",
                 "tests/test_totals.py passes, tax is rounded on the net sum of each rate",
@@ -246,8 +243,8 @@ CENTS = Task(
             "",
             pop("tax() in billing/totals.py sums net per rate and rounds once per rate. tests/test_totals.py passes."),
             pop("Fixed in billing/totals.py (tax per rate). The attempt with banker's rounding failed and was undone."),
+            activate("Prove it on the logs"),
         ),
-        does("", activate("Prove it on the logs")),
         does("A replay of the logged nights.", write("tools/replay.py", REPLAY_SCRIPT)),
         does("", shell("python tools/replay.py")),
         does("", todo("x Measure the damage", "x Fix the rounding", "x Prove it on the logs")),
@@ -364,30 +361,32 @@ REVIEW = Task(
         does("", read("billing/discounts.py"), read("billing/payments.py")),
         does("", read("billing/shipments.py"), read("tests/test_subscriptions.py")),
         does("", read("tests/test_discounts.py"), read("tests/test_credit_notes.py")),
+        does("", read("billing/disputes.py"), read("tests/test_disputes.py")),
         does("Nothing so far; once more the whole suite.", run_tests()),
         does(
             "",
             pop(
-                "No sibling found: credit_notes, subscriptions, discounts, payments and shipments only compare an amount "
-                "with its own cents() and refuse fractions; sums are of whole cents. All tests pass. Nothing changed."
+                "No sibling found: credit_notes, subscriptions, discounts, payments and shipments only compare an "
+                "amount with its own cents() and refuse fractions; sums are of whole cents. All tests pass."
             ),
         ),
         says(
-            "No siblings: the other modules refuse fractions of a cent and only ever sum whole cents, so nothing can be "
-            "rounded twice. All tests pass; I changed nothing."
+            "No siblings: the other modules refuse fractions of a cent and only ever sum whole cents, so nothing can "
+            "be rounded twice. All tests pass; I changed nothing."
         ),
     ),
 )
 
 
-def wrap_up(old_lines: str, warning: str) -> Task:
-    """The last task goes back to what left the context long ago: `old_lines` of a log, and one `warning` in it."""
+def wrap_up(old_lines: str, warning: str, number: str) -> Task:
+    """The last task goes back to what left the context long ago: `old_lines` of a log, and its `warning` about the
+    invoice of this `number`."""
     return Task(
         "Last thing: write a short letter to accounting about the cents (docs/letter.md), with one real example from "
-        "the night of the 18th as the log has it, and a changelog.",
+        "the night of the 19th as the log has it, and a changelog.",
         (
             recall("Read the other nights", old_lines),
-            recall("Read the other nights", warning, query="INV-18001"),
+            recall("Read the other nights", warning, query=number),
             does("I have the lines of that night again.", write("docs/letter.md", LETTER.replace("EXAMPLE", warning))),
             does("", push("Release notes", "CHANGELOG.md names every change a user notices, with its file")),
             does("What changed, file by file.", Call("list_files", {"path": "."})),
@@ -400,7 +399,7 @@ def wrap_up(old_lines: str, warning: str) -> Task:
                 pop("CHANGELOG.md lists three changes: tax per rate, export of open items, matching. All tests pass."),
             ),
             says(
-                "`docs/letter.md` quotes the ledger's own line for INV-18001, and `CHANGELOG.md` lists the three "
+                "`docs/letter.md` quotes the ledger's own line about one invoice, and `CHANGELOG.md` lists the three "
                 "changes. All tests pass."
             ),
         ),
@@ -408,11 +407,11 @@ def wrap_up(old_lines: str, warning: str) -> Task:
 
 
 GOODBYE = Task(
-    "Thanks! Remind me: how many invoices were off in the night of the 18th?",
-    (says("13 of 46, in the night of 18 November."),),
+    "Thanks! Remind me: how many invoices were off in the night of the 19th?",
+    (says("18 of 46, in the night of 19 November."),),
 )
 
 
-def tasks(old_lines: str, warning: str) -> tuple[Task, ...]:
+def tasks(old_lines: str, warning: str, number: str) -> tuple[Task, ...]:
     """The whole session."""
-    return (LOOK_AROUND, CENTS, OPEN_ITEMS, BANK, REVIEW, wrap_up(old_lines, warning), GOODBYE)
+    return (LOOK_AROUND, CENTS, OPEN_ITEMS, BANK, REVIEW, wrap_up(old_lines, warning, number), GOODBYE)
