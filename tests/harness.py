@@ -1,0 +1,505 @@
+"""The product between two scripts: a proxy on a real port, a scripted client in front of it, the scripted provider
+behind it.
+
+    RunningProxy   the application in a thread of its own; started, stopped and started again on the same data
+    Conversation   a client that keeps its own history, and gives back what it got as real clients do (`Habits`)
+    Answer         what a client made of the bytes it got
+    Stage          all of it together; at the end it hands the laws what travelled
+
+A client's request carries a number in a header of its own, which passes upstream like any unknown header: so each
+request the provider saw is known to belong to one the client made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from proxy.app import build
+from proxy.config import Config, load_config
+from proxy.scripted import Answer as Scripted
+from proxy.scripted import Call, ScriptedProvider, call
+from tests import laws
+
+Json = dict[str, Any]
+NUMBER = "x-scenario-request"
+WAIT_S = 10.0
+
+
+# ---------------------------------------------------------------------------------------------------- what a model says
+def push(title: str, criteria: str = "it works", **more: Any) -> Call:
+    return call("stack_frame_push", title=title, successCriteria=criteria, **more)
+
+
+def pop(results: str = "done", status: str = "completed", **more: Any) -> Call:
+    return call("stack_frame_pop", status=status, results=results, **more)
+
+
+def plan(*titles: str, **more: Any) -> Call:
+    return call("stack_frame_plan", children=[{"title": t, "successCriteria": f"{t} works"} for t in titles], **more)
+
+
+def activate(frame: str) -> Call:
+    return call("stack_frame_activate", sessionID=frame)
+
+
+def recall(ref: str, **more: Any) -> Call:
+    return call("stack_recall", ref=ref, **more)
+
+
+def op(name: str, **arguments: Any) -> Call:
+    """An operation behind the dispatcher."""
+    return call("stack", op=name, args=arguments)
+
+
+def bash(command: str = "ls") -> Call:
+    return call("bash", command=command)
+
+
+def does(*made: Call, text: str = "", **options: Any) -> Scripted:
+    return Scripted(text=text, calls=made, **options)
+
+
+# ------------------------------------------------------------------------------------------------- what a client hears
+@dataclass(frozen=True)
+class Answer:
+    """A client's view of an answer. `ended` says that it came to a regular end; `message` is what it would keep."""
+
+    status: int
+    headers: Mapping[str, str]
+    raw: bytes
+    ended: bool
+    streamed: bool
+
+    @property
+    def stack_status(self) -> str:
+        return self.headers.get("x-stack-status", "unknown")
+
+    @property
+    def events(self) -> list[Json]:
+        lines = [line[6:] for line in self.raw.decode().split("\n") if line.startswith("data: ")]
+        return [json.loads(line) for line in lines if line != "[DONE]" and _is_whole(line)]
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw)
+
+    @property
+    def message(self) -> Json:
+        if not self.streamed:
+            return dict(self.json["choices"][0]["message"])
+        return _gathered(self.events)
+
+    @property
+    def text(self) -> str:
+        return self.message.get("content") or ""
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Names and arguments of the calls, in the order of their indexes."""
+        made = self.message.get("tool_calls") or []
+        return [(each["function"]["name"], each["function"]["arguments"]) for each in made]
+
+    @property
+    def finishes(self) -> list[str]:
+        if not self.streamed:
+            return [self.json["choices"][0]["finish_reason"]]
+        said = [choice.get("finish_reason") for event in self.events for choice in event.get("choices", [])]
+        return [each for each in said if each]
+
+    @property
+    def usage(self) -> Json | None:
+        if not self.streamed:
+            return self.json.get("usage")
+        return next((event["usage"] for event in reversed(self.events) if event.get("usage")), None)
+
+
+def _is_whole(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _gathered(events: Sequence[Json]) -> Json:
+    """The message that the deltas of a stream add up to."""
+    message: Json = {"role": "assistant", "content": ""}
+    calls: dict[int, Json] = {}
+    deltas = (choice["delta"] for event in events for choice in event.get("choices", []))
+    for delta in deltas:
+        message["content"] += delta.get("content") or ""
+        if delta.get("reasoning_content"):
+            message["reasoning_content"] = message.get("reasoning_content", "") + delta["reasoning_content"]
+        for part in delta.get("tool_calls") or []:
+            made = calls.setdefault(part["index"], {"id": "", "type": "function", "function": {}})
+            made["id"] = made["id"] or part.get("id") or ""
+            for key in ("name", "arguments"):
+                said = (part.get("function") or {}).get(key) or ""
+                made["function"][key] = made["function"].get(key, "") + said
+    if calls:
+        message["tool_calls"] = [calls[index] for index in sorted(calls)]
+        message["content"] = message["content"] or None
+    return message
+
+
+# ----------------------------------------------------------------------------------------------------- running the app
+class RunningProxy:
+    """The application on a port of its own. `stop` and `start` again is a restart on the same data."""
+
+    def __init__(self, config: Config, stage: Stage) -> None:
+        self.config = config
+        self.stage = stage
+        self.port = 0
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> RunningProxy:
+        ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), name="proxy")
+        self._thread.start()
+        assert ready.wait(WAIT_S), "the proxy did not start"
+        assert self.port, "the proxy failed to start"
+        return self
+
+    async def _serve(self, ready: threading.Event) -> None:
+        try:
+            app = build(self.config)
+            settings = uvicorn.Config(
+                app, host="127.0.0.1", port=self.port, http="httptools", ws="none", lifespan="on", log_config=None
+            )
+            self._server = server = uvicorn.Server(settings)
+            serving = asyncio.create_task(server._serve())  # `serve` would take over the signals of the test process
+            while not server.started and not serving.done():
+                await asyncio.sleep(0.001)
+            if server.started:
+                self.port = server.servers[0].sockets[0].getsockname()[1]
+            ready.set()
+            await serving
+        finally:
+            ready.set()
+
+    def stop(self) -> None:
+        if self._server and self._thread:
+            self._server.should_exit = self._server.force_exit = True
+            self._thread.join(WAIT_S)
+            assert not self._thread.is_alive(), "the proxy did not stop"
+        self._server = self._thread = None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    # ------------------------------------------------------------------------------------------------------ asking it
+    def post(self, body: bytes, headers: Mapping[str, str] | None = None, *, streamed: bool = False) -> Answer:
+        """One completion request, noted for the laws."""
+        note = self.stage.noted(body)
+        connection, response = self.opened(body, {**(headers or {}), NUMBER: str(note.number)})
+        try:
+            raw, ended = response.read(), True
+        except http.client.IncompleteRead as broken:
+            raw, ended = broken.partial, False
+        finally:
+            connection.close()
+        told = {name.lower(): value for name, value in response.getheaders()}
+        note.answer = Answer(response.status, told, raw, ended, streamed and response.status == 200)
+        return note.answer
+
+    def opened(
+        self, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """A request whose answer is read, or left, by the caller."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        connection.request(
+            "POST", "/v1/chat/completions", body, {"content-type": "application/json", **headers}
+        )
+        return connection, connection.getresponse()
+
+    def get(self, path: str) -> Any:
+        """What the management API answers, as JSON."""
+        return self.manage("GET", path)
+
+    def manage(self, method: str, path: str, body: Json | None = None) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        try:
+            sent = None if body is None else json.dumps(body)
+            connection.request(method, path, sent, {"accept": "application/json", "content-type": "application/json"})
+            response = connection.getresponse()
+            said = response.read()
+        finally:
+            connection.close()
+        assert response.status == 200, (path, response.status, said)
+        return json.loads(said)
+
+    # -------------------------------------------------------------------------------------------------- looking at it
+    @property
+    def conversations(self) -> list[Json]:
+        return list(self.get("/stack/conversations")["conversations"])
+
+    def frames(self, conversation: str = "", thread: str = "") -> dict[str, Json]:
+        """Frames of a conversation (the only one) by title, in order of birth."""
+        at = conversation or self.conversations[0]["id"]
+        found = self.get(f"/stack/conversations/{at}/frames?thread={thread}")["frames"]
+        return {frame["title"]: frame for frame in found}
+
+    def statuses(self, conversation: str = "") -> dict[str, str]:
+        return {title: frame["status"] for title, frame in self.frames(conversation).items()}
+
+    def active(self, conversation: str = "") -> str:
+        """The title of the active frame."""
+        at = conversation or self.conversations[0]["id"]
+        state = self.get(f"/stack/conversations/{at}/state")
+        return str(state["frames"][state["activeFrameID"]]["title"])
+
+    def log(self, frame: str) -> list[Json]:
+        return list(self.get(f"/stack/frames/{frame}/log?raw=true")["entries"])
+
+    def kept(self) -> dict[str, frozenset[str]]:
+        """The stored texts of all messages, by conversation."""
+        stored: dict[str, set[str]] = {}
+        for conversation in self.conversations:
+            texts = stored.setdefault(conversation["id"], set())
+            for thread in conversation["threads"]:
+                for frame in self.frames(conversation["id"], thread).values():
+                    for entry in self.log(frame["sessionID"]):
+                        texts |= {entry["wire"], *(result["wire"] for result in entry["results"])}
+        return {conversation: frozenset(texts) for conversation, texts in stored.items()}
+
+    def receipts(self) -> list[Json]:
+        """Of all requests, the oldest first."""
+        return [row["receipt"] for row in reversed(self.get("/stack/requests?limit=1000")["requests"])]
+
+
+# ----------------------------------------------------------------------------------------------------- the client's side
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a client gives back what it got (measured on real ones).
+
+    `arguments`: kept, respelled (compact JSON), defaulted (a field more). `nothing`: what stands for absent text
+    beside calls: null, empty, absent. `results`: what becomes of older tool results: kept, tidied.
+    """
+
+    arguments: str = "kept"
+    nothing: str = "null"
+    drops_text: bool = False
+    keeps_reasoning: bool = True
+    parts: bool = False
+    results: str = "kept"
+
+    def echo(self, message: Json) -> Json:
+        """The assistant message as this client keeps it."""
+        kept: Json = {"role": "assistant"}
+        text, calls = message.get("content") or "", message.get("tool_calls") or []
+        if self.drops_text and calls:
+            text = ""
+        if text:
+            kept["content"] = [{"type": "text", "text": text}] if self.parts else text
+        elif self.nothing != "absent":
+            kept["content"] = None if self.nothing == "null" else ""
+        if self.keeps_reasoning and message.get("reasoning_content"):
+            kept["reasoning_content"] = message["reasoning_content"]
+        if calls:
+            kept["tool_calls"] = [{**c, "function": self._function(c["function"])} for c in calls]
+        return kept
+
+    def _function(self, function: Json) -> Json:
+        if self.arguments == "kept":
+            return function
+        values = json.loads(function["arguments"])
+        if self.arguments == "defaulted":
+            values["replace_all"] = False
+        return {**function, "arguments": json.dumps(values, separators=(",", ":"))}
+
+
+@dataclass
+class Conversation:
+    """A client with its own history. Every method that asks returns the answer and keeps it as `habits` say."""
+
+    proxy: RunningProxy
+    streamed: bool
+    system: str | None = "You are a careful engineer."
+    tools: tuple[str, ...] = ("bash", "read")
+    habits: Habits = Habits()
+    headers: dict[str, str] = field(default_factory=dict)
+    model: str = "gpt-x"
+    options: Json = field(default_factory=dict)
+    history: list[Json] = field(default_factory=list)
+    last: Answer | None = None
+
+    def says(self, text: str, **options: Any) -> Answer:
+        """The user's next message."""
+        self.history.append({"role": "user", "content": text})
+        return self.asks(**options)
+
+    def returns(self, *results: str, **options: Any) -> Answer:
+        """The results of the calls just made, in call order."""
+        made = self.history[-1]["tool_calls"]
+        assert len(made) == len(results), made
+        if self.habits.results == "tidied":
+            for old in (m for m in self.history if m["role"] == "tool"):
+                old["content"] = old["content"].strip()
+        for each, result in zip(made, results, strict=True):
+            self.history.append({"role": "tool", "tool_call_id": each["id"], "content": result})
+        return self.asks(**options)
+
+    def asks(self, **options: Any) -> Answer:
+        """The history as it stands, sent; asked twice it is a retry."""
+        answer = self.tries(**options)
+        if answer.status == 200 and answer.ended:
+            self.history.append(self.habits.echo(answer.message))
+        return answer
+
+    def tries(self, **options: Any) -> Answer:
+        """The same, but the answer is not kept."""
+        headers = {**self.headers, **options.pop("headers", {})}
+        body = self.body(**options)
+        self.last = self.proxy.post(body, headers, streamed=json.loads(body).get("stream", False))
+        return self.last
+
+    def body(self, **options: Any) -> bytes:
+        head = [{"role": "system", "content": self.system}] if self.system else []
+        request: Json = {"model": self.model, "messages": [*head, *self.history]}
+        if self.tools:
+            request["tools"] = [tool(name) for name in self.tools]
+        if self.streamed:
+            request["stream"] = True
+        request |= {**self.options, **options}
+        return json.dumps({key: value for key, value in request.items() if value is not ...}).encode()
+
+    def branch(self, messages: int) -> Conversation:
+        """Another loop over the first so many messages of this history."""
+        return Conversation(
+            self.proxy,
+            self.streamed,
+            self.system,
+            self.tools,
+            self.habits,
+            dict(self.headers),
+            self.model,
+            dict(self.options),
+            [dict(message) for message in self.history[:messages]],
+        )
+
+
+def tool(name: str) -> Json:
+    """A tool as clients offer it."""
+    parameters = {"type": "object", "properties": {"command": {"type": "string"}}}
+    return {"type": "function", "function": {"name": name, "description": f"Runs {name}.", "parameters": parameters}}
+
+
+# ------------------------------------------------------------------------------------------------------------ the stage
+@dataclass
+class Noted:
+    """A client's request and, once it came, its answer."""
+
+    number: int
+    body: bytes
+    answer: Answer | None = None
+
+
+@dataclass
+class Stage:
+    """Provider, proxies, and everything that was asked. `excused`: see `laws.Evidence`."""
+
+    provider: ScriptedProvider
+    folder: Path
+    streamed: bool
+    proxies: list[RunningProxy] = field(default_factory=list)
+    notes: list[Noted] = field(default_factory=list)
+    excused: set[int] = field(default_factory=set)
+    looks_into_store: bool = True
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def proxy(self, **settings: object) -> RunningProxy:
+        """A running proxy; awake from the first request unless `settings` say otherwise. Dots are written `__`."""
+        flags = {
+            "upstreams.default.url": self.provider.url,
+            "data": str(self.folder / f"data{len(self.proxies)}"),
+            "wake_at_tokens": "0",
+            **{key.replace("__", "."): str(value) for key, value in settings.items()},
+        }
+        running = RunningProxy(load_config(flags), self)
+        self.proxies.append(running)
+        return running.start()
+
+    def chat(self, proxy: RunningProxy | None = None, **about: Any) -> Conversation:
+        """A client in front of `proxy`, or of a new one as it comes."""
+        return Conversation(proxy or self.proxy(), about.pop("streamed", self.streamed), **about)
+
+    def noted(self, body: bytes) -> Noted:
+        with self._lock:
+            note = Noted(len(self.notes) + 1, body)
+            self.notes.append(note)
+        return note
+
+    def excuse(self) -> None:
+        """The next request may change the past of its line: what DESIGN names as a break comes with it."""
+        self.excused.add(len(self.notes) + 1)
+
+    def lines(self, *, awake_only: bool = True) -> list[list[Json]]:
+        """The messages of every chat request that the provider got."""
+        return [r.messages for r in self.provider.received if r.chat and (not awake_only or r.tool_names)]
+
+    def evidence(self) -> laws.Evidence:
+        kept: dict[str, frozenset[str]] | None = None
+        if self.looks_into_store:
+            kept = {}
+            for proxy in self.proxies:
+                kept |= proxy.kept()
+        asked = [_asked(note, note.answer) for note in self.notes if note.answer]
+        left = [
+            laws.Left(int(r.header(NUMBER) or 0), r.raw, tuple(name for name, _ in r.headers))
+            for r in self.provider.received
+            if r.chat
+        ]
+        return laws.Evidence(asked, left, kept, frozenset(self.excused))
+
+    def stop(self) -> None:
+        for proxy in self.proxies:
+            proxy.stop()
+
+
+def _asked(note: Noted, answer: Answer) -> laws.Asked:
+    told = answer.headers
+    return laws.Asked(
+        note.number,
+        note.body,
+        answer.stack_status.split(";")[0],
+        told.get("x-stack-conversation", ""),
+        told.get("x-stack-thread", ""),
+        told.get("x-stack-frame", ""),
+        answer.raw,
+    )
+
+
+@contextmanager
+def staged(provider: ScriptedProvider, folder: Path, *, streamed: bool) -> Iterator[Stage]:
+    """A stage; when the scenario has gone well, the laws are checked over everything that left."""
+    stage = Stage(provider, folder, streamed)
+    try:
+        yield stage
+        found = laws.breaches(stage.evidence())
+        assert not found, "\n".join(found)
+    finally:
+        stage.stop()
+
+
+def texts(messages: Sequence[Json]) -> list[str]:
+    """`role: text` of each message, for reading a line."""
+    return [f"{m['role']}: {laws.text_of(m)}" for m in messages]
+
+
+def everything(messages: Sequence[Json]) -> str:
+    """A line as one text, to look for words in."""
+    return json.dumps(list(messages), ensure_ascii=False)

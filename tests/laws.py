@@ -1,0 +1,336 @@
+"""The laws of the line, L1 to L8, checked on what really travelled: the one judge of every scenario.
+
+Evidence goes in (what the client asked, what left for the provider, what is stored), breaches come out, each a
+sentence that names its law. The judge reads bodies and answers only; nothing of the proxy is imported, so it cannot
+share a mistake with it. The frame of a request is read off its line, as the model would: the last frame block on it
+says where the model is.
+
+What it does not do: it knows no scenario. Where a law allows a break (a trim, another model, the client's own edit),
+the evidence has to say before which request.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+AWAKE = "full"
+BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9a-f]+)"')
+TRACE = "<stack-context"
+
+
+# ----------------------------------------------------------------------------------------------------------- evidence
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A client's request and what it was told: the word of `x-stack-status`, where it stood, the bytes of the answer."""
+
+    number: int
+    body: bytes
+    status: str = AWAKE
+    conversation: str = "c"
+    thread: str = "main"
+    frame: str = ""
+    answer: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A request as the provider got it, for the client's request `of`."""
+
+    of: int
+    body: bytes
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """In order of arrival. `kept` holds the stored texts of messages by conversation, None where nobody looked.
+    `excused`: the client's requests before which a line may change in its past."""
+
+    asked: Sequence[Asked]
+    left: Sequence[Left]
+    kept: Mapping[str, frozenset[str]] | None = None
+    excused: frozenset[int] = frozenset()
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+_decoder = json.JSONDecoder()
+_GAP = re.compile(r"[\s,:]*")
+
+
+def members(text: str) -> dict[str, str]:
+    """The members of a JSON object as they are written."""
+    found: dict[str, str] = {}
+    at = _gap(text, text.index("{") + 1)
+    while text[at] != "}":
+        key, at = _decoder.raw_decode(text, at)
+        start = _gap(text, at)
+        _, end = _decoder.raw_decode(text, start)
+        found[key] = text[start:end]
+        at = _gap(text, end)
+    return found
+
+
+def elements(text: str) -> list[str]:
+    """The elements of a JSON array as they are written."""
+    found = []
+    at = _gap(text, text.index("[") + 1)
+    while text[at] != "]":
+        _, end = _decoder.raw_decode(text, at)
+        found.append(text[at:end])
+        at = _gap(text, end)
+    return found
+
+
+def _gap(text: str, at: int) -> int:
+    skipped = _GAP.match(text, at)
+    return skipped.end() if skipped else at
+
+
+@dataclass(frozen=True)
+class Body:
+    """A chat request: its messages as values and as written, its tools as written."""
+
+    messages: tuple[Json, ...]
+    written: tuple[str, ...]
+    tools: tuple[str, ...]
+    model: str
+    line: tuple[Json, ...] = field(default=())
+
+    @classmethod
+    def read(cls, raw: bytes) -> Body:
+        fields = members(raw.decode())
+        written = tuple(elements(fields["messages"]))
+        tools = tuple(elements(fields["tools"])) if fields.get("tools", "null") != "null" else ()
+        values = tuple(json.loads(each) for each in written)
+        return cls(values, written, tools, json.loads(fields.get("model", '""')), values)
+
+    @property
+    def nonce(self) -> str:
+        """The mark of our blocks in this conversation, as the system text says it."""
+        found = BLOCK.search(text_of(self.messages[0])) if self.messages else None
+        return found[2] if found else ""
+
+    def place(self) -> tuple[str, int]:
+        """The frame this line is for, and where the block that opened it stands."""
+        found = ("", -1)
+        for at, message in enumerate(self.messages):
+            if message["role"] in ("system", "tool", "user"):
+                blocks = [b for b in BLOCK.finditer(text_of(message)) if b[2] == self.nonce]
+                found = (blocks[-1][1], at) if blocks else found
+        return found
+
+    def tail(self) -> list[int]:
+        """Positions behind the last assistant message."""
+        last = max((at for at, m in enumerate(self.messages) if m["role"] == "assistant"), default=-1)
+        behind = range(last + 1, len(self.messages))
+        return [at for at in behind if self.messages[at]["role"] not in ("system", "developer")]
+
+
+def text_of(message: Json) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def calls_of(message: Json) -> list[tuple[str, str]]:
+    return [(call["id"], call["function"]["name"]) for call in message.get("tool_calls") or []]
+
+
+def is_ours(name: str) -> bool:
+    return name == "stack" or name.startswith("stack_")
+
+
+# --------------------------------------------------------------------------------------------------------------- judge
+def breaches(evidence: Evidence) -> list[str]:
+    """Every breach of a law, in the order of the laws; empty when all hold."""
+    rounds = [Round(asked, sent, Body.read(sent.body)) for asked, sent in _related(evidence)]
+    awake = [each for each in rounds if each.asked.status == AWAKE]
+    found = [f"request {each.asked.number}, {said}" for each in awake for said in _line_laws(each)]
+    found += list(_growth(awake, evidence.excused))
+    found += list(_passed(evidence))
+    found += list(_unseen(evidence, awake))
+    found += list(_tools(awake))
+    found += list(_headers(evidence))
+    if evidence.kept is not None:
+        found += list(_stored(awake, evidence.kept))
+    return found
+
+
+@dataclass(frozen=True)
+class Round:
+    asked: Asked
+    sent: Left
+    body: Body
+
+
+def _related(evidence: Evidence) -> Iterator[tuple[Asked, Left]]:
+    by_number = {asked.number: asked for asked in evidence.asked}
+    for sent in evidence.left:
+        if sent.of in by_number and by_number[sent.of].status not in ("bypass", "unknown"):
+            yield by_number[sent.of], sent
+
+
+def _line_laws(each: Round) -> Iterator[str]:
+    yield from pairing(each.body)
+    client = Body.read(each.asked.body)
+    yield from verbatim(client, each.body, is_first=each.asked.frame == each.body.place()[0])
+    yield from order(client, each.body)
+
+
+def pairing(line: Body) -> Iterator[str]:
+    """L1: right behind a message with calls stand their results, each once; no result stands elsewhere."""
+    waiting: list[str] = []
+    for message in line.messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                yield f"L1: a result of {message['tool_call_id']} without its call"
+            else:
+                waiting.remove(message["tool_call_id"])
+            continue
+        if waiting:
+            yield f"L1: no result of {waiting}"
+        waiting = [id_ for id_, _ in calls_of(message)]
+    if waiting:
+        yield f"L1: no result of {waiting}"
+
+
+def verbatim(client: Body, line: Body, *, is_first: bool) -> Iterator[str]:
+    """L4: what the client sent behind its last assistant turn is on the line as it was written, in its order. Once a
+    frame was left in mid-turn, its results have left with it; what the user said stays."""
+    written = list(line.written)
+    for at in client.tail():
+        if not is_first and client.messages[at]["role"] != "user":
+            continue
+        if client.written[at] in written:
+            del written[: written.index(client.written[at]) + 1]
+        else:
+            yield f"L4: not on the line as it was sent: {client.written[at][:80]}"
+
+
+def order(client: Body, line: Body) -> Iterator[str]:
+    """L4: no message of the client stands twice, or out of order."""
+    for role in ("user", "tool"):
+        theirs = [_mark(m) for m in client.messages if m["role"] == role]
+        ours = [_mark(m) for m in line.messages if m["role"] == role and not _added(line, m, theirs)]
+        if (misplaced := _not_in_order(ours, theirs)) is not None:
+            yield f"L4: twice, out of order or never sent: {misplaced[:80]}"
+    theirs = [id_ for m in client.messages for id_, _ in calls_of(m)]
+    ours = [id_ for m in line.messages for id_, name in calls_of(m) if not is_ours(name)]
+    if (misplaced := _not_in_order(ours, theirs)) is not None:
+        yield f"L4: a call twice or out of order: {misplaced}"
+
+
+def _mark(message: Json) -> str:
+    """What a message is known by: clients tidy old results, so a result is known by its call."""
+    return str(message["tool_call_id"]) if message["role"] == "tool" else text_of(message).strip()
+
+
+def _added(line: Body, message: Json, theirs: Sequence[str]) -> bool:
+    """A message of ours: the result of a stack call or of a call that was never answered, a block, a trace."""
+    if message["role"] == "tool":
+        stack = {id_ for m in line.messages for id_, name in calls_of(m) if is_ours(name)}
+        return message["tool_call_id"] in stack or message["tool_call_id"] not in theirs
+    return TRACE in text_of(message) and _mark(message) not in theirs
+
+
+def _not_in_order(some: Sequence[str], whole: Sequence[str]) -> str | None:
+    """The first of `some` that does not follow the one before it in `whole`."""
+    rest = iter(whole)
+    return next((each for each in some if not any(each == other for other in rest)), None)
+
+
+def _growth(awake: Sequence[Round], excused: frozenset[int]) -> Iterator[str]:
+    """L2: of two consecutive requests of one frame, the first is a prefix of the second, tools and head equal."""
+    newest: dict[tuple[str, str, str, int], Round] = {}
+    forgiven: dict[tuple[str, str], int] = {}
+    for each in awake:
+        path = (each.asked.conversation, each.asked.thread)
+        if each.asked.number in excused and forgiven.get(path) != each.asked.number:
+            forgiven[path] = each.asked.number
+            newest = {key: value for key, value in newest.items() if key[:2] != path}
+        before = newest.get((*path, *each.body.place()))
+        newest[(*path, *each.body.place())] = each
+        if before is None or before.body.model != each.body.model:
+            continue
+        ends = len(before.body.written)
+        if each.body.written[:ends] != before.body.written:
+            yield (
+                f"request {each.asked.number}, L2: the line of {each.body.place()[0]} changed in its past at message "
+                f"{_first_difference(before.body.written, each.body.written)}"
+            )
+
+
+def _first_difference(before: Sequence[str], after: Sequence[str]) -> str:
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((f"{at}: {a[:160]} -> {b[:160]}" for at, (a, b) in pairs if a != b), f"{len(after)} (shorter)")
+
+
+def _passed(evidence: Evidence) -> Iterator[str]:
+    """L5: whatever is not rendered passes byte for byte, once."""
+    for asked in evidence.asked:
+        if asked.status in (AWAKE, "error", "unknown"):
+            continue
+        bodies = [sent.body for sent in evidence.left if sent.of == asked.number]
+        if bodies != [asked.body]:
+            yield f"request {asked.number}, L5: {asked.status}, yet {len(bodies)} bodies left that are not the client's"
+
+
+def _unseen(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
+    """L6: nothing of ours is in what the client got."""
+    ids = {id_ for each in awake for m in each.body.messages for id_, name in calls_of(m) if is_ours(name)}
+    marks = {each.body.nonce for each in awake if each.body.nonce} | {TRACE, "stack_"} | ids
+    for asked in evidence.asked:
+        if asked.status == AWAKE:
+            for mark in sorted(m for m in marks if m.encode() in asked.answer):
+                yield f"request {asked.number}, L6: the client saw {mark!r}"
+
+
+def _tools(awake: Sequence[Round]) -> Iterator[str]:
+    """L7, and L2 of the array: an awake thread is offered the client's tools and behind them always the same of ours,
+    recall among them."""
+    constant: dict[str, tuple[str, ...]] = {}
+    known: dict[str, tuple[str, ...]] = {}
+    for each in awake:
+        at = f"request {each.asked.number}"
+        theirs = Body.read(each.asked.body).tools
+        if each.body.tools[: len(theirs)] != theirs:
+            yield f"{at}, L2: the client's tools changed on the way"
+        ours = each.body.tools[len(theirs) :]
+        names = [json.loads(tool)["function"]["name"] for tool in ours]
+        if "stack_recall" not in names:
+            yield f"{at}, L7: recall is not offered"
+        if not all(map(is_ours, names)) or len(set(names)) != len(names):
+            yield f"{at}, L2: tools behind the client's that are not ours, or twice: {names}"
+        if constant.setdefault(each.asked.conversation, ours) != ours:
+            yield f"{at}, L2: our tools changed"
+        known.setdefault(each.asked.conversation, theirs)
+
+
+def _headers(evidence: Evidence) -> Iterator[str]:
+    for sent in evidence.left:
+        for name in sent.headers:
+            if name.lower().startswith("x-stack-"):
+                yield f"request {sent.of}: {name} went upstream"
+
+
+def _stored(awake: Sequence[Round], kept: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """L3: what the client sent anew, and everything on a line that is not ours, is stored byte for byte."""
+    for each in awake:
+        stored = kept.get(each.asked.conversation, frozenset())
+        client = Body.read(each.asked.body)
+        theirs = {_mark(m) for m in client.messages}
+        for at in client.tail():
+            if client.written[at] not in stored:
+                yield f"request {each.asked.number}, L3: not stored: {client.written[at][:80]}"
+        for message, written in zip(each.body.messages, each.body.written, strict=True):
+            ours = message["role"] in ("system", "developer") or (
+                message["role"] != "assistant" and _added(each.body, message, sorted(theirs))
+            )
+            if not ours and written not in stored:
+                yield f"request {each.asked.number}, L3: on the line and not stored: {written[:80]}"

@@ -1,0 +1,238 @@
+"""Who owns what when the model mixes text, client calls and stack calls in one message: the named cases of DESIGN 6."""
+
+import json
+
+from proxy.scripted import Answer, ScriptedProvider, says
+from tests.harness import Conversation, Stage, activate, bash, does, everything, plan, pop, push, texts
+
+
+def test_text_and_push_then_text(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-09, S0-03, S1-30: the client reads one answer; the model goes on in the child."""
+    provider.will(does(push("Auth", "login works"), text="Let me see."), says("I began with the login."))
+
+    answer = chat.says("add a login")
+
+    assert answer.text == "Let me see.\n\nI began with the login."
+    assert answer.finishes == ["stop"]
+    assert len(provider.received) == 2
+    assert provider.received[1].messages[-1]["role"] == "tool"
+    assert "login works" in provider.received[1].messages[-1]["content"]
+    assert chat.proxy.active() == "Auth"
+    assert chat.proxy.statuses() == {"add a login": "in_progress", "Auth": "in_progress"}
+    provider.will(says("Yes."))
+    chat.says("still there?")
+    assert texts(provider.received[2].messages)[-2:] == ["assistant: I began with the login.", "user: still there?"]
+
+
+def test_push_beside_client_calls(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-10, H4: the push is done, the client gets its own call alone; the group comes back whole, results in call
+    order."""
+    provider.will(does(push("Auth"), bash("ls src"), text="Looking."), says("Two files."))
+
+    answer = chat.says("add a login")
+
+    assert answer.text == "Looking."
+    assert answer.calls == [("bash", '{"command": "ls src"}')]
+    assert answer.finishes == ["tool_calls"]
+    assert len(provider.received) == 1
+    assert chat.returns("a.py b.py").text == "Two files."
+    line = provider.received[1].messages
+    group = line[-3:]
+    assert [c["function"]["name"] for c in group[0]["tool_calls"]] == ["stack_frame_push", "bash"]
+    assert [m["tool_call_id"] for m in group[1:]] == [c["id"] for c in group[0]["tool_calls"]]
+    assert group[2]["content"] == "a.py b.py"
+    assert chat.proxy.active() == "Auth"
+
+
+def test_two_pushes(provider: ScriptedProvider, chat: Conversation) -> None:
+    """The first push of a group is done, the second becomes a planned sibling, and its result says so."""
+    provider.will(does(push("First"), push("Second")), says("On it."))
+
+    chat.says("do two things")
+
+    assert chat.proxy.statuses() == {"do two things": "in_progress", "First": "in_progress", "Second": "planned"}
+    assert chat.proxy.active() == "First"
+    frames = chat.proxy.frames()
+    assert frames["Second"]["parentSessionID"] == frames["First"]["parentSessionID"]
+    assert "planned, not begun" in provider.received[1].messages[-1]["content"]
+
+
+def test_pop_plus_push(provider: ScriptedProvider, chat: Conversation) -> None:
+    """The block of the new frame is appended to the value that the pop returns."""
+    provider.will(does(push("First")), says("Begun."), does(pop("First is done."), push("Second")), says("Next."))
+    chat.says("do two things")
+
+    chat.says("go on")
+
+    line = provider.received[3].messages
+    assert chat.proxy.statuses()["First"] == "completed"
+    assert chat.proxy.active() == "Second"
+    opening = next(m for m in line if m["role"] == "tool")
+    assert "First is done." in opening["content"]
+    assert f'frame="{chat.proxy.frames()["Second"]["sessionID"]}"' in opening["content"]
+    assert opening["content"].index("First is done.") < opening["content"].index("<stack-context")
+    assert "Begun." not in everything(line)
+
+
+def test_pop_beside_client_calls(provider: ScriptedProvider, chat: Conversation) -> None:
+    """Beside client calls there are results the model has not read: the pop is refused with what to do."""
+    provider.will(does(push("Auth")), says("Begun."), does(pop("done"), bash("pytest")), says("Green."))
+    chat.says("add a login")
+
+    answer = chat.says("test it")
+
+    assert answer.calls == [("bash", '{"command": "pytest"}')]
+    chat.returns("3 passed")
+    line = provider.received[3].messages
+    assert "pop again" in line[-2]["content"]
+    assert line[-1]["content"] == "3 passed"
+    assert chat.proxy.statuses()["Auth"] == "in_progress"
+    provider.will(does(pop("The tests pass.")), says("Done."))
+    chat.says("fine")
+    assert chat.proxy.statuses()["Auth"] == "completed"
+
+
+def test_push_and_pop_in_one(provider: ScriptedProvider, chat: Conversation) -> None:
+    """A frame that opened and closed in one message leaves its call with its results, and the parent goes on."""
+    provider.will(does(push("Tiny"), pop("It was trivial.")), says("Done already."))
+
+    chat.says("do a tiny thing")
+
+    assert chat.proxy.statuses()["Tiny"] == "completed"
+    assert chat.proxy.active() == "do a tiny thing"
+    provider.will(says("Sure."))
+    chat.says("thanks")
+    assert "It was trivial." in everything(provider.received[2].messages)
+
+
+def test_root_pop(provider: ScriptedProvider, chat: Conversation) -> None:
+    """S1-106: popping the root records status and results and changes no line; the next user message reopens it."""
+    provider.will(does(pop("All is done.")), says("Finished."), says("Again."))
+    chat.says("build it")
+    assert chat.proxy.statuses() == {"build it": "completed"}
+    assert chat.proxy.frames()["build it"]["results"] == "All is done."
+
+    chat.says("one more thing")
+
+    assert chat.proxy.statuses() == {"build it": "in_progress"}
+    assert [m["role"] for m in provider.received[2].messages[-3:]] == ["tool", "assistant", "user"]
+
+
+def test_a_push_after_the_root_was_popped_is_answered_with_what_to_do(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """S1-106, C20: nothing begins below an ended tree until the user speaks."""
+    provider.will(does(pop("All is done.")), does(push("More")), says("Finished."))
+
+    chat.says("build it")
+
+    assert provider.received[2].messages[-1]["content"].startswith("Error")
+    assert list(chat.proxy.frames()) == ["build it"]
+
+
+def test_user_writes_in_an_open_child(provider: ScriptedProvider, chat: Conversation) -> None:
+    """A user message belongs to the active frame; at its pop an answered one is quoted, the unanswered one follows
+    verbatim."""
+    provider.will(
+        does(push("Auth")),
+        says("Begun."),
+        says("I use JWT."),
+        does(bash("pytest")),
+        does(pop("The login works with JWT.")),
+        says("Done."),
+    )
+    chat.says("add a login")
+    chat.says("use JWT, please")
+    chat.says("and now test it")
+    chat.returns("3 passed")
+
+    line = provider.received[-1].messages
+    returned = next(m for m in line if m["role"] == "tool")["content"]
+    assert "use JWT, please" in returned
+    assert texts(line)[-1] == "user: and now test it"
+    assert "3 passed" not in everything(line)
+    assert "I use JWT." not in everything(line)
+
+
+def test_depth_3_popped_one_by_one(provider: ScriptedProvider, chat: Conversation) -> None:
+    """S0-01, S0-02, S0-04, S0-18, S1-32: each pop returns into its parent and takes exactly its own work off the line."""
+    provider.will(
+        does(push("A")), says("in A"), does(push("B")), says("in B"), does(push("C")), says("in C"),
+        does(pop("C is done.")), says("back in B"), does(pop("B is done.")), says("back in A"),
+        does(pop("A is done.")), says("back at the root"), says("end"),
+    )  # fmt: skip
+    for number in range(6):
+        chat.says(f"step {number}")
+    chat.says("and?")
+
+    line = everything(provider.received[-1].messages)
+    assert "A is done." in line
+    assert all(words not in line for words in ("in A", "in B", "in C", "B is done.", "C is done.", "back in A"))
+    assert "back at the root" in line
+    assert chat.proxy.statuses() == {"step 0": "in_progress", "A": "completed", "B": "completed", "C": "completed"}
+    in_b = everything(provider.received[7].messages)
+    assert "C is done." in in_b
+    assert "in C" not in in_b
+    assert "in B" in in_b
+
+
+def test_consecutive_pops_each_return_into_the_next(provider: ScriptedProvider, chat: Conversation) -> None:
+    provider.will(
+        does(push("A")), says("in A"), does(push("B")), says("in B"),
+        does(pop("B is done."), pop("A is done.")), says("back"), says("end"),
+    )  # fmt: skip
+    for number in range(3):
+        chat.says(f"step {number}")
+    chat.says("and?")
+
+    line = everything(provider.received[-1].messages)
+    assert "A is done." in line
+    assert "in A" not in line
+    assert "in B" not in line
+    assert chat.proxy.active() == "step 0"
+
+
+def test_a_pop_of_an_ancestor_closes_the_frames_below_as_blocked(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    provider.will(
+        does(push("A")), says("in A"), does(push("B")), says("in B"),
+        does(pop("A is done without B.", frameID="A")), says("back"),
+    )  # fmt: skip
+    for number in range(3):
+        chat.says(f"step {number}")
+
+    assert chat.proxy.statuses() == {"step 0": "in_progress", "A": "completed", "B": "blocked"}
+    assert chat.proxy.active() == "step 0"
+
+
+def test_plan_and_activate_in_one_message_beside_a_client_call(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """X-10, S1-74: plan, activate and a client call share a group; all three results come back in call order."""
+    provider.will(does(plan("A", "B"), activate("A"), bash("ls")), says("ok"))
+    chat.says("two things")
+
+    chat.returns("files")
+
+    line = provider.received[1].messages
+    made = [c["function"]["name"] for c in line[-4]["tool_calls"]]
+    assert made == ["stack_frame_plan", "stack_frame_activate", "bash"]
+    assert "A works" in line[-2]["content"]
+    assert chat.proxy.active() == "A"
+
+
+def test_arguments_cut_by_length(provider: ScriptedProvider, chat: Conversation) -> None:
+    """A stack call that the output limit cut off is dropped: the client sees the text, the next line has no trace."""
+    broken = Answer(
+        text="I will begin.", calls=(push("Auth").__class__("stack_frame_push", '{"title": "Au'),), finish="length"
+    )
+    provider.will(broken, says("Fine."))
+
+    answer = chat.says("add a login")
+
+    assert answer.text == "I will begin."
+    assert answer.finishes == ["length"]
+    assert list(chat.proxy.frames()) == ["add a login"]
+    chat.says("go on")
+    assert "stack_frame_push" not in json.dumps(provider.received[-1].messages[1:])
