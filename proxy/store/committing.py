@@ -140,6 +140,23 @@ def owners_of(batch: Batch) -> set[Owner]:
     return made | {owner for r in batch.records if (owner := owner_of(batch.tenant, r))}
 
 
+def weight(record: Record) -> int:
+    """About how many bytes of memory `record` holds on to."""
+    match record:
+        case Owned():
+            match record.value:
+                case Entry() as entry:
+                    return 200 + (len(entry.message.wire) + len(entry.message.text) if entry.message else 0)
+                case Round() as done:
+                    return 200 + sum(len(m.wire) + len(m.text) for m in (done.spoken.message, *done.results))
+                case _:
+                    return 200
+        case RequestRecord() | SentRecord():
+            return 200 + sum(map(len, record.body))
+        case Conversation() | Anchored():
+            return 200
+
+
 def _known(connection: Connection, batches: Iterable[Batch]) -> set[Owner]:
     """Which of the conversations that `batches` write to are in the store."""
     asked: dict[str, set[str]] = defaultdict(set)

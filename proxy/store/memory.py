@@ -13,9 +13,8 @@ from dataclasses import replace
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round
 from proxy.store import Anchored, Forgotten, Health, Owned, Record, RequestRecord, SentRecord, StoredRequest
-from proxy.store.committing import Owner
+from proxy.store.committing import Owner, weight
 from proxy.store.replay import Value, replayed
-from proxy.store.writer import weight
 
 
 class MemoryStore:

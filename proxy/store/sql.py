@@ -97,8 +97,8 @@ class SqlStore:
 
     # -------------------------------------------------------------------------------------------------------- deleting
     async def forget(self, tenant: str | None, conversation: str = "", before: int = 0) -> Forgotten:
-        """One named conversation is deleted by writing the file anew, which takes the time of copying it; by age, rows
-        are overwritten and their pages given back. Raises StoreError when a copy may have stayed: call it again."""
+        """Rows are overwritten, their pages given back, the log emptied. Raises StoreError when a copy may have stayed:
+        call it again."""
         conversations = freed = 0
         more = True
         while more:

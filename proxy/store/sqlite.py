@@ -34,6 +34,8 @@ READERS = 4
 """Connections that read at the same time."""
 SHRINK_S = 5.0
 """How long a deletion tries to get the last copies out of the write-ahead log before it says that it could not."""
+REWRITTEN_BYTES = 256 * 1024 * 1024
+"""Size up to which a file is written anew when somebody asks for a conversation to be forgotten: about a second."""
 WAL_BYTES = 64 * 1024 * 1024
 """What the write-ahead log is cut back to after it was longer."""
 NOTES = 20
@@ -150,10 +152,11 @@ class SqliteFile:
     def shrink(self, *, rewrite: bool) -> None:
         """Get what was deleted out of the file and its log, and the file smaller.
 
-        `rewrite` writes the whole file anew: deleted rows are overwritten with zeros anyway, but a copy may stay in
-        the unused part of a page that was once split.
+        Deleted rows are overwritten with zeros. `rewrite` also writes a file of up to `REWRITTEN_BYTES` anew, for a
+        copy may stay in the unused part of a page that was once split; a larger one would keep every writer waiting.
         """
         connection = _raw(self.writing)
+        rewrite = rewrite and self.size_bytes() <= REWRITTEN_BYTES
         for copy in self.path.parent.glob(f"{self.path.name}{BACKUP}*"):
             copy.unlink()
         until = time.monotonic() + SHRINK_S

@@ -30,11 +30,11 @@ from sqlalchemy import Connection, Engine, delete
 from sqlalchemy.exc import DBAPIError
 
 from proxy.errors import StoreError
-from proxy.stack.ledger import Conversation, Entry, Round
-from proxy.store import Anchored, Owned, Record, RequestRecord, SentRecord, reading, schema
+from proxy.store import Record, reading, schema
 from proxy.store.circuit import Circuit
-from proxy.store.committing import Batch, Committed, Owner, Statements, commit, owner_of, owners_of
+from proxy.store.committing import Batch, Committed, Owner, Statements, commit, owner_of, owners_of, weight
 from proxy.store.failures import as_store_error
+from proxy.store.waiting import Waiter, again, tell
 
 log = logging.getLogger(__name__)
 
@@ -67,16 +67,6 @@ class Database(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiter:
-    """Somebody on an event loop who waits for a ticket. `settled_only`: told of the end, not of a failure."""
-
-    ticket: int
-    settled_only: bool
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[None]
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """Something else to do with the connection that writes, in its turn. It does its own transactions."""
 
@@ -92,6 +82,7 @@ class Writer:
         self._database = database
         self._circuit = circuit
         self._bounds = bounds
+        self._connection: Connection | None = None
         self._statements: Statements | None = None
         self._changed = threading.Condition()
         self._queue: deque[Batch | Job] = deque()
@@ -122,7 +113,7 @@ class Writer:
         with self._changed:
             self._refuse_if_closed()
             if self._circuit.is_open:
-                raise _again(self._stalled or StoreError("the store keeps failing"))
+                raise again(self._stalled or StoreError("the store keeps failing"))
             if self._lost:
                 self._refuse_if_lost(tenant, records)
             too_many = self._records + len(records) > self._bounds.records or self._bytes + size > self._bounds.bytes
@@ -178,11 +169,11 @@ class Writer:
             if error := self._failed.get(ticket):
                 if settled_only:
                     return
-                raise _again(error)
+                raise again(error)
             if ticket <= self._settled:
                 return
             if self._stalled is not None:
-                raise _again(self._stalled)
+                raise again(self._stalled)
             loop = asyncio.get_running_loop()
             waiter = Waiter(ticket, settled_only, loop, loop.create_future())
             self._waiters.append(waiter)
@@ -241,10 +232,17 @@ class Writer:
         return group
 
     def _open(self) -> None:
+        self._connected()
+
+    def _connected(self) -> tuple[Connection, Statements]:
+        """The connection that writes, opened when it was not; what is known of the store is asked anew then."""
         connection = self._database.writing
-        self._statements = Statements(connection.dialect.name)
-        with self._database.reading.connect() as reader:
-            self.conversations = reading.count(reader)
+        if self._statements is None or connection is not self._connection:
+            self._statements = Statements(connection.dialect.name)
+            with self._database.reading.connect() as reader:
+                self.conversations = reading.count(reader)
+            self._connection = connection
+        return connection, self._statements
 
     def _do(self, job: Job) -> None:
         try:
@@ -276,16 +274,12 @@ class Writer:
                     self._give_up(error)
                 return
             self.conversations += done.conversations
-            refused |= done.refused
-            self._lose(batches, refused) if refused else self._settle(batches, {})
+            self._lose(batches, refused | done.refused)
             return
 
     def _commit(self, batches: Sequence[Batch]) -> Committed:
-        connection = self._database.writing
-        if self._statements is None:
-            self._open()
-        assert self._statements is not None  # noqa: S101 - `_open` made it or raised
-        return commit(connection, self._statements, batches, self._next_place)
+        connection, statements = self._connected()
+        return commit(connection, statements, batches, self._next_place)
 
     def _next_place(self) -> int:
         """Rises from row to row and from start to start: ns since the epoch, or one more than the last."""
@@ -295,9 +289,7 @@ class Writer:
     def _probe(self) -> None:
         """One small transaction that really writes: an empty one succeeds on a full disk."""
         try:
-            connection = self._database.writing
-            if self._statements is None:
-                self._open()
+            connection, _ = self._connected()
             with connection.begin():
                 table = schema.meta
                 row = {"tenant": "", "name": "probe", "value": str(time.time_ns()).encode()}
@@ -353,7 +345,7 @@ class Writer:
         with self._changed:
             self._stalled = error
             told, self._waiters = self._waiters, []
-        _tell([(waiter, error) for waiter in told])
+        tell([(waiter, error) for waiter in told])
 
     def _give_up(self, error: StoreError) -> None:
         """The circuit opened: nothing that is queued is going to be written."""
@@ -388,48 +380,7 @@ class Writer:
             told = [w for w in self._waiters if w.ticket <= self._settled]
             self._waiters = [w for w in self._waiters if w.ticket > self._settled]
             news = [(w, None if w.settled_only else self._failed.get(w.ticket)) for w in told]
-        _tell(news)
-
-
-def weight(record: Record) -> int:
-    """About how many bytes of memory `record` holds on to."""
-    match record:
-        case Owned():
-            match record.value:
-                case Entry() as entry:
-                    return 200 + (len(entry.message.wire) + len(entry.message.text) if entry.message else 0)
-                case Round() as done:
-                    return 200 + sum(len(m.wire) + len(m.text) for m in (done.spoken.message, *done.results))
-                case _:
-                    return 200
-        case RequestRecord() | SentRecord():
-            return 200 + sum(map(len, record.body))
-        case Conversation() | Anchored():
-            return 200
-
-
-def _tell(news: Sequence[tuple[Waiter, StoreError | None]]) -> None:
-    """Wake the waiters, each on its loop, with one call per loop."""
-    for loop in {waiter.loop for waiter, _ in news}:
-        try:
-            loop.call_soon_threadsafe(_wake, [(w.future, error) for w, error in news if w.loop is loop])
-        except RuntimeError:  # the loop was closed: nobody waits there any more
-            continue
-
-
-def _wake(news: Sequence[tuple[asyncio.Future[None], StoreError | None]]) -> None:
-    for future, error in news:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(_again(error))
-
-
-def _again(error: StoreError) -> StoreError:
-    """A new one of the same words: an exception raised in two places would gather both traces."""
-    return StoreError(str(error), code=error.code)
+        tell(news)
 
 
 def _forget_oldest(kept: dict[int, StoreError] | dict[Owner, None]) -> None:

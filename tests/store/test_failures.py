@@ -330,6 +330,7 @@ async def test_given_a_file_deleted_while_running_then_a_new_one_is_begun_and_wh
     assert await told(store.durable(store.write("a", [Owned("c1", entry("m2", "m1"))]))) == "store_failed"
     assert await store.load("a", "c1") is None
     await recovered(store)
+    assert store.health().conversations == 1
     assert await store.secret() == secret
     assert any("was gone" in note for note in store.health().notes)
     assert path.is_file()

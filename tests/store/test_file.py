@@ -150,8 +150,12 @@ async def test_every_table_has_the_tenant_first_in_its_key(store: SqlStore, path
 
 
 # -------------------------------------------------------------------------------------------------------------- forget
-async def test_after_forget_no_byte_of_a_conversation_is_left_in_any_file(store: SqlStore, path: Path) -> None:
+@pytest.mark.parametrize("rewritten", [0, 2**30], ids=["a large file", "a small file"])
+async def test_after_forget_no_byte_of_a_conversation_is_left_in_any_file(
+    store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch, rewritten: int
+) -> None:
     """T10: rows, blobs, free pages, the write-ahead log and the copy kept at a migration."""
+    monkeypatch.setattr("proxy.store.sqlite.REWRITTEN_BYTES", rewritten)
     for number in range(60):
         name = f"c{number}"
         text = MARKER if number % 2 else "harmless"
