@@ -16,6 +16,8 @@ from proxy.commands.printing import one_line
 
 LONGEST = 400
 """Characters of a field."""
+OURS = "stack_"
+"""What our fields begin with, so that none has the name of one of the library's."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -24,13 +26,17 @@ class Line(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        fields = [f"{name}={_shown(value)}" for name, value in vars(record).items() if name not in _STANDARD]
+        fields = [
+            f"{name.removeprefix(OURS)}={_shown(value)}"
+            for name, value in vars(record).items()
+            if name not in _STANDARD
+        ]
         line = one_line(" ".join([moment, record.levelname.lower(), record.name, record.getMessage(), *fields]))
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 def _shown(value: object) -> str:
-    text = str(value)
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
     text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
     return f'"{text}"' if " " in text or not text else text
 

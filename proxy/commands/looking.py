@@ -13,7 +13,7 @@ import typer
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.printing import columns, page, say, say_bytes, say_json
 from proxy.config import Config
-from proxy.report import By, table, total, totals
+from proxy.report import By, Row, table, total, totals
 from proxy.store import Store
 from proxy.views import conversations, logs, lookup, requests
 from proxy.views.difference import CHANGES, FIRST_BYTES, INSERTED, KEPT, LEFT_OUT
@@ -148,9 +148,17 @@ async def _report(config: Config, by: By, reference: str, *, as_json: bool) -> N
             say_json(await sums(store, None, by, only))
             return
         receipts, unsettled = await read_receipts(store, None, only)
-        say(table([*totals(receipts, by), total(receipts)]))
+        say(table(totals(receipts, by)))
+        say(in_one_line(total(receipts)), "cyan")
         if unsettled:
             say(f"{unsettled} requests without a receipt: still being answered, or cut off")
+
+
+def in_one_line(row: Row) -> str:
+    """The sums of everything, for the end of a report."""
+    tokens = f"{row.tokens_in:,} tokens came, {row.tokens_sent:,} were sent, {row.tokens_saved:,} saved"
+    money = f"{row.cost:.4f} USD with the proxy, {row.cost_untouched:.4f} without, {row.saved:.4f} saved"
+    return f"total: {row.requests} requests; {tokens}; {money}"
 
 
 # --------------------------------------------------------------------------------------------------------------- diff

@@ -40,7 +40,10 @@ async def stored_request(store: Store, scope: Scope, request: str) -> StoredRequ
     """Raises UnknownFrame."""
     found = await store.request(scope, request) if request else None
     if found is None:
-        raise UnknownFrame(f"There is no request {shown(request)}. GET /stack/requests lists the newest ones.")
+        raise UnknownFrame(
+            f"There is no request {shown(request)}. GET /stack/requests lists the newest ones, and so does "
+            "`callstack report --by request`."
+        )
     return found
 
 

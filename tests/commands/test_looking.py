@@ -1,0 +1,128 @@
+"""`tree`, `log`, `report` and `diff` on a stored conversation: what they print, and what they never print."""
+
+import json
+import re
+
+import pytest
+
+from tests.api.small_ledger import HALF_PAIR
+from tests.commands.conftest import Shell, Stocked
+
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+"""What a terminal obeys, or what turns text around."""
+
+
+def test_the_newest_tree_stands_below_a_list_of_the_others(stocked: Stocked) -> None:
+    shown = stocked.shell.on_data("tree")
+
+    assert shown.code == 0
+    assert f"✓ Fix rounding [{stocked.newer.child}]" in shown.out
+    assert stocked.older.child not in shown.out
+    assert stocked.older.conversation[:12] in shown.out
+
+
+def test_a_tree_is_named_by_the_beginning_of_an_id(stocked: Stocked) -> None:
+    shown = stocked.shell.on_data("tree", stocked.older.conversation[:6], "--details")
+
+    assert f"○ Write the changelog [{stocked.older.planned}]" in shown.out
+    assert "results: Decimal until the last step" in shown.out
+    assert stocked.newer.conversation not in shown.out
+
+
+def test_a_tree_as_json_is_the_state(stocked: Stocked) -> None:
+    told = json.loads(stocked.shell.on_data("tree", stocked.older.conversation, "--json").out)
+
+    assert told["conversation"]["id"] == stocked.older.conversation
+    assert told["state"]["activeFrameID"] == stocked.older.root
+
+
+@pytest.mark.parametrize("words", [["tree"], ["tree", "--details"], ["log", "fbchild"], ["report", "--by", "frame"]])
+def test_nothing_that_a_terminal_obeys_is_printed(stocked: Stocked, words: list[str]) -> None:
+    """A11: titles and texts with escapes, a C1 control, and an override of direction."""
+    shown = stocked.shell.on_data(*words)
+
+    assert shown.code == 0
+    assert OBEYED.findall(shown.out) == []
+
+
+def test_a_log_shows_escapes_as_text(stocked: Stocked) -> None:
+    shown = stocked.shell.on_data("log", stocked.newer.child)
+
+    assert r"\x1b[31mred\x1b[0m \x9b2J \u202egnp.exe" in shown.out
+
+
+def test_a_log_is_found_by_title_and_holds_calls_and_hidden_results(stocked: Stocked) -> None:
+    shown = stocked.shell.on_data("log", "fix rounding")
+
+    assert '-> read({"path":"billing.py"})' in shown.out
+    assert "<- call_pop: Frame is completed." in shown.out
+
+
+def test_a_raw_log_is_the_stored_bytes(stocked: Stocked) -> None:
+    """S0-08, D14."""
+    shown = stocked.shell.on_data("log", stocked.older.child, "--raw")
+
+    assert [line for line in shown.raw.splitlines() if b"call_pop" not in line] == stocked.older.wires[:2]
+    assert stocked.older.wires[2] in shown.raw
+
+
+def test_a_log_as_json_keeps_half_a_surrogate_pair(stocked: Stocked) -> None:
+    told = json.loads(stocked.shell.on_data("log", stocked.older.child, "--json").out)
+
+    assert told["entries"][0]["text"] == HALF_PAIR
+
+
+def test_a_report_adds_up_and_says_what_is_estimated(stocked: Stocked) -> None:
+    """X-16."""
+    shown = stocked.shell.on_data("report", "--by", "conversation")
+
+    assert stocked.older.conversation in shown.out
+    assert "total: 2 requests; 18,200 tokens came, 4,200 were sent, 14,000 saved" in shown.out
+
+
+def test_a_report_of_one_conversation_is_json_where_that_is_wanted(stocked: Stocked) -> None:
+    told = json.loads(stocked.shell.on_data("report", "--conversation", stocked.older.conversation, "--json").out)
+
+    assert (told["total"]["requests"], told["total"]["tokens_in"]) == (1, 9_100)
+
+
+def test_a_difference_marks_what_was_left_out_and_inserted(stocked: Stocked) -> None:
+    shown = stocked.shell.on_data("diff", stocked.older.request)
+
+    assert shown.code == 0
+    assert re.search(r"^ - assistant .* I read billing.py$", shown.out, re.MULTILINE)
+    assert re.search(r"^ \+ user .* <stack-context>left</stack-context>$", shown.out, re.MULTILINE)
+    assert re.search(r"^ ~ user .* go on$", shown.out, re.MULTILINE)
+    assert "tools: inserted stack_frame_push" in shown.out
+
+
+def test_a_difference_as_json_is_what_the_api_tells(stocked: Stocked) -> None:
+    told = json.loads(stocked.shell.on_data("diff", stocked.older.request[:6], "--json").out)
+
+    assert told["rounds"][0]["counts"] == {"kept": 1, "first bytes": 1, "left out": 1, "inserted": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["tree", "nothing"], "no conversation 'nothing'"),
+        (["log", "nothing"], "no frame 'nothing'"),
+        (["diff", "nothing"], "no request 'nothing'"),
+        (["report", "--by", "mood"], "allowed: request, frame"),
+        (["diff"], "Missing argument"),
+    ],
+)
+def test_what_is_not_there_is_one_message_and_exit_code_2(stocked: Stocked, words: list[str], says: str) -> None:
+    shown = stocked.shell.on_data(*words)
+
+    assert (shown.code, shown.out) == (2, "")
+    assert says in shown.errors
+    assert "Traceback" not in shown.errors
+
+
+def test_before_anything_was_stored_it_says_what_to_do(shell: Shell) -> None:
+    shown = shell.on_data("tree")
+
+    assert shown.code == 2
+    assert "callstack serve" in shown.errors
+    assert not shell.data.exists()
