@@ -7,9 +7,10 @@ is fed with what is really sent, one with what the client sent, so that the unto
 
 The law: **a saving is never told too large**. All rounds count as sent, our own tools, texts and hidden rounds
 included. What the provider reports stands beside what we estimate, and where it reports cached tokens it is what we
-charge. Money saved is the difference of two estimates by one simulation, so its errors cancel; where the provider
-counts fewer tokens than we do, it is scaled down. A conversation this process has not seen before is taken as warm on
-both sides, so a restart saves nothing. Negative is told as negative.
+charge. The untouched run is charged as if its cache had been as lucky as it could be; where the provider's cache does
+not behave as simulated, the saving is the difference of two estimates by one simulation, so that its errors cancel.
+Where the provider counts fewer tokens than we do, a saving is scaled down. A conversation this process has not seen
+before is taken as warm on both sides, so a restart saves nothing. Negative is told as negative.
 
 What this module does not do: it keeps nothing on disk and knows no wire format. Its memory is bounded, its clock is
 handed in (ms), and it belongs to one event loop.
@@ -52,9 +53,16 @@ class CacheUse(msgspec.Struct, frozen=True):
     cached: int = 0
     written: int = 0
     uncached: int = 0
+    prefix: int = 0
+    """The known beginning, before the provider's minimum and steps: at most this much could be read."""
 
     def __add__(self, other: CacheUse) -> CacheUse:
-        return CacheUse(self.cached + other.cached, self.written + other.written, self.uncached + other.uncached)
+        return CacheUse(
+            self.cached + other.cached,
+            self.written + other.written,
+            self.uncached + other.uncached,
+            self.prefix + other.prefix,
+        )
 
     @property
     def total(self) -> int:
@@ -96,10 +104,11 @@ class PrefixCache:
         found = len(chain) - 1 if warm else self._found(key, marks, since)
         self._remember(key, marks, since, now)
         total = sum(tokens)
-        cached = _storable(sum(tokens[:found]), tariff)
+        prefix = sum(tokens[:found])
+        cached = _storable(prefix, tariff)
         # Where storing costs nothing extra, what is stored is plain input.
         written = max(0, _storable(total, tariff) - cached) if tariff.write != 1 else 0
-        return CacheUse(cached, written, total - cached - written)
+        return CacheUse(cached, written, total - cached - written, prefix)
 
     def _found(self, key: CacheKey, marks: bytes, since: int) -> int:
         """Pieces at the beginning that are still warm."""
@@ -237,7 +246,7 @@ class Account:
         self._tariff = accountant.tariff_of(key[2])
         self._warm = len(chain) > 2 and not accountant.untouched.knows(key, chain)
         self._untouched = accountant.untouched.use(key, chain, self._tariff, accountant.clock(), warm=self._warm)
-        self._fixed = chain[0][1] if chain else 0
+        self._fixed, self._tail = (chain[0][1], chain[-1][1]) if chain else (0, 0)
         self._rounds: list[CacheUse] = []
         self._own = (0, 0)
         self.tokens_in = self._untouched.total
@@ -296,22 +305,54 @@ class Account:
         billed = self._rounds[:-1] if failed else self._rounds
         told = [usage for usage in reported[: len(billed)] if usage]
         estimate = sum(_price(use, self._tariff) for use in billed)
-        untouched = _price(self._untouched, self._tariff) if billed and not failed else 0.0
+        untouched = _price(self._untouched, self._tariff)
         output = [_output_price(usage, self._tariff) for usage in told]
         charged = sum(_price(_use_of(usage), self._tariff) for usage in told) if basis == "reported" else estimate
         cost = charged + sum(output)
-        ours = sum(use.total for use in billed)
-        theirs = sum(usage.input for usage in told) if basis == "reported" else ours
-        difference = (untouched - estimate) * _scale(ours, theirs, gain=untouched > estimate)
+        if failed:
+            return cost, -cost
+        if billed == [self._untouched]:
+            difference = 0.0
+        elif basis == "reported" and _as_simulated(billed, told):
+            ratio = min(1.0, _ratio(billed, told))
+            difference = ratio * _price(self._luckiest(billed, told), self._tariff) - charged
+        else:
+            difference = untouched - estimate
+            difference *= _scale(_ratio(billed, told), gain=difference > 0)
         # The untouched run has no hidden rounds: what the model wrote in them is our cost.
-        hidden = sum(output) if failed else sum(output[:-1])
+        hidden = sum(output[:-1])
         # No run costs less than nothing: a loss is at most all that was paid.
         return cost, max(difference - hidden, -cost)
 
+    def _luckiest(self, billed: Sequence[CacheUse], told: Sequence[Usage]) -> CacheUse:
+        """What the client sent, if the cache held all that it could.
 
-def _scale(ours: int, theirs: int, *, gain: bool) -> float:
+        Steps may fall luckier for other tokens than ours; and a provider that read clearly more than we thought warm
+        would have had the untouched line warm too.
+        """
+        use = self._untouched
+        cached = use.prefix
+        believed = sum(one.prefix for one in billed) * _ratio(billed, told)
+        if sum(usage.cached for usage in told) > 1.05 * believed + self._tariff.minimum:
+            cached = max(cached, use.total - self._tail)
+        cached = cached if cached >= self._tariff.minimum else 0
+        written = max(0, use.written - max(0, cached - use.cached))
+        return CacheUse(cached, written, max(0, use.total - cached - written), cached)
+
+
+def _as_simulated(billed: Iterable[CacheUse], told: Iterable[Usage]) -> bool:
+    """Whether the provider's cache held what we thought. Where it did not, it would not have for the untouched run."""
+    return 2 * sum(usage.cached for usage in told) >= sum(use.cached for use in billed)
+
+
+def _ratio(billed: Iterable[CacheUse], told: Iterable[Usage]) -> float:
+    """The provider's tokens to ours; 1 where it reported none."""
+    ours, theirs = sum(use.total for use in billed), sum(usage.input for usage in told)
+    return theirs / ours if ours and theirs else 1.0
+
+
+def _scale(ratio: float, *, gain: bool) -> float:
     """From our tokens to the provider's, so that a gain is never told larger, nor a loss smaller, than it counts."""
-    ratio = theirs / ours if ours else 1.0
     return min(1.0, ratio) if gain else max(1.0, ratio)
 
 

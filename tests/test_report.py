@@ -61,6 +61,11 @@ def settled(
     return account.settle(outcome or Outcome(id="r", upstream_status=200), usage)
 
 
+def split(use: CacheUse) -> tuple[int, int, int]:
+    """Cached, written, uncached tokens."""
+    return use.cached, use.written, use.uncached
+
+
 # ---------------------------------------------------------------------------------------------------------- simulation
 def test_a_line_that_grows_reads_what_it_was() -> None:
     cache = PrefixCache()
@@ -68,15 +73,15 @@ def test_a_line_that_grows_reads_what_it_was() -> None:
     first = cache.use(KEY, [HEAD, ("a", 500)], PLAIN, 0)
     second = cache.use(KEY, [HEAD, ("a", 500), ("b", 70)], PLAIN, 1)
 
-    assert first == CacheUse(0, 0, 2500)
-    assert second == CacheUse(2500, 0, 70)
+    assert split(first) == (0, 0, 2500)
+    assert split(second) == (2500, 0, 70)
 
 
 def test_a_changed_piece_makes_everything_behind_it_new() -> None:
     cache = PrefixCache()
     cache.use(KEY, [HEAD, ("a", 500), ("b", 300), ("c", 200)], PLAIN, 0)
 
-    assert cache.use(KEY, [HEAD, ("a", 500), ("x", 300), ("c", 200)], PLAIN, 1) == CacheUse(2500, 0, 500)
+    assert split(cache.use(KEY, [HEAD, ("a", 500), ("x", 300), ("c", 200)], PLAIN, 1)) == (2500, 0, 500)
 
 
 def test_a_parent_line_is_warm_when_its_child_returns() -> None:
@@ -86,7 +91,7 @@ def test_a_parent_line_is_warm_when_its_child_returns() -> None:
     cache.use(KEY, parent, PLAIN, 0)
     cache.use(KEY, [*parent, ("child", 9000)], PLAIN, 290_000)
 
-    assert cache.use(KEY, [*parent, ("returned", 100)], PLAIN, 580_000) == CacheUse(2500, 0, 100)
+    assert split(cache.use(KEY, [*parent, ("returned", 100)], PLAIN, 580_000)) == (2500, 0, 100)
 
 
 def test_several_lines_are_warm_at_once_and_each_expires_by_itself() -> None:
@@ -95,15 +100,15 @@ def test_several_lines_are_warm_at_once_and_each_expires_by_itself() -> None:
     cache.use(KEY, one, PLAIN, 0)
     cache.use(KEY, other, PLAIN, 200_000)
 
-    assert cache.use(KEY, one, PLAIN, 300_000) == CacheUse(3500, 0, 0)
-    assert cache.use(KEY, other, PLAIN, 500_001) == CacheUse(2500, 0, 4000)
+    assert split(cache.use(KEY, one, PLAIN, 300_000)) == (3500, 0, 0)
+    assert split(cache.use(KEY, other, PLAIN, 500_001)) == (2500, 0, 4000)
 
 
 def test_two_conversations_share_their_head_and_nothing_else() -> None:
     cache = PrefixCache()
     cache.use(KEY, [HEAD, ("hello", 10), ("same", 50)], PLAIN, 0)
 
-    assert cache.use(KEY, [HEAD, ("bye", 10), ("same", 50)], PLAIN, 1) == CacheUse(2000, 0, 60)
+    assert split(cache.use(KEY, [HEAD, ("bye", 10), ("same", 50)], PLAIN, 1)) == (2000, 0, 60)
 
 
 def test_nothing_is_shared_between_tenants_upstreams_and_models() -> None:
@@ -121,15 +126,15 @@ def test_a_short_prefix_is_not_cached_and_a_long_one_only_in_steps() -> None:
     cache.use(KEY, [("short", 900), ("a", 99)], PLAIN, 0)
     cache.use(KEY, [HEAD, ("a", 500)], IN_STEPS, 0)
 
-    assert cache.use(KEY, [("short", 900), ("a", 99), ("b", 1)], PLAIN, 1) == CacheUse(0, 0, 1000)
-    assert cache.use(KEY, [HEAD, ("a", 500), ("b", 10)], IN_STEPS, 1) == CacheUse(2432, 0, 78)
+    assert split(cache.use(KEY, [("short", 900), ("a", 99), ("b", 1)], PLAIN, 1)) == (0, 0, 1000)
+    assert split(cache.use(KEY, [HEAD, ("a", 500), ("b", 10)], IN_STEPS, 1)) == (2432, 0, 78)
 
 
 def test_writes_are_told_apart_only_where_they_cost_more() -> None:
     cache = PrefixCache()
 
-    assert cache.use(KEY, [HEAD, ("a", 500)], DEARER_WRITES, 0) == CacheUse(0, 2500, 0)
-    assert cache.use(KEY, [HEAD, ("a", 500), ("b", 70)], DEARER_WRITES, 1) == CacheUse(2500, 70, 0)
+    assert split(cache.use(KEY, [HEAD, ("a", 500)], DEARER_WRITES, 0)) == (0, 2500, 0)
+    assert split(cache.use(KEY, [HEAD, ("a", 500), ("b", 70)], DEARER_WRITES, 1)) == (2500, 70, 0)
 
 
 def test_the_simulation_forgets_the_conversation_longest_unused() -> None:
@@ -174,8 +179,8 @@ def test_the_estimate_tells_what_a_folded_frame_saves(accountant: Accountant) ->
     settled(accountant, long, long)
     receipt = settled(accountant, [*long, ("b", 100)], [*long[:2], ("result", 200), ("b", 100)])
 
-    assert receipt.sent == CacheUse(2500, 0, 300)
-    assert receipt.untouched == CacheUse(12_500, 0, 100)
+    assert split(receipt.sent) == (2500, 0, 300)
+    assert split(receipt.untouched) == (12_500, 0, 100)
     assert receipt.tokens_saved == 12_600 - 2_800
     # (300 + 0.1 * 2,500) and (100 + 0.1 * 12,500) tokens at 2 USD per million.
     assert receipt.cost == pytest.approx(550 * 2e-6)
@@ -240,8 +245,8 @@ def test_a_restart_saves_nothing(clock: Clock) -> None:
 
     receipt = settled(Accountant(clock, tariff_of=lambda _: PLAIN), long, short)
 
-    assert receipt.sent == CacheUse(2700, 0, 100)
-    assert receipt.untouched == CacheUse(12_500, 0, 100)
+    assert split(receipt.sent) == (2700, 0, 100)
+    assert split(receipt.untouched) == (12_500, 0, 100)
 
 
 def test_a_gain_is_never_told_larger_than_the_provider_counts(accountant: Accountant) -> None:
@@ -256,6 +261,30 @@ def test_a_gain_is_never_told_larger_than_the_provider_counts(accountant: Accoun
     assert gain.saved == pytest.approx(9800 / 2 * 2e-6)
     # Sent is cold behind 2,500 tokens, untouched too: 10,000 against 200.
     assert loss.saved == pytest.approx(-9800 * 2e-6)
+
+
+def test_the_untouched_run_is_charged_as_if_it_had_been_lucky(clock: Clock) -> None:
+    """O2: where steps fall cost up to 127 tokens either way; the untouched run is given the better end."""
+    accountant = Accountant(clock, tariff_of=lambda _: IN_STEPS)
+    long = [HEAD, ("a", 500), ("frame", 10_000)]
+    settled(accountant, long, long, usage=(Usage(12_500, 0, cached=1),))
+
+    receipt = settled(accountant, [*long, ("b", 100)], [*long[:2], ("b", 100)], usage=(Usage(2600, 0, cached=2432),))
+
+    # Untouched: 12,500 cached, 100 new. Sent, as reported: 168 new, 2,432 cached.
+    assert receipt.saved == pytest.approx((1350 - 168 - 243.2) * 2e-6)
+
+
+def test_a_cache_that_lives_longer_than_we_think_makes_no_saving(accountant: Accountant, clock: Clock) -> None:
+    """O2: after a pause both lines look cold; the provider shows that they are not."""
+    long, short = [HEAD, ("a", 500), ("frame", 10_000)], [HEAD, ("a", 500), ("result", 1000)]
+    settled(accountant, long, short, usage=(Usage(3500, 0, cached=1),))
+    clock.now += 301_000
+
+    receipt = settled(accountant, [*long, ("b", 100)], [*short, ("b", 100)], usage=(Usage(3600, 0, cached=3500),))
+
+    # Untouched: 12,500 cached after all, 100 new. Sent, as reported: 3,500 cached, 100 new.
+    assert receipt.saved == pytest.approx((1350 - 450) * 2e-6)
 
 
 def test_a_refused_request_costs_nothing_either_way(accountant: Accountant) -> None:
