@@ -118,6 +118,8 @@ class Ledger:
     threads: dict[str, Thread] = field(default_factory=dict)
     by_identity: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     turns_under: dict[str, list[str]] = field(default_factory=dict)
+    produced: dict[str, list[str]] = field(default_factory=dict)
+    """Turns by what they may come back as: an identity, or the ids and names of their calls."""
     has_child: set[str] = field(default_factory=set)
     overlays: dict[str, list[Entry]] = field(default_factory=dict)
     seq: int = 0
@@ -150,9 +152,10 @@ class Ledger:
         self.size += len(done.spoken.message.wire) + sum(len(r.wire) for r in done.results)
         parent = self.entries[done.turn].parent
         for identity in forms(self.rounds[done.turn]):
-            held = self.by_identity.setdefault((parent, identity), [])
-            if done.turn not in held:
-                held.append(done.turn)
+            _note(self.by_identity.setdefault((parent, identity), []), done.turn)
+            _note(self.produced.setdefault(identity, []), done.turn)
+        if calls := seen_calls(self.rounds[done.turn]):
+            _note(self.produced.setdefault(calls_key(calls), []), done.turn)
 
     def add_event(self, event: Event) -> bool:
         """False when one like it stands there already: the first writer wins."""
@@ -175,6 +178,17 @@ class Ledger:
     def newest_tip(self) -> Entry | None:
         """The entry of a path created last, or None in an empty conversation."""
         return next((e for e in reversed(self.entries.values()) if e.kind is not Kind.OVERLAY), None)
+
+
+def _note(turns: list[str], turn: str) -> None:
+    """The newest stands last."""
+    if turn not in turns[-1:]:
+        turns.append(turn)
+
+
+def calls_key(calls: Sequence[Call]) -> str:
+    """The ids and names of calls, in order: what survives when a client re-serialises arguments."""
+    return "calls " + "\n".join(f"{c.id} {c.name}" for c in calls)
 
 
 def message_id(parent: str, identity: str, conversation: str) -> str:

@@ -20,13 +20,28 @@ from enum import StrEnum
 from hashlib import sha256
 from itertools import chain
 
-from proxy.stack.ledger import Entry, Kind, Ledger, Round, Thread, echoes, forms, message_id, seen_calls, seen_text
+from proxy.stack.ledger import (
+    Entry,
+    Kind,
+    Ledger,
+    Round,
+    Thread,
+    calls_key,
+    echoes,
+    forms,
+    message_id,
+    seen_calls,
+    seen_text,
+)
 from proxy.stack.transcript import Message, Request, identity_of
 
 RETRY_MS = 600_000
 """How long an identical opening request joins the conversation it opened."""
 TELLING = 24
 """Characters an answer without calls must have to identify a conversation by itself."""
+ATTEMPTS = 16
+"""How many of the newest answers to one request are looked at: clients retry, they do not go back to the hundredth
+answer."""
 NEWEST = 48
 """How many of a request's newest turns are used as anchors."""
 
@@ -132,9 +147,10 @@ def walk(ledger: Ledger, messages: Sequence[Message]) -> tuple[Entry, ...]:
 
 def _children(ledger: Ledger, parent: str, message: Message) -> list[Entry]:
     """Entries under `parent` that `message` may be, the newest first."""
-    ids = ledger.by_identity.get((parent, message.identity), ())
+    ids = ledger.by_identity.get((parent, message.identity), [])[-ATTEMPTS:]
     if not ids and message.role == "assistant":
-        ids = [t for t in ledger.turns_under.get(parent, ()) if echoes(ledger.rounds.get(t, ()), message)]
+        tried = ledger.turns_under.get(parent, [])[-ATTEMPTS:]
+        ids = [t for t in tried if echoes(ledger.rounds.get(t, ()), message)]
     return [ledger.entries[i] for i in reversed(ids)]
 
 
@@ -197,9 +213,10 @@ def _produced(ledger: Ledger, message: Message) -> Entry | None:
     nothing."""
     if not message.calls and len(message.text.strip()) < TELLING:
         return None
-    for turn in reversed(ledger.rounds):
-        rounds = ledger.rounds[turn]
-        if message.identity in forms(rounds) or (message.calls and echoes(rounds, message)):
+    exact = ledger.produced.get(message.identity, [])[-1:]
+    alike = ledger.produced.get(calls_key(message.calls), [])[-ATTEMPTS:] if message.calls else []
+    for turn in (*exact, *reversed(alike)):
+        if turn in exact or echoes(ledger.rounds[turn], message):
             return ledger.entries[turn]
     return None
 
@@ -221,7 +238,7 @@ def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:
     path = walk(ledger, request.messages)
     if len(path) != len(request.messages) or not path:
         return None
-    turns = ledger.turns_under.get(path[-1].id, [])
+    turns = ledger.turns_under.get(path[-1].id, [])[-ATTEMPTS:]
     if any(t in ledger.has_child for t in turns) or now - path[0].created > RETRY_MS:
         return None
     return Match(How.RETRIED, path)
