@@ -1,0 +1,211 @@
+"""What a request cost, and what the untouched request would have cost.
+
+`Accountant` keeps two simulated caches side by side: one is fed with what is really sent, one with what the client
+sent, so that the untouched run is told by the same rules. It opens an `Account` per client request; settled, that is a
+`Receipt`.
+
+The law: **a saving is never told too large**. All rounds count as sent, our own tools, texts and hidden rounds
+included. What the provider reports stands beside what we estimate, and where it reports cached tokens it is what we
+charge. The untouched run is charged as if its cache had been as lucky as it could be; where the provider's cache does
+not behave as simulated, the saving is the difference of two estimates by one simulation, so that its errors cancel.
+Where the provider counts fewer tokens than we do, a saving is scaled down. A conversation this process has not seen
+before is taken as warm on both sides, so a restart saves nothing. Negative is told as negative.
+
+What this module does not do: it keeps nothing on disk and knows no wire format. Its clock is handed in (ms), and it
+belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from proxy.report.prefix_cache import MOST_HEADS, CacheKey, CacheUse, Chain, PrefixCache
+from proxy.report.receipts import Outcome, Receipt, usd
+from proxy.stack.transcript import Usage
+from proxy.tariffs import Tariff, tariff_for
+
+MILLION = 1_000_000
+_NO_USE = CacheUse()
+_FACTS = Outcome.__struct_fields__
+
+
+class Account:
+    """One client request while it is under way: note every round as it leaves, settle once."""
+
+    def __init__(self, accountant: Accountant, key: CacheKey, chain: Chain) -> None:
+        self._accountant, self._key = accountant, key
+        self._tariff = accountant.tariff_of(key[2])
+        self._warm = len(chain) > 2 and not accountant.untouched.knows(key, chain)
+        self._untouched = accountant.untouched.use(key, chain, self._tariff, accountant.clock(), warm=self._warm)
+        self._fixed, self._tail = (chain[0][1], chain[-1][1]) if chain else (0, 0)
+        self._rounds: list[CacheUse] = []
+        self._own = (0, 0)
+        self.tokens_in = self._untouched.total
+
+    @property
+    def tokens_sent(self) -> int:
+        """So far, all rounds together."""
+        return sum(use.total for use in self._rounds)
+
+    def note_sent(self, chain: Chain, *, own_tools: int = 0, own_texts: int = 0) -> None:
+        """A round leaves. `own_tools` and `own_texts` are tokens in `chain` that are ours."""
+        warm = self._warm and not self._rounds
+        cache = self._accountant.really_sent
+        self._rounds.append(cache.use(self._key, chain, self._tariff, self._accountant.clock(), warm=warm))
+        self._own = (own_tools, own_texts)
+
+    def settle(self, outcome: Outcome, usage: Sequence[Usage | None] = ()) -> Receipt:
+        """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None."""
+        rounds = len(self._rounds)
+        reported = (*usage, *[None] * rounds)[:rounds]
+        last = self._rounds[-1].total if rounds else 0
+        total = self.tokens_sent
+        tariff = self._tariff
+        self._accountant.note_report(self._key, reported)
+        basis: Literal["reported", "estimated"] = (
+            "reported" if None not in reported and self._accountant.reports_caches(self._key) else "estimated"
+        )
+        cost, saved = self._money(reported, basis, failed=outcome.upstream_status >= 400)
+        return Receipt(
+            **{name: getattr(outcome, name) for name in _FACTS},
+            rounds=rounds,
+            tokens_in=self.tokens_in,
+            tokens_sent=total,
+            tokens_last=last,
+            tokens_saved=self.tokens_in - total if rounds else 0,
+            fixed_in=self._fixed,
+            fixed_sent=self._fixed * rounds,
+            own_tools=self._own[0],
+            own_texts=self._own[1],
+            own_rounds=total - last,
+            sent=sum(self._rounds, _NO_USE),
+            untouched=self._untouched,
+            usage=_sum_of(reported),
+            usage_by_round=reported,
+            cost=cost,
+            cost_untouched=cost + saved,
+            saved=saved,
+            basis=basis,
+            priced=tariff.known,
+            output_priced=tariff.output is not None,
+            counter=self._accountant.counter,
+        )
+
+    def _money(self, reported: Sequence[Usage | None], basis: str, *, failed: bool) -> tuple[float, float]:
+        """Cost and saving in USD. A request that the provider refused is not billed, with us or without."""
+        billed = self._rounds[:-1] if failed else self._rounds
+        told = [usage for usage in reported[: len(billed)] if usage]
+        estimate = sum(_price(use, self._tariff) for use in billed)
+        untouched = _price(self._untouched, self._tariff)
+        output = [_output_price(usage, self._tariff) for usage in told]
+        charged = sum(_price(_use_of(usage), self._tariff) for usage in told) if basis == "reported" else estimate
+        cost = charged + sum(output)
+        if failed:
+            return cost, -cost
+        if billed == [self._untouched]:
+            difference = 0.0
+        elif basis == "reported" and _as_simulated(billed, told):
+            ratio = min(1.0, _ratio(billed, told))
+            difference = ratio * _price(self._luckiest(billed, told), self._tariff) - charged
+        else:
+            difference = untouched - estimate
+            difference *= _scale(_ratio(billed, told), gain=difference > 0)
+        # The untouched run has no hidden rounds: what the model wrote in them is our cost.
+        hidden = sum(output[:-1])
+        # No run costs less than nothing: a loss is at most all that was paid.
+        return cost, max(difference - hidden, -cost)
+
+    def _luckiest(self, billed: Sequence[CacheUse], told: Sequence[Usage]) -> CacheUse:
+        """What the client sent, if the cache held all that it could.
+
+        Steps may fall luckier for other tokens than ours; and a provider that read clearly more than we thought warm
+        would have had the untouched line warm too.
+        """
+        use = self._untouched
+        cached = use.prefix
+        believed = sum(one.prefix for one in billed) * _ratio(billed, told)
+        if sum(usage.cached for usage in told) > 1.05 * believed + self._tariff.minimum:
+            cached = max(cached, use.total - self._tail)
+        cached = cached if cached >= self._tariff.minimum else 0
+        written = max(0, use.written - max(0, cached - use.cached))
+        return CacheUse(cached, written, max(0, use.total - cached - written), cached)
+
+
+def _as_simulated(billed: Iterable[CacheUse], told: Iterable[Usage]) -> bool:
+    """Whether the provider's cache held what we thought. Where it did not, it would not have for the untouched run."""
+    return 2 * sum(usage.cached for usage in told) >= sum(use.cached for use in billed)
+
+
+def _ratio(billed: Iterable[CacheUse], told: Iterable[Usage]) -> float:
+    """The provider's tokens to ours; 1 where it reported none."""
+    ours, theirs = sum(use.total for use in billed), sum(usage.input for usage in told)
+    return theirs / ours if ours and theirs else 1.0
+
+
+def _scale(ratio: float, *, gain: bool) -> float:
+    """From our tokens to the provider's, so that a gain is never told larger, nor a loss smaller, than it counts."""
+    return min(1.0, ratio) if gain else max(1.0, ratio)
+
+
+def _price(use: CacheUse, tariff: Tariff) -> float:
+    return (use.uncached + tariff.read * use.cached + tariff.write * use.written) * tariff.input / MILLION
+
+
+def _output_price(usage: Usage, tariff: Tariff) -> float:
+    return usage.output * (tariff.output or 0.0) / MILLION
+
+
+def _use_of(usage: Usage) -> CacheUse:
+    return CacheUse(usage.cached, usage.written, max(0, usage.input - usage.cached - usage.written))
+
+
+def _sum_of(reported: Iterable[Usage | None]) -> Usage:
+    told = [usage for usage in reported if usage]
+    return Usage(
+        sum(usage.input for usage in told),
+        sum(usage.output for usage in told),
+        sum(usage.cached for usage in told),
+        sum(usage.written for usage in told),
+    )
+
+
+class Accountant:
+    """Keeps the two simulations. `clock` gives ms since 1970, `counter` names what counts our tokens."""
+
+    def __init__(
+        self, clock: Callable[[], int], counter: str = "o200k_base", tariff_of: Callable[[str], Tariff] = tariff_for
+    ) -> None:
+        self.clock, self.counter, self.tariff_of = clock, counter, tariff_of
+        self.really_sent, self.untouched = PrefixCache(), PrefixCache()
+        self._reporting: OrderedDict[CacheKey, None] = OrderedDict()
+
+    def open(self, chain: Chain, *, tenant: str, upstream: str, model: str) -> Account:
+        """An account for a request; `chain` is what the client sent, `model` the name sent upstream."""
+        return Account(self, (tenant, upstream, model), chain)
+
+    def note_report(self, key: CacheKey, reported: Iterable[Usage | None]) -> None:
+        """A provider that once told of cached tokens is believed from then on, also when it tells of none."""
+        if any(usage and (usage.cached or usage.written) for usage in reported):
+            self._reporting[key] = None
+            self._reporting.move_to_end(key)
+            if len(self._reporting) > MOST_HEADS:
+                self._reporting.popitem(last=False)
+
+    def reports_caches(self, key: CacheKey) -> bool:
+        return key in self._reporting
+
+
+def response_headers(told: Account | Receipt, overhead_ms: float) -> tuple[tuple[str, str], ...]:
+    """What the client is told of tokens and money: while streaming from the open account, else from the receipt."""
+    headers = [
+        ("x-stack-tokens-in", str(told.tokens_in)),
+        ("x-stack-tokens-sent", str(told.tokens_sent)),
+        ("x-stack-tokens-saved", str(told.tokens_in - told.tokens_sent if told.tokens_sent else 0)),
+        ("x-stack-overhead-ms", f"{overhead_ms:.1f}"),
+    ]
+    if isinstance(told, Receipt):
+        headers += [("x-stack-cost", usd(told.cost)), ("x-stack-cost-untouched", usd(told.cost_untouched))]
+        headers += [] if told.priced else [("x-stack-priced", "false")]
+    return tuple(headers)

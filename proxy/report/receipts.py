@@ -1,0 +1,91 @@
+"""What a client request cost, as one value that is written down once.
+
+`Outcome` is what whoever carried the request out knows of it, `Receipt` adds tokens and money. Both are JSON objects.
+What this module does not do: it computes nothing, `accounts.py` fills a receipt in.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from proxy.report.prefix_cache import CacheUse
+from proxy.stack.transcript import Usage
+from proxy.tariffs import AS_OF
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a client request, as whoever carried it out knows it. Times are ms, `created` since 1970."""
+
+    id: str
+    conversation: str = ""
+    thread: str = ""
+    frame: str = ""
+    model: str = ""
+    upstream: str = ""
+    mode: str = ""
+    status: str = ""
+    """full, asleep, side, off, shadow, stateless, bypass or error; `reason` is its word, for a bypass above all."""
+    reason: str = ""
+    created: int = 0
+    duration_ms: float = 0.0
+    overhead_ms: float = 0.0
+    stream: bool = False
+    hidden_calls: int = 0
+    recalls: int = 0
+    events: tuple[str, ...] = ()
+    """Frame events in the order they happened: `pushed f12`, `popped f12`."""
+    client_status: int = 0
+    upstream_status: int = 0
+    finish_reason: str = ""
+    would_send: int = 0
+    """Shadow: tokens that would have been sent."""
+
+
+class Receipt(Outcome, frozen=True, kw_only=True):
+    """What a client request cost. Tokens of ours are counted by `counter`; money is USD."""
+
+    rounds: int
+    tokens_in: int
+    """What the client sent."""
+    tokens_sent: int
+    """What was sent upstream, all rounds together."""
+    tokens_last: int
+    """What was sent in the last round: how full the window is."""
+    tokens_saved: int
+    """`tokens_in - tokens_sent`."""
+    fixed_in: int
+    """Of `tokens_in`, the client's tools and system text."""
+    fixed_sent: int
+    """The same as part of `tokens_sent`: once per round."""
+    own_tools: int
+    """Of `tokens_last`, our tools."""
+    own_texts: int
+    """Of `tokens_last`, our guidance, blocks and notes."""
+    own_rounds: int
+    """Of `tokens_sent`, all rounds before the last."""
+    sent: CacheUse
+    """Estimated, all rounds together."""
+    untouched: CacheUse
+    """Estimated for what the client sent."""
+    usage: Usage
+    """Reported by the provider, all rounds together; input contains cached and written tokens."""
+    usage_by_round: tuple[Usage | None, ...]
+    """None where a round reported none."""
+    cost: float
+    cost_untouched: float
+    saved: float
+    basis: Literal["reported", "estimated"]
+    """What `cost` is computed from."""
+    priced: bool
+    """False: the model is not in the table, and declared defaults stand in."""
+    output_priced: bool
+    """False: the output price is not known, output counts as free on both sides."""
+    tariffs_as_of: str = AS_OF
+    counter: str = ""
+
+
+def usd(amount: float) -> str:
+    """USD with eight decimals: a hundredth of what one cached token of a cheap model costs."""
+    return f"{amount:.8f}"
