@@ -2,8 +2,8 @@
 
 Two laws. **Nothing is written for a conversation that is not in the store**: it was forgotten, or lost with a file
 that is gone, and must not come back in pieces; such a batch is refused as a whole, the others of the group go on. And
-**the first writer wins** for all that is a fact (entries, rounds, events, blobs), the newest for what is a state
-(threads, requests, bodies sent).
+**the first writer wins** for all that is a fact (entries, finished rounds, events, blobs), the newest for what is a
+state (conversations, threads, drafts of rounds, requests, bodies sent).
 
 What it does not do: it knows no thread, no retry and no circuit; errors of the database pass through.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, case, select, update
+from sqlalchemy import ColumnElement, Connection, Table, bindparam, case, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
@@ -59,6 +59,20 @@ class Statements:
         self.inserts: dict[Table, UpdateBase] = {
             table: insert(table).on_conflict_do_nothing() for table in schema.metadata.tables.values()
         }
+        self.inserts[schema.conversations] = _replacing(
+            schema.conversations, insert(schema.conversations), keep=("newest",)
+        )
+        self.inserts[schema.rounds] = _replacing(
+            schema.rounds, insert(schema.rounds), where=schema.rounds.c.complete == 0
+        )
+        self.inserts[schema.messages] = _replacing(
+            schema.messages, insert(schema.messages), where=schema.messages.c.final == 0
+        )
+        self.drafts = _replacing(schema.blobs, insert(schema.blobs))
+        self.finished = [
+            delete(table).where(table.c.tenant == bindparam("of_tenant"), table.c.digest == bindparam("of_digest"))
+            for table in (schema.holds, schema.blobs)
+        ]
         self.inserts[schema.threads] = _replacing(schema.threads, insert(schema.threads))
         self.inserts[schema.sent] = _replacing(schema.sent, insert(schema.sent))
         self.inserts[schema.requests] = _replacing_request(insert(schema.requests))
@@ -77,10 +91,17 @@ class Statements:
         )
 
 
-def _replacing(table: Table, insert: SqliteInsert | PostgresInsert) -> UpdateBase:
+def _replacing(
+    table: Table,
+    insert: SqliteInsert | PostgresInsert,
+    *,
+    keep: tuple[str, ...] = (),
+    where: ColumnElement[bool] | None = None,
+) -> UpdateBase:
+    """The newer row wins, except in the columns `keep`, and only over a row that is `where`."""
     keys = list(table.primary_key.columns)
-    changed = {c.name: insert.excluded[c.name] for c in table.columns if c not in keys}
-    return insert.on_conflict_do_update(index_elements=keys, set_=changed)
+    changed = {c.name: insert.excluded[c.name] for c in table.columns if c not in keys and c.name not in keep}
+    return insert.on_conflict_do_update(index_elements=keys, set_=changed, where=where)
 
 
 def _replacing_request(insert: SqliteInsert | PostgresInsert) -> UpdateBase:
@@ -115,11 +136,15 @@ def commit(
                 done.refused[batch.ticket] = StoreError(f"conversation {missing} is not in the store any more")
             else:
                 gathered.take(batch)
+        done.conversations = len(gathered.made - known)
         _write_bodies(connection, gathered)
         for table, values in gathered.rows.items():
-            result = connection.execute(statements.inserts[table], values)
-            if table is schema.conversations:
-                done.conversations = max(0, result.rowcount)
+            connection.execute(statements.inserts[table], values)
+        if gathered.drafts:
+            connection.execute(statements.drafts, gathered.drafts)
+        if gathered.finished:
+            for taken_away in statements.finished:
+                connection.execute(taken_away, gathered.finished)
         if gathered.newest:
             connection.execute(statements.newest, gathered.newest_rows())
     return done
@@ -160,10 +185,8 @@ def weight(record: Record) -> int:
 def _known(connection: Connection, batches: Iterable[Batch]) -> set[Owner]:
     """Which of the conversations that `batches` write to are in the store."""
     asked: dict[str, set[str]] = defaultdict(set)
-    for batch in batches:
-        for record in batch.records:
-            if owner := owner_of(batch.tenant, record):
-                asked[owner[0]].add(owner[1])
+    for tenant, conversation in set().union(*map(owners_of, batches)):
+        asked[tenant].add(conversation)
     table = schema.conversations
     found: set[Owner] = set()
     for tenant, ids in asked.items():
@@ -189,7 +212,9 @@ class _Gathered:
         self.newest: dict[Owner, int] = {}
         self.pages: dict[tuple[str, bytes], rows.Page] = {}
         self._place = place
-        self._made: set[Owner] = set()
+        self.made: set[Owner] = set()
+        self.drafts: list[rows.Values] = []
+        self.finished: list[rows.Values] = []
         self._blobs: set[tuple[str, bytes]] = set()
         self._holds: set[tuple[str, str, bytes]] = set()
 
@@ -197,14 +222,14 @@ class _Gathered:
         """A conversation that `batch` needs and nobody made, or empty."""
         made = {(batch.tenant, r.id) for r in batch.records if isinstance(r, Conversation)}
         needed = {owner for r in batch.records if (owner := owner_of(batch.tenant, r))}
-        return min((owner[1] for owner in needed - made - known - self._made), default="")
+        return min((owner[1] for owner in needed - made - known - self.made), default="")
 
     def take(self, batch: Batch) -> None:
         tenant = rows.words(batch.tenant)
         for record in batch.records:
             match record:
                 case Conversation():
-                    self._made.add((batch.tenant, record.id))
+                    self.made.add((batch.tenant, record.id))
                     self.rows[schema.conversations].append({"tenant": tenant, **rows.conversation_row(record)})
                 case Owned():
                     conversation = rows.words(record.conversation)
@@ -240,23 +265,40 @@ class _Gathered:
             case Entry():
                 self.rows[schema.entries].append(at | rows.entry_row(value))
                 if value.message is not None:
-                    self._message(at, value.id, rows.OF_ENTRY, 0, value.message)
+                    self._message(at, value.id, (rows.OF_ENTRY, 0), value.message)
             case Round():
                 self.rows[schema.rounds].append(at | rows.round_row(value))
-                for position, message in enumerate((value.spoken.message, *value.results)):
-                    self._message(at, value.turn, value.number, position, message)
+                self._spoken(at, value)
             case Event():
                 self.rows[schema.events].append(at | rows.event_row(value))
             case Thread():
                 self.rows[schema.threads].append(at | rows.thread_row(value))
 
-    def _message(self, at: rows.Values, entry: str, number: int, position: int, message: Message) -> None:
+    def _spoken(self, at: rows.Values, done: Round) -> None:
+        """The messages of a round. A draft takes the room of the one before it and is gone when the round ended."""
         tenant, conversation = at["tenant"], at["conversation"]
+        draft = rows.draft_digest(conversation, done.turn, done.number)
+        if done.spoken.complete:
+            self.finished.append({"of_tenant": tenant, "of_digest": draft})
+            self._message(at, done.turn, (done.number, 0), done.spoken.message)
+        else:
+            self.drafts.append({"tenant": tenant, "digest": draft, "data": done.spoken.message.wire})
+            self.hold(tenant, f"c:{conversation}", draft)
+            self._row(at, done.turn, (done.number, 0), rows.message_row(done.spoken.message, draft), final=False)
+        for position, message in enumerate(done.results, 1):
+            self._message(at, done.turn, (done.number, position), message, final=done.spoken.complete)
+
+    def _message(
+        self, at: rows.Values, entry: str, where: tuple[int, int], message: Message, *, final: bool = True
+    ) -> None:
         digest = rows.digest_of(message.wire)
-        self.blob(tenant, f"c:{conversation}", digest, message.wire)
-        where = {"entry": rows.words(entry), "round": number, "position": position}
-        row = {"tenant": tenant, "conversation": conversation, **where, **rows.message_row(message, digest)}
-        self.rows[schema.messages].append(row)
+        self.blob(at["tenant"], f"c:{at['conversation']}", digest, message.wire)
+        self._row(at, entry, where, rows.message_row(message, digest), final=final)
+
+    def _row(self, at: rows.Values, entry: str, where: tuple[int, int], said: rows.Values, *, final: bool) -> None:
+        place = {"entry": rows.words(entry), "round": where[0], "position": where[1], "final": int(final)}
+        owner = {"tenant": at["tenant"], "conversation": at["conversation"]}
+        self.rows[schema.messages].append(owner | place | said)
 
     def _anchored(self, tenant: str, record: Anchored) -> None:
         at = {"tenant": tenant, "hint": rows.words(record.hint), "conversation": rows.words(record.conversation)}

@@ -56,11 +56,11 @@ class MemoryStore:
     def _take(self, tenant: str, record: Record) -> None:
         match record:
             case Conversation():
-                self._conversations.setdefault((tenant, record.id), replace(record, tenant=tenant))
+                self._conversations[tenant, record.id] = replace(record, tenant=tenant)
                 self._aged((tenant, record.id), record.created)
             case Owned():
                 owner = (tenant, record.conversation)
-                self._values.setdefault(owner, []).append(record.value)
+                self._keep(self._values.setdefault(owner, []), record.value)
                 if isinstance(record.value, Entry | Round | Event):
                     self._aged(owner, record.value.created)
             case Anchored():
@@ -74,6 +74,17 @@ class MemoryStore:
                 self._aged((tenant, record.conversation), record.created)
             case SentRecord():
                 self._sent.setdefault((tenant, record.request), {})[record.round] = record
+
+    @staticmethod
+    def _keep(values: list[Value], value: Value) -> None:
+        """A draft of a round goes when a newer one comes; a finished round stays."""
+        if isinstance(value, Round):
+            same = [v for v in values if isinstance(v, Round) and (v.turn, v.number) == (value.turn, value.number)]
+            if any(known.spoken.complete for known in same):
+                return
+            for draft in same:
+                values.remove(draft)
+        values.append(value)
 
     def _aged(self, owner: Owner, created: int) -> None:
         if owner in self._conversations:

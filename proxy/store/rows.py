@@ -80,6 +80,11 @@ def digest_of(data: bytes) -> bytes:
     return sha256(data).digest()
 
 
+def draft_digest(conversation: str, turn: str, number: int) -> bytes:
+    """Where the draft of a round is kept, whatever it holds at the moment."""
+    return digest_of(f"draft\n{as_json([conversation, turn, number])}".encode())
+
+
 # ----------------------------------------------------------------------------------------------------------- messages
 class _Spelling(msgspec.Struct):
     """A message whose content is one string."""
@@ -126,13 +131,20 @@ def conversation_row(value: Conversation) -> Values:
         "parent": words(value.parent),
         "parent_entry": words(value.parent_entry),
         "created": value.created,
+        "mode": words(value.mode),
         "newest": value.created,
     }
 
 
 def conversation_of(row: Row[Any]) -> Conversation:
     return Conversation(
-        plain(row.id), plain(row.tenant), plain(row.hint), plain(row.parent), plain(row.parent_entry), row.created
+        id=plain(row.id),
+        tenant=plain(row.tenant),
+        hint=plain(row.hint),
+        parent=plain(row.parent),
+        parent_entry=plain(row.parent_entry),
+        created=row.created,
+        mode=plain(row.mode),
     )
 
 

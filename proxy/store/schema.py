@@ -12,7 +12,8 @@ characters that databases refuse), times in ms, digests as the 32 bytes of sha25
 were written, across restarts; it carries no other meaning.
 
 To read a message by hand: its words stand in `messages.text`, or, where that is null, as the string `content` of the
-JSON in `blobs.data` under the digest in `messages.wire`; so large texts are on disk once.
+JSON in `blobs.data` under the digest in `messages.wire`; so large texts are on disk once. What was spoken in a round
+that is still a draft lies under the hash of its place instead, so that the next draft takes its room.
 
 A change here is a new file in `migrations/versions` and a new last name in `VERSIONS`. A new store is made from these
 tables directly; a test holds them equal to what the migrations build.
@@ -60,6 +61,7 @@ conversations = _table(
     _text("parent"),
     _text("parent_entry"),
     _whole("created"),
+    _text("mode"),
     _whole("newest"),  # `created` of the newest record of it: what retention goes by
     Index("conversations_by_hint", "tenant", "hint", "created"),
     Index("conversations_by_age", "created"),
@@ -109,6 +111,7 @@ messages = _table(
     _text("calls"),
     _text("answers"),
     _whole("tokens"),
+    Column("final", Integer, nullable=False),  # 0 for a draft, which a later one replaces
 )
 events = _table(
     "events",

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import InvalidConfiguration, StoreError
-from proxy.stack.ledger import Event, Kind, Round, Thread
+from proxy.stack.ledger import Conversation, Event, Kind, Round, Thread
 from proxy.stack.transcript import Message, Spoken
 from proxy.store import Anchored, Forgotten, Owned, RequestRecord, SentRecord, Store
 from proxy.store.opening import STORES, open_store
@@ -143,6 +143,41 @@ async def test_an_entry_keeps_the_bytes_it_was_first_sent_as(store: Store) -> No
 
     assert ledger is not None
     assert ledger.entries["m1"].message == said("first")
+
+
+async def test_a_draft_of_a_round_is_replaced_until_it_is_finished(store: Store) -> None:
+    """S4-06: what streamed so far is on disk, and takes no more room than the newest of it."""
+    turn = replace(entry("turn 1"), kind=Kind.TURN, message=None)
+    store.write("a", opened("c1", turn))
+    results = (said("one", "tool"), said("two", "tool"))
+
+    async def written(text: str, *, complete: bool, results: tuple[Message, ...] = ()) -> Round:
+        spoken = Spoken(said(text, "assistant"), "stop" if complete else "", complete=complete)
+        store.write("a", [Owned("c1", Round("turn 1", 0, spoken, results))])
+        ledger = await store.load("a", "c1")
+        assert ledger is not None
+        return ledger.rounds["turn 1"][0]
+
+    assert (await written("hel", complete=False, results=results)).results == results
+    assert (await written("hello", complete=False)).spoken.message == said("hello", "assistant")
+    finished = await written("hello you", complete=True, results=results[:1])
+    assert finished.spoken.message == said("hello you", "assistant")
+    assert finished.results == results[:1]
+    assert await written("late", complete=False, results=results) == finished
+    assert await written("later", complete=True) == finished
+
+
+async def test_the_newest_record_of_a_conversation_wins(store: Store) -> None:
+    await store.durable(store.write("a", opened("c1", entry("m1", created=50), hint="h")))
+    changed = Conversation("c1", "a", "h", created=1, mode="off")
+    await store.durable(store.write("a", [changed]))
+
+    ledger = await store.load("a", "c1")
+
+    assert ledger is not None
+    assert ledger.conversation == changed
+    assert store.health().conversations == 1
+    assert await store.forget("a", before=40) == Forgotten()
 
 
 async def test_the_newest_state_of_a_thread_wins(store: Store) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import StoreError
-from proxy.stack.ledger import Event, Round
+from proxy.stack.ledger import Event, Kind, Round
 from proxy.stack.transcript import Call, Spoken
 from proxy.store import Anchored, Owned, RequestRecord, SentRecord
 from proxy.store.opening import open_store
@@ -137,6 +137,20 @@ async def test_what_is_sent_again_with_every_request_is_stored_once(store: SqlSt
     found = await store.request("a", "r199")
     assert found is not None
     assert found.sent[0].body == (b'{"messages":[', *pieces, b"]}")
+
+
+async def test_drafts_of_a_round_take_the_room_of_one_and_none_when_it_is_finished(store: SqlStore, path: Path) -> None:
+    store.write("a", opened("c1", replace(entry("turn"), kind=Kind.TURN, message=None)))
+    for length in range(1, 200):
+        draft = Spoken(said("word " * length, "assistant"), complete=False)
+        await store.durable(store.write("a", [Owned("c1", Round("turn", 0, draft))]))
+    assert rows(path, "SELECT count(*) FROM blobs") == [(1,)]
+
+    answer = Spoken(said("word " * 200, "assistant"), "stop")
+    await store.durable(store.write("a", [Owned("c1", Round("turn", 0, answer, last=True))]))
+
+    assert rows(path, "SELECT data FROM blobs") == [(answer.message.wire,)]
+    assert rows(path, "SELECT count(*) FROM holds") == [(1,)]
 
 
 async def test_every_table_has_the_tenant_first_in_its_key(store: SqlStore, path: Path) -> None:

@@ -30,10 +30,23 @@ def opened(conversation: str, *values: Value, tenant: str = "a", hint: str = "",
     return [made, *(Owned(conversation, value) for value in values)]
 
 
+def without_drafts(values: Sequence[Value]) -> list[Value]:
+    """`values` without rounds that were only drafts of later ones, or came after the finished one."""
+    kept: list[Value] = []
+    for value in values:
+        if isinstance(value, Round):
+            same = [v for v in kept if isinstance(v, Round) and (v.turn, v.number) == (value.turn, value.number)]
+            if same and same[0].spoken.complete:
+                continue
+            kept = [v for v in kept if all(v is not draft for draft in same)]
+        kept.append(value)
+    return kept
+
+
 def grown_to(conversation: Conversation, values: Sequence[Value]) -> Ledger:
     """The ledger that a process holds which made `values` one after the other."""
     ledger = Ledger(conversation)
-    for value in values:
+    for value in without_drafts(values):
         match value:
             case Entry():
                 ledger.add(value)
@@ -87,7 +100,7 @@ class Written:
 @st.composite
 def conversations(draw: st.DrawFn, tenant: str) -> Written:
     name = draw(st.uuids()).hex
-    made = Conversation(name, tenant, draw(anything), draw(anything), draw(anything), draw(moments))
+    made = Conversation(name, tenant, draw(anything), draw(anything), draw(anything), draw(moments), draw(anything))
     values: list[Value] = []
     known: list[Entry] = []
     for seq in range(draw(st.integers(0, 12))):

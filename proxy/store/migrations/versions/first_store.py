@@ -32,6 +32,7 @@ def upgrade() -> None:
         sa.Column("parent", sa.Text, nullable=False),
         sa.Column("parent_entry", sa.Text, nullable=False),
         sa.Column("created", sa.BigInteger, nullable=False),
+        sa.Column("mode", sa.Text, nullable=False),
         sa.Column("newest", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("tenant", "id"),
     )
@@ -84,6 +85,7 @@ def upgrade() -> None:
         sa.Column("calls", sa.Text, nullable=False),
         sa.Column("answers", sa.Text, nullable=False),
         sa.Column("tokens", sa.BigInteger, nullable=False),
+        sa.Column("final", sa.Integer, nullable=False),
         sa.PrimaryKeyConstraint("tenant", "conversation", "entry", "round", "position"),
     )
     op.create_table(
