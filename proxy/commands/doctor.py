@@ -194,10 +194,10 @@ async def _contents(config: Config) -> list[Check]:
     except ProxyError as error:
         return [Check("finding", "store", f"{error} ({error.code})")]
     size = f"{health.where}: {health.conversations} conversations, {health.size_bytes:,} bytes"
-    return [Check("ok", "store", size), *_judged(records)]
+    return [Check("ok", "store", size), *judged(records)]
 
 
-def _judged(records: Iterable[RequestRecord]) -> Iterator[Check]:
+def judged(records: Iterable[RequestRecord]) -> Iterator[Check]:
     """What the newest requests tell. `records` are the newest first."""
     listed = list(records)
     around = [r for r in listed if r.status.startswith("bypass")]

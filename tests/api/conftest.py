@@ -1,4 +1,4 @@
-"""The API on a real socket, over each kind of store, with two tenants and an operator in it."""
+"""The API behind its guard, on a real socket, over each kind of store, with two tenants and an operator in it."""
 
 import asyncio
 import json
@@ -12,6 +12,8 @@ import pytest
 import uvicorn
 
 from proxy.api import Backstage, build_api
+from proxy.config import Config
+from proxy.edge import Edge
 from proxy.store import Store
 from proxy.store.opening import open_store
 from proxy.tenancy import KeyRing, Tenancy, issue_key
@@ -73,7 +75,7 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             counter="o200k_base",
             operator_token=TOKEN,
         )
-        config = uvicorn.Config(build_api(stage), port=0, log_config=None, lifespan="off", ws="none")
+        config = uvicorn.Config(Edge(build_api(stage), Config()), port=0, log_config=None, lifespan="off", ws="none")
         server = uvicorn.Server(config)
         running = asyncio.create_task(server.serve())
         while not server.started:  # noqa: ASYNC110 - the library has no event for it

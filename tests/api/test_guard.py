@@ -50,6 +50,14 @@ async def test_without_a_key_no_route_answers(served: Served) -> None:
     assert set(await statuses(served, None, [("GET", "/stack/nothing"), ("GET", "/docs")])) == {401}
 
 
+async def test_no_route_answers_a_page_of_somebody_else(served: Served) -> None:
+    """A4: a foreign Host, and a foreign Origin, as a browser sends them."""
+    every = [(method, filled(path, served.ours)) for method, path in ROUTES] + [("GET", "/health")]
+
+    for header in ({"host": "evil.example"}, {"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        assert set(await statuses(served, "ours", every, headers=header)) == {403}
+
+
 async def test_what_belongs_to_another_tenant_is_answered_like_what_never_was(served: Served) -> None:
     """A6, X-25: one tenant with the exact ids of another."""
     for method, path in NAMED:
@@ -94,7 +102,8 @@ async def test_an_odd_id_is_unknown_and_no_file_comes_of_it(served: Served, tmp_
     before = names_in(tmp_path)
     asked = [(method, re.sub(r"{\w+}", odd, path)) for odd in ODD_IDS for method, path in NAMED]
 
-    assert set(await statuses(served, "ours", asked)) == {404}
+    # What hides a slash or a zero byte is refused before it is an id.
+    assert set(await statuses(served, "ours", asked)) == {400, 404}
     assert names_in(tmp_path) == before
 
 

@@ -1,0 +1,100 @@
+"""What the doctor finds, on stores and ports that are really like that."""
+
+import json
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from proxy.commands.doctor import judged
+from proxy.report import Receipt
+from proxy.store import RequestRecord
+from proxy.views.totals import receipt_in
+from tests.api.small_ledger import records_of
+from tests.commands.conftest import Shell, Stocked
+
+
+def checks(shell: Shell, *words: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    """The exit code, and state and text of each check."""
+    ended = shell.on_data("doctor", "--port", "0", "--json", *words)
+    return ended.code, {check["about"]: (check["state"], check["text"]) for check in json.loads(ended.out)}
+
+
+def test_a_healthy_store_has_no_finding_and_what_cannot_bejudged_is_said(stocked: Stocked) -> None:
+    code, found = checks(stocked.shell)
+
+    assert code == 0
+    assert found["upstream"][0] == "unsure"
+    assert {name for name, (state, _) in found.items() if state == "ok"} == {
+        "configuration", "port", "tokenizer", "data", "store", "bypass", "history",
+    }  # fmt: skip
+
+
+def test_an_upstream_nobody_listens_at_is_a_finding(stocked: Stocked) -> None:
+    code, found = checks(stocked.shell, "--upstream", "http://127.0.0.1:9/v1")
+
+    assert (code, found["upstream default"][0]) == (1, "finding")
+
+
+def test_a_port_that_something_else_has_is_a_finding(stocked: Stocked) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ended = stocked.shell.on_data("doctor", "--port", str(other.getsockname()[1]))
+
+    assert ended.code == 1
+    assert "is in use" in ended.out
+
+
+def test_a_damaged_store_is_told_and_left_where_it_is(own_stock: Stocked) -> None:
+    file = own_stock.shell.data / "callstack.db"
+    for side in own_stock.shell.data.glob("callstack.db-*"):
+        side.unlink()
+    damaged = b"not a database" * 1000
+    file.write_bytes(damaged)
+    code, found = checks(own_stock.shell)
+
+    assert (code, found["store"][0]) == (1, "finding")
+    assert file.read_bytes() == damaged
+
+
+def test_a_store_set_aside_and_a_file_others_may_read_are_findings(own_stock: Stocked) -> None:
+    """T10."""
+    aside = own_stock.shell.data / "callstack.db.corrupt-20260101T000000000000Z"
+    aside.write_bytes(b"")
+    aside.chmod(0o644)
+    code, found = checks(own_stock.shell)
+
+    assert (code, found["data"][0], found["quarantine"][0]) == (1, "finding", "finding")
+    assert aside.name in found["quarantine"][1]
+
+
+def test_a_wrong_configuration_ends_the_visit_at_once(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "proxy.yaml").write_text("prot: 8787\n")
+    ended = shell.on_data("doctor")
+
+    assert ended.code == 2
+    assert "did you mean port?" in ended.errors
+
+
+def test_a_history_beyond_the_window_and_a_share_of_bypasses_are_findings() -> None:
+    """DESIGN 8: the raw history may outgrow the window, and the doctor knows by how much."""
+    record, receipt = stored_request()
+    long = with_receipt(record, receipt, tokens_in=10_000_000, status="bypass; reason=store_locked")
+    found = {check.about: check for check in judged([long, record])}
+
+    assert found["bypass"].state == found["history"].state == "finding"
+    assert "store_locked" in found["bypass"].text
+    assert "tokens longer than the window of gpt-5" in found["history"].text
+    assert {check.state for check in judged([record])} == {"ok"}
+
+
+def stored_request() -> tuple[RequestRecord, Receipt]:
+    (record,) = [r for r in records_of("t", "a")[0] if isinstance(r, RequestRecord)]
+    receipt = receipt_in(record)
+    assert receipt is not None
+    return record, receipt
+
+
+def with_receipt(record: RequestRecord, receipt: Receipt, *, tokens_in: int, status: str) -> RequestRecord:
+    raw = msgspec.json.encode(msgspec.structs.replace(receipt, tokens_in=tokens_in, status=status))
+    return replace(record, receipt=raw, status=status)

@@ -1,0 +1,188 @@
+"""`serve` as a user starts it: three lines, a real conversation against the scripted provider, and every way to look.
+
+The provider is a process too (`callstack provider`), so that nothing but sockets and files connects the parts.
+"""
+
+import http.client
+import json
+import re
+import signal
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.commands.conftest import Shell
+
+CANARY = "sk-canary-0123456789"
+SCENARIO = """
+answers:
+  - call: {name: stack_frame_push, arguments: {title: Fix rounding, successCriteria: billing passes}}
+  - call: {name: read, arguments: {path: billing.py}}
+  - call: {name: stack_frame_pop, arguments: {status: completed, results: Decimal until the last step}}
+  - text: Billing is green.
+"""
+TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
+Starting = Callable[..., "subprocess.Popen[str]"]
+
+
+def line_of(stream: IO[str] | None) -> str:
+    assert stream is not None
+    return stream.readline().rstrip("\n")
+
+
+@pytest.fixture
+def provider(shell: Shell, started: Starting) -> str:
+    """The base URL of a model that opens a frame, works in it, and returns."""
+    (shell.home / "scenario.yaml").write_text(SCENARIO)
+    process = started("provider", "scenario.yaml", "--port", "0")
+    found = re.search(r"http://[\d.:]+", line_of(process.stdout))
+    assert found is not None
+    return f"{found[0]}/v1"
+
+
+class Proxy:
+    """A `serve` that runs."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.said = [line_of(process.stdout) for _ in range(3)]
+        self.url = self.said[0].split()[1].removesuffix("/v1")
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        address = urlsplit(self.url)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
+        try:
+            sent = {"content-type": "application/json", "authorization": f"Bearer {CANARY}"} | headers
+            connection.request(method, path, json.dumps(body) if body is not None else None, sent)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def converse(self) -> str:
+        """An agent's loop until the model stops calling; what it said last."""
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "make billing green"}]
+        for _ in range(5):
+            status, told = self.ask(
+                "POST", "/v1/chat/completions", {"model": "scripted-model", "messages": messages, "tools": TOOLS}
+            )
+            assert status == 200, told
+            message = told["choices"][0]["message"]
+            calls = message.get("tool_calls") or []
+            results = [{"role": "tool", "tool_call_id": call["id"], "content": "round(total, 2)"} for call in calls]
+            messages += [message, *results]
+            if not calls:
+                return str(message["content"])
+        raise AssertionError("the model never stopped calling")
+
+
+@pytest.fixture
+def serving(shell: Shell, provider: str, started: Starting) -> Callable[..., Proxy]:
+    def serve(*words: str) -> Proxy:
+        everything = ["--upstream", provider, "--port", "0", "--data", str(shell.data), "--set", "wake_at_tokens=0"]
+        return Proxy(started("serve", *everything, *words))
+
+    return serve
+
+
+def test_serve_says_three_lines_and_takes_its_note_away(shell: Shell, serving: Callable[..., Proxy]) -> None:
+    proxy = serving()
+    note = shell.data / "server.json"
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (note, shell.data)]
+    proxy.process.send_signal(signal.SIGTERM)
+    rest, _ = proxy.process.communicate(timeout=30)
+
+    assert [line.split()[0] for line in proxy.said] == ["clients", "data", "look"]
+    assert proxy.said[1].endswith(str(shell.data / "callstack.db"))
+    assert (rest, proxy.process.returncode, modes) == ("", 0, [0o600, 0o700])
+    assert not note.exists()
+
+
+def test_a_conversation_is_seen_by_every_command_and_no_key_is_kept(
+    shell: Shell, serving: Callable[..., Proxy]
+) -> None:
+    """The main way through all of it; A8: the client's key is in no file and in no line of the log."""
+    proxy = serving("--set", "log_level=debug")
+    said = proxy.converse()
+    tree, log = shell.on_data("tree"), shell.on_data("log", "Fix rounding")
+    rows = json.loads(shell.on_data("report", "--by", "request", "--json").out)["rows"]
+    diff = shell.on_data("diff", rows[-1]["key"])
+    doctor = shell.on_data("doctor")
+    proxy.process.terminate()
+    _, errors = proxy.process.communicate(timeout=30)
+
+    assert said == "Billing is green."
+    assert "✓ Fix rounding" in tree.out
+    assert "round(total, 2)" in log.out
+    assert "Decimal until the last step" in log.out
+    assert len(rows) == 2
+    assert re.search(r"^ - assistant .* -> read", diff.out, re.MULTILINE)
+    assert f"a proxy runs on this data at {proxy.url}" in doctor.out
+    assert CANARY not in errors + tree.out + log.out + diff.out
+    assert [path for path in shell.data.iterdir() if CANARY.encode() in path.read_bytes()] == []
+
+
+def test_mode_and_forget_go_through_the_proxy_that_runs(shell: Shell, serving: Callable[..., Proxy]) -> None:
+    """Also where every client needs a key: the note's token opens `/stack` for the user it runs as."""
+    key = shell.on_data("key", "add", "anna").out.strip()
+    proxy = serving("--set", "tenancy=key")
+    tools = {"model": "scripted-model", "messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
+    asked, _ = proxy.ask("POST", "/v1/chat/completions", tools, **{"x-stack-key": key})
+    (row,) = proxy.ask("GET", "/stack/conversations", **{"x-stack-key": key})[1]["conversations"]
+    set_off = shell.on_data("mode", row["id"], "off")
+    told = proxy.ask("GET", f"/stack/conversations/{row['id']}", **{"x-stack-key": key})[1]
+    forgotten = shell.on_data("forget", row["id"], "--yes")
+    gone, _ = proxy.ask("GET", f"/stack/conversations/{row['id']}", **{"x-stack-key": key})
+
+    assert (asked, set_off.code, forgotten.code, gone) == (200, 0, 0, 404)
+    assert forgotten.out.startswith("deleted 1 conversations")
+    assert told["mode"] == "off"
+
+
+def test_the_note_of_a_proxy_that_was_killed_counts_for_nothing(shell: Shell, serving: Callable[..., Proxy]) -> None:
+    proxy = serving()
+    proxy.converse()
+    proxy.process.kill()
+    proxy.process.wait(timeout=10)
+
+    assert (shell.data / "server.json").exists()
+    assert "no proxy runs on this data" in shell.on_data("doctor").out
+    assert shell.on_data("forget", "--all", "--yes").out.startswith("deleted 1 conversations")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "upstreams"),
+        (["--upstream", "nonsense"], "upstreams.default.url"),
+        (["--upstream", "http://127.0.0.1:9/v1", "--set", "wake_at_tokn=3"], "did you mean wake_at_tokens?"),
+        (["--upstream", "http://127.0.0.1:9/v1", "--set", "nothing"], "key=value"),
+        (["--upstream", "http://127.0.0.1:9/v1", "--mode", "loud"], "mode"),
+        (["--upstream", "http://127.0.0.1:9/v1", "--host", "0.0.0.0"], "callstack key add"),
+        (["--upstream", "http://127.0.0.1:9/v1", "--config", "none.yaml"], "none.yaml"),
+    ],
+)
+def test_a_wrong_configuration_is_one_message_and_exit_code_2(shell: Shell, words: list[str], says: str) -> None:
+    """A13 among them: no bind beyond loopback without client keys."""
+    ended = shell.on_data("serve", *words)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert says in ended.errors
+    assert ended.errors.startswith("error: ")
+    assert "Traceback" not in ended.errors
+    assert not shell.data.exists()
+
+
+def test_a_port_in_use_is_one_message(shell: Shell, serving: Callable[..., Proxy], tmp_path: Path) -> None:
+    port = urlsplit(serving().url).port
+    ended = shell.run(
+        "serve", "--upstream", "http://127.0.0.1:9/v1", "--port", str(port), "--data", str(tmp_path / "b")
+    )
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "is in use" in ended.errors
