@@ -1,0 +1,103 @@
+"""The whole proxy on a real port, in a thread of the test's process, in front of a scripted provider.
+
+One law: **a test sees what a client, the provider, or somebody with the log and the disk would see**, nothing inside.
+A thread and not a process, so that the log is read where it is written; what needs a process of its own (signals, exit
+codes) starts one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+from proxy.app import App, build
+from proxy.config import load_config
+from proxy.server import _protocol, bind
+
+TOKEN = "operator-token-of-this-process"
+START_LIMIT_S = 10
+
+
+class Running(uvicorn.Server):
+    """A server that says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = threading.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+
+class Proxied:
+    """The proxy with its store in `data`, until the `with` block ends. `settings` are keys of `proxy.yaml`, their dots
+    written `__`. A busy machine is no reason to stand aside, so rewriting may take its time."""
+
+    def __init__(self, upstream: str, data: Path, **settings: object) -> None:
+        usual = {"port": 0, "data": str(data), "wake_at_tokens": 0, "assembly_budget_ms": 10_000}
+        flags = {"upstream": upstream} | usual | settings
+        config = load_config({key.replace("__", "."): value for key, value in flags.items()})
+        self.data = config.data
+        self.app: App = build(config, operator_token=TOKEN)
+        self._listener = bind(config.host, 0)
+        self.port: int = self._listener.getsockname()[1]
+        self._server = Running(
+            uvicorn.Config(
+                self.app,
+                http=_protocol(config),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._thread = threading.Thread(target=self._server.run, args=([self._listener],), name="proxy", daemon=True)
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._server.listening.wait(START_LIMIT_S)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(START_LIMIT_S)
+        self._listener.close()
+        assert not self._thread.is_alive()
+
+
+class Journal(logging.Handler):
+    """Everything that was logged, at every level, as whoever reads the log could see it: message and all fields."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(f"{record.getMessage()} {vars(record)!r} {_trace(record)}" for record in self.records)
+
+    def about(self, request: str) -> list[logging.LogRecord]:
+        """The lines that name a request."""
+        return [record for record in self.records if request in map(str, vars(record).values())]
+
+
+def _trace(record: logging.LogRecord) -> str:
+    return logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
