@@ -16,7 +16,7 @@ import asyncio
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,7 +160,7 @@ class RunningProxy:
         self.config = config
         self.stage = stage
         self.port = 0
-        self._server: uvicorn.Server | None = None
+        self._leave: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
 
     def start(self) -> RunningProxy:
@@ -172,28 +172,39 @@ class RunningProxy:
         return self
 
     async def _serve(self, ready: threading.Event) -> None:
+        """As `uvicorn.Server.serve` does, less the signals, and less its tick of a tenth of a second."""
+        loop, left = asyncio.get_running_loop(), asyncio.Event()
+        self._leave = lambda: loop.call_soon_threadsafe(left.set)
+        settings = uvicorn.Config(
+            build(self.config),
+            host="127.0.0.1",
+            port=self.port,
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
+        settings.load()
+        server = uvicorn.Server(settings)
+        server.lifespan = settings.lifespan_class(settings)
         try:
-            app = build(self.config)
-            settings = uvicorn.Config(
-                app, host="127.0.0.1", port=self.port, http="httptools", ws="none", lifespan="on", log_config=None
-            )
-            self._server = server = uvicorn.Server(settings)
-            serving = asyncio.create_task(server._serve())  # `serve` would take over the signals of the test process
-            while not server.started and not serving.done():
-                await asyncio.sleep(0.001)
+            await server.startup()
             if server.started:
                 self.port = server.servers[0].sockets[0].getsockname()[1]
-            ready.set()
-            await serving
+                ready.set()
+                await left.wait()
+                await _shut(server)
         finally:
             ready.set()
 
     def stop(self) -> None:
-        if self._server and self._thread:
-            self._server.should_exit = self._server.force_exit = True
+        if self._thread:
+            self._leave()
             self._thread.join(WAIT_S)
             assert not self._thread.is_alive(), "the proxy did not stop"
-        self._server = self._thread = None
+        self._thread = None
 
     def restart(self) -> None:
         self.stop()
@@ -277,6 +288,18 @@ class RunningProxy:
     def receipts(self) -> list[Json]:
         """Of all requests, the oldest first."""
         return [row["receipt"] for row in reversed(self.get("/stack/requests?limit=1000")["requests"])]
+
+
+async def _shut(server: uvicorn.Server) -> None:
+    """With nothing under way there is nothing to wait for, and the library would wait a tenth of a second."""
+    if server.server_state.tasks:
+        await server.shutdown()
+        return
+    for listener in server.servers:
+        listener.close()
+    for connection in list(server.server_state.connections):
+        connection.shutdown()
+    await server.lifespan.shutdown()
 
 
 # ----------------------------------------------------------------------------------------------------- the client's side

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Json = dict[str, Any]
@@ -99,7 +99,6 @@ class Body:
     written: tuple[str, ...]
     tools: tuple[str, ...]
     model: str
-    line: tuple[Json, ...] = field(default=())
 
     @classmethod
     def read(cls, raw: bytes) -> Body:
@@ -107,7 +106,7 @@ class Body:
         written = tuple(elements(fields["messages"]))
         tools = tuple(elements(fields["tools"])) if fields.get("tools", "null") != "null" else ()
         values = tuple(json.loads(each) for each in written)
-        return cls(values, written, tools, json.loads(fields.get("model", '""')), values)
+        return cls(values, written, tools, json.loads(fields.get("model", '""')))
 
     @property
     def nonce(self) -> str:
@@ -152,6 +151,7 @@ def breaches(evidence: Evidence) -> list[str]:
     rounds = [Round(asked, sent, Body.read(sent.body)) for asked, sent in _related(evidence)]
     awake = [each for each in rounds if each.asked.status == AWAKE]
     found = [f"request {each.asked.number}, {said}" for each in awake for said in _line_laws(each)]
+    found += list(_places(awake))
     found += list(_growth(awake, evidence.excused))
     found += list(_passed(evidence))
     found += list(_unseen(evidence, awake))
@@ -245,6 +245,16 @@ def _not_in_order(some: Sequence[str], whole: Sequence[str]) -> str | None:
     return next((each for each in some if not any(each == other for other in rest)), None)
 
 
+def _places(awake: Sequence[Round]) -> Iterator[str]:
+    """The first line of a request is the line of the frame that the client was told."""
+    seen: set[int] = set()
+    for each in awake:
+        if each.asked.number not in seen and each.body.place()[0] != each.asked.frame:
+            stands = each.body.place()[0]
+            yield f"request {each.asked.number} stands in {stands}, the client was told {each.asked.frame}"
+        seen.add(each.asked.number)
+
+
 def _growth(awake: Sequence[Round], excused: frozenset[int]) -> Iterator[str]:
     """L2: of two consecutive requests of one frame, the first is a prefix of the second, tools and head equal."""
     newest: dict[tuple[str, str, str, int], Round] = {}
@@ -295,7 +305,6 @@ def _tools(awake: Sequence[Round]) -> Iterator[str]:
     """L7, and L2 of the array: an awake thread is offered the client's tools and behind them always the same of ours,
     recall among them."""
     constant: dict[str, tuple[str, ...]] = {}
-    known: dict[str, tuple[str, ...]] = {}
     for each in awake:
         at = f"request {each.asked.number}"
         theirs = Body.read(each.asked.body).tools
@@ -309,7 +318,6 @@ def _tools(awake: Sequence[Round]) -> Iterator[str]:
             yield f"{at}, L2: tools behind the client's that are not ours, or twice: {names}"
         if constant.setdefault(each.asked.conversation, ours) != ours:
             yield f"{at}, L2: our tools changed"
-        known.setdefault(each.asked.conversation, theirs)
 
 
 def _headers(evidence: Evidence) -> Iterator[str]:

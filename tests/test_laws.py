@@ -1,0 +1,145 @@
+"""The judge itself: a well-kept conversation has no breach, and each law broken by hand is named."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.laws import Asked, Evidence, Left, breaches, elements, members
+
+Json = dict[str, Any]
+NONCE = "0a1b2c3d4e5f"
+
+
+def block(frame: str) -> str:
+    return f'<stack-context session="c" frame="{frame}" nonce="{NONCE}">\n</stack-context>'
+
+
+def offered(name: str) -> Json:
+    return {"type": "function", "function": {"name": name}}
+
+
+def calls(id_: str, name: str) -> Json:
+    made = {"id": id_, "type": "function", "function": {"name": name, "arguments": "{}"}}
+    return {"role": "assistant", "content": None, "tool_calls": [made]}
+
+
+def result(id_: str, text: str) -> Json:
+    return {"role": "tool", "tool_call_id": id_, "content": text}
+
+
+SYSTEM = {"role": "system", "content": "You are X."}
+OUR_SYSTEM = {"role": "system", "content": f"You are X.\n\n{block('froot')}"}
+HELLO = {"role": "user", "content": "add a login"}
+PUSH = calls("p1", "stack_frame_push")
+OPENED = result("p1", block("fauth"))
+RETURNED = result("p1", '<frame-results ref="fauth">done</frame-results>')
+LS = calls("b1", "bash")
+FILES = result("b1", "a.py")
+DONE = {"role": "assistant", "content": "done"}
+MORE = {"role": "user", "content": "and logout"}
+TOOLS = [offered("bash")]
+OUR_TOOLS = [offered("bash"), offered("stack_frame_push"), offered("stack_recall")]
+
+
+def written(messages: list[Json], tools: list[Json]) -> bytes:
+    return json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
+
+
+def client(*messages: Json) -> bytes:
+    return written([SYSTEM, *messages], TOOLS)
+
+
+def line(*messages: Json, head: Json = OUR_SYSTEM, tools: list[Json] | None = None) -> bytes:
+    return written([head, *messages], tools or OUR_TOOLS)
+
+
+ASKED = (
+    Asked(1, client(HELLO), frame="froot", answer=b'{"tool_calls": "bash"}'),
+    Asked(2, client(HELLO, LS, FILES), frame="fauth", answer=b"done"),
+    Asked(3, client(HELLO, LS, FILES, DONE, MORE), frame="froot", answer=b"bye"),
+)
+LEFT = (
+    Left(1, line(HELLO)),
+    Left(1, line(HELLO, PUSH, OPENED)),
+    Left(2, line(HELLO, PUSH, OPENED, LS, FILES)),
+    Left(2, line(HELLO, PUSH, RETURNED)),
+    Left(3, line(HELLO, PUSH, RETURNED, DONE, MORE)),
+)
+KEPT = {"c": frozenset(json.dumps(m) for m in (HELLO, PUSH, OPENED, RETURNED, LS, FILES, DONE, MORE))}
+SOUND = Evidence(ASKED, LEFT, KEPT)
+
+
+def test_a_well_kept_conversation_has_no_breach() -> None:
+    assert breaches(SOUND) == []
+
+
+def with_left(at: int, body: bytes, headers: tuple[str, ...] = ()) -> Evidence:
+    left = list(LEFT)
+    left[at] = replace(left[at], body=body, headers=headers)
+    return replace(SOUND, left=left)
+
+
+def with_asked(at: int, **changes: Any) -> Evidence:
+    asked = list(ASKED)
+    asked[at] = replace(asked[at], **changes)
+    return replace(SOUND, asked=asked)
+
+
+BROKEN = {
+    "L1: no result": with_left(1, line(HELLO, PUSH)),
+    "L1: a result of b1 without its call": with_left(2, line(HELLO, PUSH, OPENED, FILES)),
+    "L2: the line of froot changed": with_left(3, line(HELLO, LS, FILES, PUSH, RETURNED)),
+    "L2: the line of fauth changed": with_left(2, line(HELLO, PUSH, result("p1", block("fauth") + "!"), LS, FILES)),
+    "L2: our tools changed": with_left(2, line(HELLO, PUSH, OPENED, LS, FILES, tools=OUR_TOOLS[:1] + OUR_TOOLS[2:])),
+    "L2: the client's tools changed": with_left(0, line(HELLO, tools=OUR_TOOLS[1:])),
+    "L3: not stored": replace(SOUND, kept={"c": KEPT["c"] - {json.dumps(MORE)}}),
+    "L3: on the line and not stored": replace(SOUND, kept={"c": KEPT["c"] - {json.dumps(LS)}}),
+    "L4: not on the line as it was sent": with_left(0, line({"role": "user", "content": "add a login!"})),
+    "L4: twice, out of order or never sent": with_left(4, line(HELLO, PUSH, RETURNED, DONE, MORE, MORE)),
+    "L4: a call twice": with_left(2, line(HELLO, PUSH, OPENED, LS, FILES, LS, FILES)),
+    "L5": with_asked(0, status="asleep"),
+    "L6: the client saw '0a1b2c3d4e5f'": with_asked(1, answer=b'nonce="0a1b2c3d4e5f"'),
+    "L6: the client saw 'stack_'": with_asked(1, answer=b"stack_frame_push"),
+    "L6: the client saw 'p1'": with_asked(1, answer=b'{"id":"p1"}'),
+    "L7: recall is not offered": with_left(0, line(HELLO, tools=OUR_TOOLS[:2])),
+    "stands in fauth, the client was told froot": with_asked(1, frame="froot"),
+    "x-stack-mode went upstream": with_left(0, LEFT[0].body, ("X-Stack-Mode",)),
+}
+
+
+@pytest.mark.parametrize("law", BROKEN)
+def test_a_law_broken_by_hand_is_named(law: str) -> None:
+    found = breaches(BROKEN[law])
+
+    assert any(law.replace("x-stack-mode", "X-Stack-Mode") in each for each in found), found
+
+
+def test_an_excused_request_may_change_its_past() -> None:
+    changed = with_left(4, line(HELLO, DONE, MORE))
+
+    assert any("L2" in each for each in breaches(changed))
+    assert breaches(replace(changed, excused=frozenset({3}))) == []
+
+
+def test_another_model_begins_a_line_of_its_own() -> None:
+    """L2: a new line version is no breach."""
+    assert breaches(with_left(4, LEFT[4].body.replace(b'"model": "m"', b'"model": "n"'))) == []
+
+
+def test_what_passes_asleep_must_be_the_same_bytes_once() -> None:
+    asked = Asked(1, client(HELLO), status="asleep")
+    same = Left(1, client(HELLO))
+
+    assert breaches(Evidence([asked], [same])) == []
+    assert breaches(Evidence([asked], [same, same]))
+    assert breaches(Evidence([asked], [replace(same, body=same.body + b" ")]))
+
+
+def test_pieces_are_read_as_they_are_written() -> None:
+    """Spacing, spelling and odd numbers are part of a message's bytes."""
+    text = '{ "a" : [ {"x":1.0e0} , {"y" : "\\u00e9,}"} ], "b":{} }'
+
+    assert members(text) == {"a": '[ {"x":1.0e0} , {"y" : "\\u00e9,}"} ]', "b": "{}"}
+    assert elements(members(text)["a"]) == ['{"x":1.0e0}', '{"y" : "\\u00e9,}"}']
