@@ -17,12 +17,12 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from hashlib import sha256
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import __version__, exchange
-from proxy.api import Backstage, build_api
 from proxy.bookkeeping import Bookkeeper
 from proxy.config import Config
 from proxy.delivery import answer_error
@@ -121,20 +121,11 @@ class App:
                 kit,
                 keeper,
                 Known(),
+                lru_cache(1024)(self._counter.count),
                 now_ms,
             )
         self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
-        self._api = build_api(
-            Backstage(
-                self._store,
-                self.tenant_of,
-                shelf.drop_all,
-                lambda: self.draining,
-                now,
-                self._counter.name,
-                self._token,
-            )
-        )
+        self._backstage = (self._store, self.tenant_of, shelf.drop_all, lambda: self.draining, now)
         self._tasks = [asyncio.create_task(self._counter.warm()), asyncio.create_task(self._retain())]
 
     async def _opened(self) -> bytes:
@@ -170,8 +161,8 @@ class App:
     # ------------------------------------------------------------------------------------------------------- requests
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        if self._api is not None and (path in OURS or path.startswith("/stack/")):
-            await self._api(scope, receive, send)
+        if path in OURS or path.startswith("/stack/"):
+            await self._management()(scope, receive, send)
             return
         reply = AsgiReply(send)
         if path == "/" and scope["method"] in ("GET", "HEAD"):
@@ -188,6 +179,15 @@ class App:
                 reply.abort()
             else:
                 await answer_error(reply, error, [])
+
+    def _management(self) -> ASGIApp:
+        """`/stack` and `/health`, made when first asked for: FastAPI costs 30 MB and 0.3 s, which an agent never
+        needs."""
+        if self._api is None:
+            from proxy.api import Backstage, build_api
+
+            self._api = build_api(Backstage(*self._backstage, self._counter.name, self._token))
+        return self._api
 
     def _incoming(self, scope: Scope, body: bytes) -> Incoming:
         """Raises Unauthorized."""

@@ -75,6 +75,8 @@ class Parts:
     kit: Toolkit
     keeper: Bookkeeper
     known: Known
+    weigh: Callable[[str], int]
+    """Tokens of a text that is asked for with every request, remembered."""
     now: Callable[[], int]
 
 
@@ -303,7 +305,7 @@ class Call:
     def _own_tokens(self, turn: Turn) -> tuple[int, int]:
         """Tokens of our tools and of our guidance."""
         waking = turn.story.tree.waking
-        weigh = self._parts.kit.count
+        weigh = self._parts.weigh
         return (weigh(waking.tools), weigh(waking.guidance)) if waking else (0, 0)
 
     def _tokens(self, turn: Turn, line: Line) -> int:
