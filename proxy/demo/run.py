@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -70,6 +71,8 @@ def run_demo(options: DemoOptions | None = None) -> int:
     """Run it; returns the exit code of the process."""
     options = options or DemoOptions()
     screen = Screen(None if options.as_json else Console(highlight=False))
+    # Whoever ends us politely gets the same clean end as Ctrl-C: no process of ours stays behind.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _folders(options.data) as (data, work):
             _run(options, screen, data, work)
@@ -81,6 +84,8 @@ def run_demo(options: DemoOptions | None = None) -> int:
         if options.as_json:
             _write_json({"ok": False, "error": str(error)})
         return FAILED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 

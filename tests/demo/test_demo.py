@@ -1,0 +1,169 @@
+"""The demo from outside: a process, its exit code, and the figures it tells. One run serves all tests of a module."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.demo.agent import Agent
+from proxy.demo.model import DemoModel
+from proxy.demo.run import MODEL, provider_of, session, turns
+from proxy.demo.session import SYSTEM
+from proxy.demo.workspace import write_project
+from proxy.tariffs import tariff_for
+
+TIME_LIMIT_S = 60
+
+
+def demo(*options: str) -> list[str]:
+    return [sys.executable, "-m", "proxy", "demo", "--delay", "0", *options]
+
+
+@dataclass(frozen=True)
+class Direct:
+    """The same session without a proxy: what the provider charged, and how full its last request was."""
+
+    cost: float
+    requests: int
+    last: int
+
+
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory) -> Direct:
+    folder = tmp_path_factory.mktemp("project")
+    write_project(folder)
+    script = session()
+    model = DemoModel(script)
+    with provider_of(model) as provider:
+        agent = Agent(provider.url, folder, model=MODEL, system=SYSTEM)
+        for task in script:
+            for _ in turns(agent, model, task):
+                pass
+        agent.close()
+        charged = [received.usage for received in provider.asked if received.usage]
+    row = tariff_for(MODEL)
+    assert row.output is not None
+    cost = sum(((u.prompt - u.cached) + row.read * u.cached) * row.input + u.completion * row.output for u in charged)
+    return Direct(cost / 1_000_000, len(charged), charged[-1].prompt)
+
+
+@pytest.fixture(scope="module")
+def played() -> dict[str, Any]:
+    """What `callstack demo --json` tells."""
+    done = subprocess.run(demo("--json"), capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_the_session_is_long_enough_to_show_something(direct: Direct) -> None:
+    """About 70 requests, and more than 100k tokens in the last untouched one."""
+    assert 65 <= direct.requests <= 80
+    assert direct.last > 100_000
+
+
+def test_the_demo_plays_the_whole_session_and_every_answer_arrives(played: dict[str, Any], direct: Direct) -> None:
+    assert played["ok"]
+    assert len(played["requests"]) == direct.requests
+    assert {receipt["status"] for receipt in played["requests"]} == {"asleep", "full"}
+
+
+def test_the_model_uses_every_core_tool(played: dict[str, Any]) -> None:
+    names = {f"stack_frame_{move}" for move in ("push", "pop", "plan", "activate")} | {"stack_recall"}
+
+    assert set(played["hidden"]) == names
+
+
+def test_the_tree_shows_a_subtask_in_a_subtask_and_a_failed_attempt(played: dict[str, Any]) -> None:
+    tree = played["tree"]
+
+    assert re.search(r"✓ Measure the damage.*\n│  └─ ✓ Read the other nights", tree)
+    assert "✗ Round half to even" in tree
+    assert "✓ Round once per rate" in tree
+
+
+def test_the_context_stays_small_while_the_clients_history_grows(played: dict[str, Any]) -> None:
+    total = played["total"]
+
+    assert total["peak_in"] > 100_000
+    assert total["peak_sent"] < total["peak_in"] / 2
+
+
+def test_the_money_told_for_the_untouched_run_is_what_it_really_costs(played: dict[str, Any], direct: Direct) -> None:
+    """O2: never above, and within two percent of what the provider charges for the same session without a proxy."""
+    told = played["total"]["cost_untouched"]
+
+    assert told <= direct.cost
+    assert told == pytest.approx(direct.cost, rel=0.02)
+    assert played["total"]["saved"] > 0
+
+
+def test_the_totals_are_the_sums_of_the_rows(played: dict[str, Any]) -> None:
+    """X-16."""
+    rows, total = played["requests"], played["total"]
+
+    for name in ("tokens_in", "tokens_sent", "tokens_saved", "cost", "cost_untouched", "saved"):
+        assert total[name] == pytest.approx(sum(row[name] for row in rows))
+
+
+def test_the_data_is_kept_where_it_is_asked_for_and_can_be_looked_at(tmp_path: Path) -> None:
+    data = tmp_path / "kept"
+    done = subprocess.run(demo("--data", str(data)), capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Money: $" in done.stdout
+    (command,) = re.findall(r"^  callstack (report .*)$", done.stdout, re.MULTILINE)
+    report = subprocess.run(
+        [sys.executable, "-m", "proxy", *command.split()], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert report.returncode == 0, report.stderr
+    assert re.search(r"\b72\b", report.stdout)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A demo that has begun to print rows; `port` is the one its proxy listens on."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proxy", "demo", "--delay", "5"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    begun = list(takewhile(lambda line: not line.startswith("  1 "), process.stdout))
+    (port,) = re.findall(r"^proxy  http://127\.0\.0\.1:(\d+)/", "".join(begun), re.MULTILINE)
+    yield Running(process, int(port))
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_is_clean_and_leaves_nothing_running(running: Running, sent: signal.Signals) -> None:
+    running.process.send_signal(sent)
+
+    out, err = running.process.communicate(timeout=30)
+
+    assert running.process.returncode == 130
+    assert "Interrupted." in out
+    assert "Traceback" not in out + err
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", running.port))
