@@ -5,7 +5,6 @@ A running proxy keeps conversations in memory, so it is asked to do it; where no
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
@@ -20,6 +19,8 @@ from proxy.errors import InvalidConfiguration
 from proxy.store import Forgotten
 from proxy.views import lookup
 
+END_OF_TIME = 2**53
+"""ms since the epoch, behind everything: a clock that ran ahead must not save a conversation from `--all`."""
 MODES = ("off", "shadow", "active", "default")
 
 
@@ -59,7 +60,7 @@ def forget(  # noqa: PLR0913 - one parameter for each option
     """Really delete conversations: frames, requests and bodies; no copy stays."""
     if sum((bool(conversation), bool(before), everything)) != 1:
         raise typer.BadParameter("name one conversation, or --before DATE, or --all")
-    until = now_ms() + 1 if everything else milliseconds(before) if before else 0
+    until = END_OF_TIME if everything else milliseconds(before) if before else 0
     settings = at(config, data)
     what = f"conversation {conversation}" if conversation else f"everything before {before}" if before else "everything"
     if not yes:
@@ -85,10 +86,6 @@ def _named(reference: str) -> str:
     if not reference:
         raise InvalidConfiguration("conversation: name one; `callstack tree` shows their ids")
     return reference
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def milliseconds(moment: str) -> int:

@@ -54,7 +54,7 @@ def running(data: Path) -> Presence | None:
     if note is None or not _lives(note.pid):
         return None
     try:
-        status, _ = _ask(note, "GET", "/stack/conversations?limit=1", None, PATIENCE_S)
+        status, _ = _ask(note, "GET", "/stack/requests?limit=1", None, PATIENCE_S)
     except (OSError, http.client.HTTPException):
         return None
     return note if status == http.client.OK else None

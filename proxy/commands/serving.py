@@ -19,7 +19,7 @@ from proxy.commands.place import ConfigFile, DataDirectory, configuration
 from proxy.commands.presence import Presence, announce, withdraw
 from proxy.commands.printing import say
 from proxy.config import Config, parse_assignments
-from proxy.errors import InvalidConfiguration
+from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import serve as run_server
 
 
@@ -64,12 +64,14 @@ def _serve(settings: Config) -> None:
     finally:
         for presence in here:
             withdraw(settings.data, presence)
+    if not here:
+        raise ProxyError("the proxy did not start; the log above says why", code="not_started")
 
 
 def welcome(url: str, store: Path | None) -> tuple[str, str, str]:
     """Where to point clients, where the data lies, where to look."""
     return (
         f"clients  {url}/v1",
-        f"data     {store or 'in memory, lost at exit'}",
+        f"data     {store.resolve() if store else 'in memory, lost at exit'}",
         f"look     {url}/stack/conversations, or: callstack tree",
     )
