@@ -237,8 +237,16 @@ def _thread_of(ledger: Ledger, found: Match, request: Request) -> str:
     if found.how is How.BRANCHED and found.depth < len(request.messages):
         first = request.messages[found.depth]
         return "b" + message_id(found.path[-1].id, first.identity, ledger.conversation.id)[:8]
-    tip = found.adopts or found.path[-1].id
-    return ledger.entries[tip].thread
+    tip = ledger.entries[found.adopts or found.path[-1].id]
+    if found.how is How.CONTINUED and tip.kind is Kind.TURN and _other_attempt_went_on(ledger, tip):
+        return "b" + tip.id[:8]
+    return tip.thread
+
+
+def _other_attempt_went_on(ledger: Ledger, turn: Entry) -> bool:
+    """Another answer to the same request has its follow-up already: two clients asked the same, and each goes on from
+    its own answer."""
+    return any(t != turn.id and t in ledger.has_child for t in ledger.turns_under.get(turn.parent, ()))
 
 
 def _thread_now(ledger: Ledger, thread: str, request: Request) -> Thread | None:

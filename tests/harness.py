@@ -230,9 +230,7 @@ class RunningProxy:
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """A request whose answer is read, or left, by the caller."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
-        connection.request(
-            "POST", "/v1/chat/completions", body, {"content-type": "application/json", **headers}
-        )
+        connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json", **headers})
         return connection, connection.getresponse()
 
     def get(self, path: str) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 
-from proxy.scripted import Answer, ScriptedProvider, says
+from proxy.scripted import Answer, Call, ScriptedProvider, says
 from tests.harness import Conversation, Stage, activate, bash, does, everything, plan, pop, push, texts
 
 
@@ -206,9 +206,7 @@ def test_a_pop_of_an_ancestor_closes_the_frames_below_as_blocked(
     assert chat.proxy.active() == "step 0"
 
 
-def test_plan_and_activate_in_one_message_beside_a_client_call(
-    provider: ScriptedProvider, chat: Conversation
-) -> None:
+def test_plan_and_activate_in_one_message_beside_a_client_call(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-10, S1-74: plan, activate and a client call share a group; all three results come back in call order."""
     provider.will(does(plan("A", "B"), activate("A"), bash("ls")), says("ok"))
     chat.says("two things")
@@ -224,9 +222,7 @@ def test_plan_and_activate_in_one_message_beside_a_client_call(
 
 def test_arguments_cut_by_length(provider: ScriptedProvider, chat: Conversation) -> None:
     """A stack call that the output limit cut off is dropped: the client sees the text, the next line has no trace."""
-    broken = Answer(
-        text="I will begin.", calls=(push("Auth").__class__("stack_frame_push", '{"title": "Au'),), finish="length"
-    )
+    broken = Answer(text="I will begin.", calls=(Call("stack_frame_push", '{"title": "Au'),), finish="length")
     provider.will(broken, says("Fine."))
 
     answer = chat.says("add a login")

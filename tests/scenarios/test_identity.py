@@ -1,0 +1,459 @@
+"""Which conversation is this? A client's history is found again whatever the client did to it."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from proxy.scripted import Answer, Call, ScriptedProvider, Usage, cut, says, stall
+from tests.harness import NUMBER, Conversation, Habits, Stage, bash, does, everything, pop, push, texts
+
+ECHOES = {
+    "kept": Habits(),
+    "respelled arguments": Habits(arguments="respelled"),
+    "defaulted arguments": Habits(arguments="defaulted"),
+    "empty text": Habits(nothing="empty"),
+    "absent text": Habits(nothing="absent"),
+    "text dropped beside calls": Habits(drops_text=True),
+    "lists of parts": Habits(parts=True, arguments="respelled"),
+    "tidied results": Habits(results="tidied"),
+    "reasoning dropped": Habits(keeps_reasoning=False),
+}
+
+
+@pytest.mark.parametrize("habits", ECHOES.values(), ids=ECHOES.keys())
+def test_a_turn_is_known_in_every_form_clients_echo_it_in(
+    stage: Stage, provider: ScriptedProvider, habits: Habits
+) -> None:
+    """X-01, X-03, X-08, X-21, S0-08: one conversation, each message recorded once, first-sent bytes on the line."""
+    chat = stage.chat(habits=habits)
+    provider.will(
+        Answer(text="Looking.", calls=(bash("ls"), bash("pwd")), reasoning="Where am I?"),
+        Answer(calls=(push("Auth"), bash("cat a.py")), reasoning="A subtask."),
+        says("Read.", reasoning="Enough."),
+        does(pop("It is a.py.")), says("Done."),
+    )  # fmt: skip
+    chat.says("look around")
+    chat.returns("a.py  \n", "/src")
+    chat.returns("print(1)\n\n")
+    chat.says("thanks")
+
+    proxy = chat.proxy
+    assert len(proxy.conversations) == 1
+    assert proxy.active() == "look around"
+    logs = [[entry["wire"] for entry in proxy.log(frame["sessionID"])] for frame in proxy.frames().values()]
+    assert [len(set(log)) for log in logs] == [len(log) for log in logs]
+    assert len({wire for log in logs for wire in log}) == 10
+    line = provider.received[-1].messages
+    assert line[2]["reasoning_content"] == "Where am I?"
+    assert line[2]["content"] == "Looking."
+    assert [c["function"]["arguments"] for c in line[2]["tool_calls"]] == ['{"command": "ls"}', '{"command": "pwd"}']
+    assert line[3]["content"] == "a.py  \n"
+
+
+def test_two_requests_are_one_conversation_with_a_root(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-01, X-02, S1-36: an unknown history opens a conversation; the user's words are the root's title and
+    criterion."""
+    provider.will(does(bash("ls")), says("Two files."))
+    words = "please add a login form to the settings page and make it look nice"
+    chat.says(words)
+    chat.returns("a.py")
+
+    (conversation,) = chat.proxy.conversations
+    assert conversation["requests"] == 2
+    (root,) = chat.proxy.frames().values()
+    assert root["status"] == "in_progress"
+    assert words.startswith(root["title"].rstrip("…. "))
+    assert root["successCriteria"] == words
+
+
+def test_five_turns_are_recorded_once_each(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-03, S0-01: only the new tail is recorded; every message belongs to exactly one frame."""
+    provider.will(*(says(f"answer {n}") for n in range(5)))
+    for n in range(5):
+        chat.says(f"question {n}")
+
+    (root,) = chat.proxy.frames().values()
+    said = [entry["text"] for entry in chat.proxy.log(root["sessionID"])]
+    assert said == [words for n in range(5) for words in (f"question {n}", f"answer {n}")]
+
+
+def test_the_same_words_twice_are_two_messages(provider: ScriptedProvider, chat: Conversation) -> None:
+    provider.will(says("ok"), says("ok"), says("ok"))
+    for _ in range(3):
+        chat.says("go on")
+
+    assert len(chat.proxy.conversations) == 1
+    assert texts(provider.received[-1].messages)[1:] == [
+        "user: go on", "assistant: ok", "user: go on", "assistant: ok", "user: go on"
+    ]  # fmt: skip
+
+
+def test_an_identical_opening_request_joins_until_the_follow_up(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-04, CLIENTS 8.4: a retry goes upstream again and makes no second conversation or frame; the answer that is
+    echoed is the one that counts."""
+    provider.will(does(push("First")), says("one"), does(push("Second")), says("two"))
+    chat.history.append({"role": "user", "content": "add a login"})
+    first = chat.tries()
+    chat.asks()
+
+    assert first.text == "one"
+    assert len(chat.proxy.conversations) == 1
+    provider.will(says("three"))
+    chat.says("go on")
+    assert "Second" in everything(provider.received[-1].messages)
+    assert "First" not in everything(provider.received[-1].messages[1:])
+    assert len(chat.proxy.conversations) == 1
+
+
+def test_the_same_opening_after_its_follow_up_is_another_conversation(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """X-02: two users with the same words do not share frames."""
+    provider.will(says("one"), says("two"), says("three"), says("four"))
+    chat.says("add a login")
+    chat.says("go on")
+    other = stage.chat(chat.proxy)
+    other.says("add a login")
+    other.says("go on, too")
+
+    assert len(chat.proxy.conversations) == 2
+
+
+def test_two_parallel_identical_openers_part_with_their_follow_ups(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """DESIGN 5.4: both are answered; the follow-ups choose by what they echo, and neither reads the other's line."""
+    provider.will(does(push("A")), says("in A"), does(push("B")), says("in B"))
+    other = stage.chat(chat.proxy)
+    chat.says("same words")
+    other.says("same words")
+    provider.when("to A", says("yes A"))
+    provider.when("to B", says("yes B"))
+
+    assert chat.says("to A").text == "yes A"
+    assert other.says("to B").text == "yes B"
+    first, second = provider.received[-2:]
+    assert "in B" not in everything(first.messages)
+    assert "in A" not in everything(second.messages)
+    assert len(chat.proxy.conversations[0]["threads"]) == 2
+    provider.will(says("A again"), says("B again"))
+    chat.says("on, A")
+    other.says("on, B")
+    assert len(chat.proxy.conversations[0]["threads"]) == 2
+
+
+def test_a_retry_in_mid_conversation_makes_no_second_turn(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-04: the last request sent once more: same line, no further frame than the new answer makes."""
+    provider.will(says("one"), does(bash("ls")), does(bash("ls")))
+    chat.says("hello")
+    chat.history.append({"role": "user", "content": "look"})
+    chat.tries()
+    chat.asks()
+
+    assert provider.received[1].messages == provider.received[2].messages
+    (root,) = chat.proxy.frames().values()
+    assert [e["text"] for e in chat.proxy.log(root["sessionID"])].count("look") == 1
+    assert len(chat.proxy.conversations) == 1
+
+
+def test_an_edited_message_is_a_branch(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-05, H10: the branch goes on from the last common message with the frames of that moment; nothing is deleted."""
+    provider.will(says("one"), does(push("Old way")), says("two"), says("three"))
+    chat.says("hello")
+    chat.says("do it the old way")
+    branch = chat.branch(2)
+    branch.says("do it the new way")
+
+    assert texts(provider.received[-1].messages)[1:] == ["user: hello", "assistant: one", "user: do it the new way"]
+    (conversation,) = chat.proxy.conversations
+    assert len(conversation["threads"]) == 2
+    main = chat.proxy.frames(conversation["id"], "main")
+    assert main["Old way"]["status"] == "in_progress"
+    assert "Old way" not in chat.proxy.frames(conversation["id"], branch.last.headers["x-stack-thread"])  # type: ignore[union-attr]
+    root = next(iter(main.values()))["sessionID"]
+    assert "do it the old way" in [entry["text"] for entry in chat.proxy.log(root)]
+
+
+def test_a_rewind_and_the_way_back_stand_beside_each_other(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-05: the abandoned path is still known when the client returns to it."""
+    provider.will(says("one"), does(push("A")), says("two"), says("other"), says("back"))
+    chat.says("hello")
+    chat.says("left")
+    chat.branch(2).says("right")
+
+    chat.says("and on")
+
+    assert "right" not in everything(provider.received[-1].messages)
+    assert "A" in chat.proxy.frames(chat.proxy.conversations[0]["id"], "main")
+    assert chat.last is not None
+    assert chat.last.headers["x-stack-thread"] == "main"
+
+
+def test_a_fork_with_fewer_tools_is_a_conversation_of_its_own(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """DESIGN 5.5, CLIENTS 5: a loop that starts with this history and offers fewer tools is a child; parent and child
+    grow apart."""
+    provider.will(does(push("Auth")), says("one"), says("fork"), says("parent"))
+    chat.says("hello")
+    fork = chat.branch(2)
+    fork.tools = ("bash",)
+    fork.says("you are the fork")
+    chat.says("you are the parent")
+
+    parent, child = sorted(chat.proxy.conversations, key=lambda c: c["parent"] or "")
+    assert child["parent"] == parent["id"]
+    assert "you are the fork" not in everything(provider.received[-1].messages)
+
+
+def test_a_delegated_session_is_a_child_of_the_one_it_names(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """CLIENTS 5: opencode names the parent session in a header."""
+    chat.headers = {"x-session-id": "ses_parent"}
+    provider.will(says("one"), says("sub"))
+    chat.says("hello")
+    sub = stage.chat(chat.proxy, headers={"x-session-id": "ses_child", "x-parent-session-id": "ses_parent"})
+    sub.says("find all callers")
+
+    parent, child = sorted(chat.proxy.conversations, key=lambda c: c["parent"] or "")
+    assert child["parent"] == parent["id"]
+
+
+def test_a_partial_answer_echoed_is_the_turn_it_was_cut_from(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 5.2, H10: "partial answer echoed". The stream broke; the client kept what it had and goes on from it."""
+    chat = stage.chat(streamed=True)
+    provider.will(says("hello"), cut(says("I begin with the login form."), after_events=3), says("Good."))
+    chat.says("hi")
+    chat.history.append({"role": "user", "content": "add a login"})
+    broken = chat.tries()
+    assert not broken.ended
+    assert broken.text
+    chat.history.append({"role": "assistant", "content": broken.text})
+
+    assert chat.says("go on").text == "Good."
+    (conversation,) = chat.proxy.conversations
+    assert conversation["threads"] == ["main"]
+    assert texts(provider.received[-1].messages)[-2:] == [f"assistant: {broken.text}", "user: go on"]
+
+
+def test_a_retry_while_the_first_stream_is_open(stage: Stage, provider: ScriptedProvider) -> None:
+    """X-04, X-18: "retry while the first stream is open". The second attempt is another answer to the same request; the
+    first one may end later, and the follow-up says which of them the client took."""
+    chat = stage.chat(streamed=True)
+    provider.will(says("hello"), stall(says("the first answer"), after_events=2), says("the second answer"), says("ok"))
+    chat.says("hi")
+    chat.history.append({"role": "user", "content": "add a login"})
+    connection, response = chat.proxy.opened(chat.body(), {NUMBER: "0"})
+    response.readline()
+
+    answer = chat.asks()
+
+    assert answer.text == "the second answer"
+    connection.close()
+    chat.says("go on")
+    assert "the second answer" in everything(provider.received[-1].messages)
+    assert "the first answer" not in everything(provider.received[-1].messages)
+    assert len(chat.proxy.conversations) == 1
+
+
+def test_20_parallel_requests_of_one_conversation(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-18: every one is answered on its own path, the tree stays whole, and no lock is held while the provider
+    thinks: the slowest answer bounds them all."""
+    provider.will(does(push("Auth")), says("base"))
+    chat.says("hello")
+    together = threading.Barrier(20, timeout=10)
+    for n in range(20):
+        provider.when(f"branch {n:02} ", says(f"answer {n:02}", delay_s=0.15))
+
+    def ask(n: int) -> str:
+        branch = chat.branch(2)
+        together.wait()
+        return branch.says(f"branch {n:02} please").text
+
+    with ThreadPoolExecutor(20) as pool:
+        answered = list(pool.map(ask, range(20)))
+
+    assert answered == [f"answer {n:02}" for n in range(20)]
+    (conversation,) = chat.proxy.conversations
+    assert conversation["requests"] == 21
+    assert chat.proxy.statuses() == {"hello": "in_progress", "Auth": "in_progress"}
+    lines = [everything(r.messages) for r in provider.received[2:]]
+    assert all(sum(f"branch {n:02}" in line for n in range(20)) == 1 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("tools", "system", "options"),
+    [
+        ((), "You are a title generator.", {}),
+        (("read",), "You extract memories.", {}),
+        ((), "Summarize.", {"max_tokens": 20}),
+    ],
+    ids=["title", "memory extraction", "summary"],
+)
+def test_a_side_request_over_the_history_passes_beside_the_thread(
+    provider: ScriptedProvider, chat: Conversation, tools: tuple[str, ...], system: str, options: dict[str, int]
+) -> None:
+    """X-07, CLIENTS 3: another system text and other tools: byte-identical, no frame, nothing of it on the path."""
+    provider.will(does(push("Auth")), says("one"), says("A title"), says("two"))
+    chat.says("hello")
+    side = chat.branch(2)
+    side.tools, side.system = tools, system
+    assert side.says("Give this a title.", **options).stack_status == "side"
+
+    chat.says("go on")
+
+    assert "Give this a title." not in everything(provider.received[-1].messages)
+    assert len(chat.proxy.conversations) == 1
+
+
+def test_a_title_request_beside_the_first_turn_never_wakes(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """X-07, DESIGN 5.7: without tools, a conversation that never wakes, under the same session id."""
+    chat.headers = {"x-session-id": "ses_1"}
+    provider.when("title generator", says("A title"))
+    provider.when("careful engineer", says("one"), says("two"))
+    title = stage.chat(chat.proxy, system="You are a title generator.", tools=(), headers=dict(chat.headers))
+    chat.says("add a login")
+    assert title.says("add a login").stack_status == "asleep"
+
+    chat.says("go on")
+
+    assert texts(provider.received[-1].messages)[1:] == ["user: add a login", "assistant: one", "user: go on"]
+
+
+def test_the_clients_compaction_under_a_session_keeps_the_frames(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """X-06, CLIENTS 6 (opencode): the history is replaced by a summary, the session id stays: same conversation, same
+    frames, and a block behind the newest message says where the work stands."""
+    chat.headers = {"x-session-id": "ses_1", "x-session-affinity": "ses_1"}
+    provider.will(does(push("Auth", "login works")), says("I have begun the login."))
+    chat.says("add a login")
+    compaction = stage.chat(
+        chat.proxy, system="You are a context summarization agent.", tools=(), headers=dict(chat.headers)
+    )
+    provider.will(says("SUMMARY: login begun."))
+    summary = compaction.says("<conversation>user: add a login</conversation> Summarize it.").text
+    chat.history = [
+        {"role": "user", "content": "What did we do so far?"},
+        {"role": "assistant", "content": summary},
+        {"role": "user", "content": "Continue."},
+    ]
+    provider.will(says("On it."), does(pop("The login works.")), says("Done."))
+
+    answer = chat.asks()
+
+    assert answer.stack_status == "full"
+    line = provider.received[-1].messages
+    assert [m["content"] for m in line[1:4]] == ["What did we do so far?", summary, "Continue."]
+    assert "login works" in line[4]["content"]
+    assert chat.proxy.frames(answer.headers["x-stack-conversation"])["Auth"]["status"] == "in_progress"
+    chat.says("finish it")
+    assert chat.proxy.statuses(answer.headers["x-stack-conversation"])["Auth"] == "completed"
+
+
+def test_a_history_shortened_at_its_head_goes_on_with_its_frames(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """DESIGN 5.3, H10 (cline): old messages dropped, the newest turns kept: aligned on what this proxy produced."""
+    provider.will(
+        does(bash("ls")), does(push("Auth")), does(bash("cat a.py")), says("I have read the file a.py."), says("ok")
+    )
+    chat.says("hello")
+    chat.returns("a.py")
+    chat.returns("print(1)")
+    chat.history = [{"role": "user", "content": "(earlier context was compacted)"}, *chat.history[3:]]
+
+    answer = chat.says("go on")
+
+    assert answer.stack_status == "full"
+    assert len(chat.proxy.conversations) == 1
+    assert chat.proxy.active() == "Auth"
+
+
+def test_a_changed_first_message_keeps_the_conversation(provider: ScriptedProvider, chat: Conversation) -> None:
+    """CLIENTS 2 (Qwen Code between two processes): message 1 differs, every call id is the same."""
+    provider.will(does(bash("ls")), does(push("Auth")), says("I have begun with the login."), says("ok"))
+    chat.says("folder: a.py. Add a login.")
+    chat.returns("a.py")
+    chat.history[0] = {"role": "user", "content": "folder: a.py, b.py. Add a login."}
+    chat.proxy.stage.excuse()
+
+    answer = chat.says("go on")
+
+    assert answer.stack_status == "full"
+    assert len(chat.proxy.conversations) == 1
+    assert chat.proxy.active() == "Auth"
+
+
+def test_a_changed_system_text_is_the_same_conversation(provider: ScriptedProvider, chat: Conversation) -> None:
+    """CLIENTS 2: dates in system texts change at midnight; the client's text of today leads the line."""
+    provider.will(does(push("Auth")), says("one"), says("two"))
+    chat.says("hello")
+    chat.system = "You are a careful engineer. It is the next day."
+    chat.proxy.stage.excuse()
+    chat.says("go on")
+
+    assert len(chat.proxy.conversations) == 1
+    assert provider.received[-1].messages[0]["content"].startswith("You are a careful engineer. It is the next day.")
+
+
+def test_another_model_in_mid_conversation_keeps_the_frames(provider: ScriptedProvider, chat: Conversation) -> None:
+    """DESIGN 5.1: users switch models inside a session."""
+    provider.will(does(push("Auth")), says("one"), says("two"))
+    chat.says("hello")
+    chat.model = "gpt-y"
+    chat.says("go on")
+
+    assert provider.received[-1].body["model"] == "gpt-y"
+    assert chat.proxy.active() == "Auth"
+    assert len(chat.proxy.conversations) == 1
+
+
+def test_call_ids_that_repeat_in_every_turn_are_kept_apart(provider: ScriptedProvider, chat: Conversation) -> None:
+    """CLIENTS 8.2, DESIGN 5.3: some providers number the calls of each answer from zero."""
+    same = [Answer(calls=(Call("bash", {"command": f"step {n}"}, "call_0"),)) for n in range(3)]
+    provider.will(*same, says("done"))
+    chat.says("hello")
+    for n in range(3):
+        chat.returns(f"result {n}")
+
+    line = provider.received[-1].messages
+    assert [m["content"] for m in line if m["role"] == "tool"] == ["result 0", "result 1", "result 2"]
+    assert len(chat.proxy.conversations) == 1
+
+
+def test_an_import_of_a_history_never_seen_opens_a_conversation(provider: ScriptedProvider, chat: Conversation) -> None:
+    """DESIGN 5.4: assistant turns never seen are imported, and the thread may wake on them."""
+    chat.history = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Hi, what is next?"}]
+    provider.will(does(push("Auth")), says("one"), says("two"))
+    chat.says("add a login")
+    chat.says("go on")
+
+    assert len(chat.proxy.conversations) == 1
+    assert chat.proxy.active() == "Auth"
+
+
+def test_a_call_the_client_never_answered_gets_a_result(provider: ScriptedProvider, chat: Conversation) -> None:
+    """L1, X-13, S4-53: the user interrupted; the call stays, and a result of ours stands behind it."""
+    provider.will(says("one"), does(bash("sleep 99")), says("two"))
+    chat.says("hello")
+    chat.says("run it")
+    chat.says("stop, something else")
+
+    line = provider.received[-1].messages
+    assert [m["role"] for m in line[-3:]] == ["assistant", "tool", "user"]
+    assert "cancelled" in line[-2]["content"]
+
+
+def test_usage_is_reported_for_the_record(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-16: the receipt has what the provider reported beside our own count."""
+    provider.will(says("one", usage=Usage(prompt=1000, completion=10, cached=600)))
+    chat.says("hello")
+
+    (receipt,) = chat.proxy.receipts()
+    assert json.dumps(receipt).count("600")
