@@ -223,6 +223,7 @@ def test_hidden_rounds_and_what_was_written_in_them_are_our_cost(accountant: Acc
     assert receipt.saved == pytest.approx(-(550 * 2e-6 + 60 * 10e-6))
     assert receipt.cost == pytest.approx(receipt.cost_untouched - receipt.saved)
     assert receipt.usage == Usage(5300, 80)
+    assert total([receipt]).peak_sent == 2800
 
 
 def test_waking_is_shown_as_the_loss_it_is(accountant: Accountant) -> None:
@@ -261,6 +262,18 @@ def test_a_gain_is_never_told_larger_than_the_provider_counts(accountant: Accoun
     assert gain.saved == pytest.approx(9800 / 2 * 2e-6)
     # Sent is cold behind 2,500 tokens, untouched too: 10,000 against 200.
     assert loss.saved == pytest.approx(-9800 * 2e-6)
+
+
+def test_more_tokens_at_the_provider_make_a_loss_larger_but_no_gain(accountant: Accountant) -> None:
+    """O2: a provider that counts twice our tokens makes a loss twice as large, a gain no larger."""
+    long, short = [HEAD, ("a", 500), ("frame", 10_000)], [HEAD, ("a", 500), ("result", 200)]
+    settled(accountant, long[:2], long[:2], usage=(Usage(2500, 0, cached=1),))
+
+    gain = settled(accountant, long, short, usage=(Usage(5400, 0),))
+    loss = settled(accountant, short, long, usage=(Usage(25_000, 0),))
+
+    assert gain.saved == pytest.approx(9800 * 2e-6)
+    assert loss.saved == pytest.approx(-9800 * 2 * 2e-6)
 
 
 def test_the_untouched_run_is_charged_as_if_it_had_been_lucky(clock: Clock) -> None:
