@@ -285,6 +285,26 @@ class Page:
     pieces: dict[bytes, bytes]
 
 
+class _Digests:
+    """Digests of pieces seen lately: a conversation resends the very same objects with every request, and a dictionary
+    knows an object it holds without reading it. Belongs to the writer's thread."""
+
+    def __init__(self, most_bytes: int = 16 << 20) -> None:
+        self._most = most_bytes
+        self._held: dict[bytes, bytes] = {}
+        self._size = 0
+
+    def of(self, piece: bytes) -> bytes:
+        digest = self._held.get(piece)
+        if digest is None:
+            if self._size > self._most:
+                self._held, self._size = {}, 0
+            digest = self._held[piece] = digest_of(piece)
+            self._size += len(piece)
+        return digest
+
+
+_digests = _Digests()
 _page = msgspec.msgpack.Decoder(list[tuple[bool, bytes]])
 
 
@@ -299,7 +319,7 @@ def _page_of(pieces: Sequence[bytes]) -> Page:
         if len(piece) < LONG:
             listed.append((False, piece))
             continue
-        digest = digest_of(piece)
+        digest = _digests.of(piece)
         long[digest] = piece
         listed.append((True, digest))
     data = msgspec.msgpack.encode(listed)

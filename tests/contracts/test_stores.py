@@ -238,8 +238,10 @@ async def test_conversations_are_found_by_the_first_key_they_hold_then_the_newes
 
 async def test_an_anchor_written_again_is_as_new_as_its_newest_writing(store: Store) -> None:
     store.write("a", [*opened("c1"), *opened("c2"), Anchored("c1", "", ("x",), 10), Anchored("c2", "", ("x",), 20)])
-    store.write("a", [Anchored("c1", "", ("x",), 30), Anchored("c2", "", ("x",), 5), Anchored("c1", "", (), 99)])
+    store.write("a", [Anchored("c2", "", ("x",), 5), Anchored("c1", "", (), 99)])
+    assert await store.find("a", "", ["x"]) == ("c2", "c1")
 
+    store.write("a", [Anchored("c1", "", ("x",), 30)])
     assert await store.find("a", "", ["x"]) == ("c1", "c2")
 
 

@@ -18,6 +18,7 @@ from proxy.stack.ledger import Event, Kind, Round
 from proxy.stack.transcript import Call, Spoken
 from proxy.store import Anchored, Owned, RequestRecord, SentRecord
 from proxy.store.opening import open_store
+from proxy.store.rows import pages
 from proxy.store.sql import SqlStore
 from tests.store.conftest import Making, locked, rows
 from tests.store.values import entry, opened, said
@@ -137,6 +138,20 @@ async def test_what_is_sent_again_with_every_request_is_stored_once(store: SqlSt
     found = await store.request("a", "r199")
     assert found is not None
     assert found.sent[0].body == (b'{"messages":[', *pieces, b"]}")
+
+
+async def test_a_piece_that_looks_like_a_page_of_another_body_is_not_taken_for_it(store: SqlStore) -> None:
+    """Whoever forges one would make the other body unreadable."""
+    body = tuple(bytes([n]) * 200 for n in range(5))
+    (page,) = pages(body)
+    store.write("a", [RequestRecord("forged", "", "", "", "", 1, "full", body=(page.data,))])
+    await store.durable(store.write("a", []))
+    await store.durable(store.write("a", [RequestRecord("real", "", "", "", "", 1, "full", body=body)]))
+
+    found = await store.request("a", "real")
+
+    assert found is not None
+    assert found.record.body == body
 
 
 async def test_drafts_of_a_round_take_the_room_of_one_and_none_when_it_is_finished(store: SqlStore, path: Path) -> None:
