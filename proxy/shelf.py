@@ -79,10 +79,16 @@ class Shelf:
     # ---------------------------------------------------------------------------------------------------------- find
     async def locate(self, tenant: str, hint: str, request: Request, now: int) -> tuple[Shelved | None, Match]:
         """The conversation `request` belongs to and where it stands in it; (None, NEW) when it belongs to none."""
-        keys = matching.anchors_to_find(request)
         opening = not any(m.role == "assistant" for m in request.messages)
-        held = [i for key in keys for i in self._anchors.get((tenant, hint, key), ())]
-        found = await self._best(tenant, held, request, now, opening=opening)
+        keys: list[str] = []
+        held: list[str] = []
+        found = None
+        for group in matching.anchors_to_find(request):
+            keys += group
+            held += [c for key in group for c in self._anchors.get((tenant, hint, key), ())]
+            found = await self._best(tenant, held, request, now, opening=opening)
+            if found and (opening or matching.covers(found[1], request)):
+                return found
         if found is None and (not opening or now - self._started < matching.RETRY_MS):
             found = await self._best(tenant, await self._store.find(tenant, hint, keys), request, now, opening=opening)
         if found is None and hint:

@@ -130,7 +130,6 @@ def read(body: bytes, known: Known) -> Request:
         _structured(fields),
         answers if isinstance(answers, int) else 1,
         sha256("\n".join(m.text.strip() for m in head).encode()).hexdigest()[:32],
-        sha256(body).hexdigest(),
         tuple(at for at, s in enumerate(seen) if not s.weighed),
     )
 

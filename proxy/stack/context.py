@@ -66,8 +66,12 @@ def assemble(story: Story, scribe: Scribe) -> Line:
     units = _with_view(story, selected, scribe) if story.tree.active else _units(story, selected, scribe)
     messages = tuple(_paired(units, scribe))
     entries = frozenset(u.entry for u in units if u.entry)
-    own = sum(sum(r.tokens for r in u.ours.values()) if u.entry else u.message.tokens for u in units)
+    own = sum(_own_tokens(u) for u in units if u.ours or not u.entry)
     return Line(messages, entries, frozenset(p.at for p in story.placed) - entries, own)
+
+
+def _own_tokens(unit: Unit) -> int:
+    return sum(r.tokens for r in unit.ours.values()) if unit.entry else unit.message.tokens
 
 
 def owner_of(story: Story, placed: Placed) -> str:
@@ -196,7 +200,8 @@ def unpaired(messages: Sequence[Message]) -> tuple[str, ...]:
     """L1, checked: ids of calls whose results do not all stand right behind them, before anything else."""
     broken: list[str] = []
     for at, message in enumerate(messages):
+        if not message.calls:
+            continue
         wanted = {c.id for c in message.calls}
-        following = {m.answers for m in messages[at + 1 : at + 1 + len(wanted)]} if wanted else wanted
-        broken += sorted(wanted - following)
+        broken += sorted(wanted - {m.answers for m in messages[at + 1 : at + 1 + len(wanted)]})
     return tuple(broken)

@@ -14,7 +14,7 @@ What this module does not do: it reads no store (candidates come in as loaded le
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
@@ -47,13 +47,16 @@ NEWEST = 48
 
 
 # ------------------------------------------------------------------------------------------------------------ anchors
-def anchors_to_find(request: Request) -> tuple[str, ...]:
-    """Keys under which the conversation of this request may be known, the most telling first."""
+def anchors_to_find(request: Request) -> Iterator[tuple[str, ...]]:
+    """Keys under which the conversation of this request may be known, in groups, the most telling first: mostly the
+    first group is enough, and the others are not made."""
     turns = [m for m in request.messages if m.role == "assistant"]
     if not turns:
-        return (retry_anchor(request),)
-    newest = chain.from_iterable(map(_turn_anchors, reversed(turns[-NEWEST:])))
-    return tuple(dict.fromkeys((_first_turn_anchor(request.messages), *newest, _opened_anchor(request.messages))))
+        yield (retry_anchor(request),)
+        return
+    yield (_first_turn_anchor(request.messages),)
+    yield tuple(dict.fromkeys(chain.from_iterable(map(_turn_anchors, reversed(turns[-NEWEST:])))))
+    yield (_opened_anchor(request.messages),)
 
 
 def anchors_at_opening(request: Request) -> tuple[str, ...]:
@@ -255,6 +258,12 @@ def best(candidates: Iterable[Ledger], request: Request) -> tuple[Ledger, Match]
         return None
     _, _, ledger, found = max(scored, key=lambda s: s[:2])
     return ledger, found
+
+
+def covers(found: Match, request: Request) -> bool:
+    """Whether everything up to the last turn of `request` is held: no other conversation can hold more of it."""
+    last = max((i for i, m in enumerate(request.messages) if m.role == "assistant"), default=-1)
+    return found.depth > last
 
 
 def _merit(ledger: Ledger, found: Match, request: Request) -> tuple[int, int]:

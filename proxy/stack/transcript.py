@@ -79,8 +79,6 @@ class Request:
     answers_wanted: int
     """`n`: how many answers are to be made."""
     system_hash: str
-    digest: str
-    """sha256 of the body: equal digests are an identical retry."""
     unseen: tuple[int, ...] = ()
 
     @property
@@ -88,6 +86,11 @@ class Request:
         """As every receipt counts: message contents without reasoning, call names and arguments, and the tool array
         as JSON."""
         return sum(m.tokens for m in self.head) + sum(m.tokens for m in self.messages) + self.tools_tokens
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the body: equal digests are an identical retry."""
+        return sha256(self.body).hexdigest()
 
     @property
     def ends_with_user(self) -> bool:
