@@ -1,0 +1,37 @@
+"""What lies on disk, read by opening the store's file once more, as another process would."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from proxy.stack.ledger import Ledger
+from proxy.store.opening import open_store
+
+
+def ledgers(data: Path) -> list[Ledger]:
+    """Every conversation of every tenant in this data directory, the newest first."""
+    return asyncio.run(_loaded(data))
+
+
+def texts(data: Path) -> dict[str, frozenset[str]]:
+    """The stored texts of all messages, by conversation."""
+    return {ledger.conversation.id: _texts(ledger) for ledger in ledgers(data)}
+
+
+def _texts(ledger: Ledger) -> frozenset[str]:
+    said = [entry.message.wire for entry in ledger.entries.values() if entry.message]
+    rounds = [done for all_of_it in ledger.rounds.values() for done in all_of_it]
+    produced = [wire for done in rounds for wire in (done.spoken.message.wire, *(r.wire for r in done.results))]
+    return frozenset(wire.decode("utf-8", "surrogateescape") for wire in (*said, *produced))
+
+
+async def _loaded(data: Path) -> list[Ledger]:
+    store = open_store("sqlite", data)
+    await store.start()
+    try:
+        known = await store.conversations(None)
+        found = [await store.load(each.tenant, each.id) for each in known]
+    finally:
+        await store.close()
+    return [ledger for ledger in found if ledger is not None]

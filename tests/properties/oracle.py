@@ -1,0 +1,151 @@
+"""What the tree of frames must be: the same rules as the product's, told a second time and as simply as possible.
+
+A frame is known by its title here, because the programs never use one twice. There are no events, no fold and no
+store: calls change dictionaries in place, and a client that goes back takes an older copy. The law: **nothing of the
+proxy is imported**, so the two cannot share a mistake.
+
+What it does not do: it knows no lines and no texts; the laws judge those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+ROOT = "(root)"
+OPEN = ("in_progress",)
+ENDED = ("completed", "failed", "invalidated")
+MOST_OPEN = 10
+"""Frames on one path, as the proxy is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A stack call: push, pop, plan, activate, invalidate, recall. `title` is the frame it names, empty for the
+    active one."""
+
+    name: str
+    title: str = ""
+    status: str = "completed"
+    children: tuple[str, ...] = ()
+
+
+@dataclass
+class Oracle:
+    """The tree at one point of a conversation: titles to parents and to statuses."""
+
+    parents: dict[str, str] = field(default_factory=lambda: {ROOT: ""})
+    statuses: dict[str, str] = field(default_factory=lambda: {ROOT: "in_progress"})
+    active: str = ROOT
+
+    def copy(self) -> Oracle:
+        return deepcopy(self)
+
+    # -------------------------------------------------------------------------------------------------------- what is
+    def path(self) -> list[str]:
+        """The active frame first, the root last."""
+        return [self.active, *self._above(self.active)]
+
+    def planned_here(self) -> list[str]:
+        return [t for t in self._below(self.active) if self.statuses[t] == "planned" and self.parents[t] == self.active]
+
+    def _above(self, title: str) -> Iterator[str]:
+        while title := self.parents[title]:
+            yield title
+
+    def _below(self, title: str) -> list[str]:
+        return [t for t in self.parents if title in self._above(t)]
+
+    @property
+    def frames(self) -> dict[str, tuple[str, str]]:
+        """Parent and status of each."""
+        return {title: (self.parents[title], status) for title, status in self.statuses.items()}
+
+    @property
+    def is_over(self) -> bool:
+        """The root was popped: only the user's next message opens it again."""
+        return self.statuses[ROOT] != "in_progress"
+
+    # --------------------------------------------------------------------------------------------------- what happens
+    def user_speaks(self) -> None:
+        if self.is_over and self.active == ROOT:
+            self.statuses[ROOT] = "in_progress"
+
+    def group(self, ops: Sequence[Op], *, alone: bool) -> None:
+        """The stack calls of one round. `alone`: no call of the client's stands beside them."""
+        opened = ""
+        for op in ops:
+            opened = self.one(op, opened, alone=alone)
+
+    def one(self, op: Op, opened: str, *, alone: bool) -> str:
+        """One call; the frame this group opened, where it did."""
+        match op.name:
+            case "push" if op.title in self.planned_here() and not opened:
+                return self._activate(op.title, opened)
+            case "push":
+                return self._push(op.title, opened)
+            case "activate":
+                return self._activate(op.title, opened)
+            case "pop" if alone:
+                self._pop(op.title or self.active, op.status)
+            case "plan":
+                self._plan(op.title or self.active, op.children)
+            case "invalidate":
+                self._invalidate(op.title or self.active, alone=alone)
+        return opened
+
+    def _push(self, title: str, opened: str) -> str:
+        if self.is_over:
+            return opened
+        if opened:
+            self._born(title, self.parents[opened] or opened, "planned")
+            return opened
+        if len(self.path()) >= MOST_OPEN:
+            return opened
+        self._born(title, self.active, "in_progress")
+        self.active = title
+        return title
+
+    def _born(self, title: str, parent: str, status: str) -> None:
+        self.parents[title], self.statuses[title] = parent, status
+
+    def _activate(self, title: str, opened: str) -> str:
+        known = self.statuses.get(title)
+        if self.is_over or opened or known not in ("planned", "blocked") or title not in self._below(self.active):
+            return opened
+        between = [t for t in self._above(title) if t in self._below(self.active)]
+        if any(self.statuses[t] in ENDED for t in between):
+            return opened
+        for each in (title, *between):
+            self.statuses[each] = "in_progress"
+        self.active = title
+        return title
+
+    def _pop(self, title: str, status: str) -> None:
+        if title not in self.path() or self.statuses[title] != "in_progress":
+            return
+        for below in self.path()[: self.path().index(title)]:
+            if self.statuses[below] == "in_progress":
+                self.statuses[below] = "blocked"
+        self.statuses[title] = status
+        self._return_from(title)
+
+    def _return_from(self, title: str) -> None:
+        """Back to the nearest frame above that goes on; the root is never left."""
+        self.active = next((t for t in self._above(title) if self.statuses[t] in OPEN), ROOT)
+
+    def _plan(self, parent: str, children: Sequence[str]) -> None:
+        if self.statuses.get(parent, ENDED[0]) not in ENDED:
+            for child in children:
+                self._born(child, parent, "planned")
+
+    def _invalidate(self, title: str, *, alone: bool) -> None:
+        if title == ROOT or self.statuses.get(title, ENDED[0]) in ENDED or (title == self.active and not alone):
+            return
+        for below in self._below(title):
+            if self.statuses[below] == "planned":
+                self.statuses[below] = "invalidated"
+        self.statuses[title] = "invalidated"
+        if title == self.active:
+            self._return_from(title)

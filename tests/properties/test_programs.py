@@ -1,0 +1,272 @@
+"""Random programs against the real application over HTTP: a client and a model do what real ones do, in any order.
+
+After every step: all laws hold on everything that ever went upstream, the tree on the client's path is the oracle's,
+and the client got what the script said and nothing else. A program that fails is shrunk to the shortest one that does.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from proxy.scripted import Answer as Scripted
+from proxy.scripted import Model, Received, ScriptedProvider, cut
+from tests import laws
+from tests.harness import Answer, Conversation, Habits, Stage
+from tests.properties import disk
+from tests.properties.depth import searched
+from tests.properties.oracle import ROOT, Oracle
+from tests.properties.plays import Play, Round, Words, as_answer, played
+
+CLEARED = "[Old tool result content cleared]"
+STACK_ROUNDS = 4
+PATIENCE_MS = 10_000
+"""A busy machine must not turn a request into a bypass."""
+BARS = (0, 0, 0, 400)
+"""Tokens at which a thread wakes."""
+
+
+class Model_:  # noqa: N801
+    """The model's side: plays the rounds of a turn, or the plain answer where it has no stack tools."""
+
+    def __init__(self) -> None:
+        self.play = Play((), Round())
+        self.next = 0
+
+    def begin(self, play: Play) -> None:
+        self.play, self.next = play, 0
+
+    def __call__(self, received: Received) -> Scripted:
+        if "stack_frame_push" not in received.tool_names:
+            return as_answer(self.play.plain, self.play.wire)
+        number, self.next = self.next, self.next + 1
+        answer = as_answer(self.play.rounds[number], self.play.wire)
+        if self.play.break_at and self.play.break_at[0] == number:
+            return cut(answer, after_bytes=self.play.break_at[1])
+        return answer
+
+
+class Programs(RuleBasedStateMachine):
+    """`points` are the places in the client's history a turn can begin at, with the tree there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.words = Words()
+        self.model = Model_()
+        self.points: dict[int, Oracle] = {0: Oracle()}
+        self.retried: tuple[int, dict[str, Any]] | None = None
+        self.stage: Stage | None = None
+        self.provider: ScriptedProvider | None = None
+        self.conversation = ""
+
+    @initialize(
+        bar=st.sampled_from(BARS),
+        required=st.booleans(),
+        habits=st.builds(
+            Habits,
+            arguments=st.sampled_from(("kept", "respelled", "defaulted")),
+            nothing=st.sampled_from(("null", "empty", "absent")),
+            drops_text=st.booleans(),
+            keeps_reasoning=st.booleans(),
+            parts=st.booleans(),
+        ),
+    )
+    def begin(self, bar: int, required: bool, habits: Habits) -> None:
+        self.required = required
+        models = [Model("gpt-x", required=("reasoning_content",))] if required else []
+        self.provider = ScriptedProvider(models=models).__enter__()
+        self.provider.when(lambda _: True, self.model, loop=True)
+        self.stage = Stage(self.provider, Path(self.folder.name), streamed=False, looks_into_store=False)
+        proxy = self.stage.proxy(wake_at_tokens=0 if required else bar, stack_rounds=STACK_ROUNDS, assembly_budget_ms=PATIENCE_MS)
+        self.chat = Conversation(proxy, streamed=False, habits=habits)
+
+    # ----------------------------------------------------------------------------------------------------- the client
+    @rule(draw=st.data(), streamed=st.booleans())
+    def speak(self, draw: st.DataObject, streamed: bool) -> None:
+        """The client's next request: results of the calls it was given, or words of the user, or both."""
+        self.turn(draw, self.tail(draw), streamed=streamed)
+
+    @precondition(lambda self: not self.required and len(self.points) > 1)
+    @rule(draw=st.data(), mode=st.sampled_from(("off", "shadow")))
+    def speak_past_the_proxy(self, draw: st.DataObject, mode: str) -> None:
+        """X-13: one request in another mode; the thread stays as it is."""
+        self.turn(draw, self.tail(draw), streamed=False, headers={"x-stack-mode": mode})
+
+    @rule(draw=st.data(), at=st.integers(0, 3), size=st.integers(0, 3000))
+    def break_off(self, draw: st.DataObject, at: int, size: int) -> None:
+        """The provider dies in mid-stream. The client keeps what it got, or forgets it."""
+        self.turn(draw, self.tail(draw), streamed=True, break_at=(at, size))
+
+    @precondition(lambda self: self.retried is not None)
+    @rule(draw=st.data())
+    def retry(self, draw: st.DataObject) -> None:
+        """The last request again, byte for byte: another answer to the same question."""
+        assert self.retried is not None
+        assert self.stage is not None
+        length, options = self.retried
+        self.forget_behind(length)
+        self.stage.excuse()
+        self.ask(draw, length, **options)
+
+    @precondition(lambda self: len(self.points) > 2)
+    @rule(draw=st.data())
+    def rewind(self, draw: st.DataObject) -> None:
+        """The user edits an old message: everything behind is gone, and what follows is another path."""
+        self.forget_behind(draw.draw(st.sampled_from(sorted(self.points)[1:-1]), label="back to"))
+        self.retried = None
+
+    @precondition(lambda self: any(m["role"] == "tool" for m in self.chat.history))
+    @rule(kept=st.integers(0, 2))
+    def clear_old_results(self, kept: int) -> None:
+        """As clients save tokens: results before the newest ones get a word that stands for them."""
+        results = [m for m in self.chat.history if m["role"] == "tool"]
+        for message in results[: len(results) - kept]:
+            message["content"] = CLEARED
+
+    @precondition(lambda self: any(m.get("tool_calls") for m in self.chat.history))
+    @rule(how=st.sampled_from(("compact", "sorted", "spaced")))
+    def spell_arguments_anew(self, how: str) -> None:
+        spelling: dict[str, Any] = {
+            "compact": {"separators": (",", ":")},
+            "sorted": {"sort_keys": True},
+            "spaced": {"indent": 1},
+        }[how]
+        for message in self.chat.history:
+            for each in message.get("tool_calls") or []:
+                values = json.loads(each["function"]["arguments"])
+                each["function"] = {**each["function"], "arguments": json.dumps(values, **spelling)}
+
+    @precondition(lambda self: any(m.get("tool_calls") for m in self.chat.history))
+    @rule()
+    def drop_text_beside_calls(self) -> None:
+        for message in self.chat.history:
+            if message.get("tool_calls"):
+                message["content"] = None
+
+    @rule()
+    def restart(self) -> None:
+        """S3-29: another process on the same store."""
+        self.chat.proxy.restart()
+
+    # -------------------------------------------------------------------------------------------------------- a turn
+    def tail(self, draw: st.DataObject) -> list[dict[str, Any]]:
+        waiting = (self.chat.history[-1].get("tool_calls") or []) if self.chat.history else []
+        results = [{"role": "tool", "tool_call_id": c["id"], "content": self.words.result()} for c in waiting]
+        if waiting and not draw.draw(st.sampled_from((False, False, False, True)), label="the user speaks too"):
+            return results
+        unanswered = results and draw.draw(st.booleans(), label="a call stays unanswered")
+        return [*(results[1:] if unanswered else results), {"role": "user", "content": self.words.user()}]
+
+    def turn(self, draw: st.DataObject, tail: list[dict[str, Any]], **options: Any) -> None:
+        length = len(self.chat.history)
+        self.chat.history += tail
+        tree = self.points[max(p for p in self.points if p <= length)].copy()
+        if any(m["role"] == "user" for m in tail):
+            tree.user_speaks()
+        self.points[len(self.chat.history)] = tree
+        self.ask(draw, len(self.chat.history), **options)
+
+    def forget_behind(self, length: int) -> None:
+        del self.chat.history[length:]
+        self.points = {at: tree for at, tree in self.points.items() if at <= length}
+
+    def ask(
+        self,
+        draw: st.DataObject,
+        length: int,
+        *,
+        streamed: bool,
+        headers: dict[str, str] | None = None,
+        break_at: tuple[int, int] | None = None,
+    ) -> None:
+        """Send the history, and hold the answer and the tree against what was played."""
+        tree = self.points[length].copy()
+        play = replace(played(draw, tree, self.words, most_hidden=STACK_ROUNDS - 1), break_at=break_at)
+        self.model.begin(play)
+        self.retried = (length, {"streamed": streamed, "headers": headers})
+        answer = self.chat.tries(headers=headers or {}, **({"stream": True} if streamed else {}))
+        awake = answer.stack_status == "full"
+        assert answer.status == 200, answer.raw
+        self.is_the_same_conversation(answer, length)
+        assert answer.stack_status in ("full", "asleep", "off", "shadow")
+        rounds = play.rounds if awake else (play.plain,)
+        if not answer.ended:
+            rounds = rounds[: self.model.next]
+            self.holds_what_was_heard(answer, rounds)
+            rounds = rounds[:-1]
+        else:
+            self.holds_all(answer, rounds)
+        for number, done in enumerate(rounds):
+            if number + 1 < STACK_ROUNDS:
+                tree.group(done.ops, alone=not done.client)
+        if answer.ended or (answer.text and play.keeps_parts):
+            self.keep(answer, tree)
+        self.has_the_tree(answer, tree)
+
+    def keep(self, answer: Answer, tree: Oracle) -> None:
+        heard = answer.message
+        if not answer.ended:
+            heard.pop("tool_calls", None)  # a call that broke off is of no use to anyone
+        self.chat.history.append(self.chat.habits.echo(heard))
+        self.points[len(self.chat.history)] = tree
+
+    # -------------------------------------------------------------------------------------------------- what must hold
+    def holds_all(self, answer: Answer, rounds: tuple[Round, ...]) -> None:
+        assert answer.text == "\n\n".join(r.text for r in rounds if r.text)
+        steps = [json.loads(arguments)["command"] for _, arguments in answer.calls]
+        assert steps == [f"step {number}" for number in range(rounds[-1].client)]
+        assert answer.finishes == (["tool_calls"] if rounds[-1].client else ["stop"])
+        assert self.model.next in (0, len(rounds))
+
+    def holds_what_was_heard(self, answer: Answer, rounds: tuple[Round, ...]) -> None:
+        said = "\n\n".join(r.text for r in rounds if r.text)
+        assert said.startswith(answer.text)
+        assert not answer.finishes
+        assert b"[DONE]" not in answer.raw
+
+    def is_the_same_conversation(self, answer: Answer, length: int) -> None:
+        """Only a request in which nobody has answered yet opens one; X-03, H10."""
+        if any(m["role"] == "assistant" for m in self.chat.history[:length]):
+            assert answer.headers["x-stack-conversation"] == self.conversation
+        self.conversation = answer.headers["x-stack-conversation"]
+
+    def has_the_tree(self, answer: Answer, tree: Oracle) -> None:
+        conversation, thread = answer.headers["x-stack-conversation"], answer.headers["x-stack-thread"]
+        state = self.chat.proxy.get(f"/stack/conversations/{conversation}/state?thread={thread}")
+        titles = {i: f["title"] if "parentSessionID" in f else ROOT for i, f in state["frames"].items()}
+        above = {titles[i]: titles.get(f.get("parentSessionID", ""), "") for i, f in state["frames"].items()}
+        found = {titles[i]: (above[titles[i]], f["status"]) for i, f in state["frames"].items()}
+        assert found == tree.frames, f"it has {set(found.items()) ^ set(tree.frames.items())}"
+        assert titles[state["activeFrameID"]] == tree.active
+
+    @invariant()
+    def all_laws_hold(self) -> None:
+        if self.stage is not None:
+            found = laws.breaches(self.stage.evidence())
+            assert not found, "\n".join(found)
+
+    def teardown(self) -> None:
+        try:
+            if self.stage is not None:
+                self.chat.proxy.stop()
+                kept = disk.texts(self.chat.proxy.config.data)
+                found = laws.breaches(replace(self.stage.evidence(), kept=kept))
+                assert not found, "\n".join(found)
+        finally:
+            if self.stage is not None:
+                self.stage.stop()
+            if self.provider is not None:
+                self.provider.__exit__(None, None, None)
+            self.folder.cleanup()
+
+
+TestPrograms = Programs.TestCase
+TestPrograms.settings = searched(examples=25, steps=14)
