@@ -163,6 +163,7 @@ class Call:
         self._record = _record(parts, incoming, route, standing.status).placed(standing)
         self._deadline = time.monotonic() + parts.config.stack_seconds
         self._drafted = parts.now()
+        self._lost: UpstreamError | None = None
         self._delivery = self._delivered(intercept=standing.rendered)
 
     def _delivered(self, *, intercept: bool) -> Delivery:
@@ -205,7 +206,7 @@ class Call:
             complete = await self._stream(turn, got)
             spoken = self._delivery.end_round(complete=complete)
         self._keep_last(turn, spoken)
-        await self._finish(got.status, complete=complete)
+        await self._finish(got.status)
 
     def _turn_or_none(self) -> Turn | None:
         """A turn is recorded where the request stands on a path; a side request leaves none."""
@@ -242,7 +243,7 @@ class Call:
             try:
                 await self._run(turn, spoken, refuse=last_one)
                 if spoken.client_calls:
-                    await self._finish(got.status, complete=True)
+                    await self._finish(got.status)
                     return
                 line = await self._line(turn)
             except (StoreError, Unfit) as error:
@@ -276,7 +277,7 @@ class Call:
                 await turn.durable()
             except StoreError as error:
                 self._record.bypassed(error.code)
-        await self._finish(status, complete=complete)
+        await self._finish(status)
 
     async def _break_off(self, reason: str) -> None:
         """What the client would be told next depends on something that could not be kept or made: it must ask again."""
@@ -401,6 +402,7 @@ class Call:
                 if turn is not None:
                     self._draft(turn)
         except UpstreamError as error:
+            self._lost = error
             self._record.failed(error.code, got.status)
             return False
         except asyncio.CancelledError:
@@ -434,14 +436,15 @@ class Call:
         except StoreError as error:
             self._record.bypassed(error.code)
 
-    async def _finish(self, status: int, *, complete: bool) -> None:
-        """The end of the client's answer; a broken one has none."""
-        last = self._delivery.last_bytes() if complete else b""
+    async def _finish(self, status: int) -> None:
+        """The end of the client's answer; a broken one has none. Where nothing of it has left, the error is told."""
+        if self._lost is not None:
+            self._record.settle(status if self._reply.started else self._lost.status)
+            await self._delivery.fail(self._lost)
+            return
+        last = self._delivery.last_bytes()
         self._record.settle(status)
-        if complete:
-            await self._delivery.end(last)
-        else:
-            self._reply.abort()
+        await self._delivery.end(last)
 
 
 def _under_its_name(dialect: Dialect, request: Request, model: str) -> Request:
