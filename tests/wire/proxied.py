@@ -18,9 +18,11 @@ import uvicorn
 from proxy.app import App, build
 from proxy.config import load_config
 from proxy.server import _protocol, bind
+from tests.wire.talking import ask
 
 TOKEN = "operator-token-of-this-process"
 START_LIMIT_S = 10
+LOG_LIMIT_S = 5
 
 
 class Running(uvicorn.Server):
@@ -66,6 +68,22 @@ class Proxied:
     def origin(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def page(self, path: str) -> Any:
+        """What a page of `/stack` says to the operator."""
+        told = ask(self.origin, method="GET", path=path, headers={"x-stack-key": TOKEN})
+        assert told.status == 200, told
+        return told.json
+
+    def state(self, conversation: str) -> Any:
+        """The tree of a conversation."""
+        return self.page(f"/stack/conversations/{conversation}/state")
+
+    def turns(self, conversation: str) -> list[dict[str, Any]]:
+        """What was answered in a conversation, hidden rounds included, in order."""
+        frames = self.state(conversation)["frames"]
+        logs = [self.page(f"/stack/frames/{frame}/log?raw=true")["entries"] for frame in frames]
+        return [item for log in logs for item in log if item["role"] == "assistant"]
+
     def __enter__(self) -> Self:
         self._thread.start()
         assert self._server.listening.wait(START_LIMIT_S)
@@ -86,9 +104,23 @@ class Journal(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.records: list[logging.LogRecord] = []
+        self._changed = threading.Condition()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
+        with self._changed:
+            self.records.append(record)
+            self._changed.notify_all()
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """The fields of the one line that each request leaves."""
+        return [dict(vars(record)) for record in self.records if record.getMessage() == "request"]
+
+    def wait_for_requests(self, count: int) -> list[dict[str, Any]]:
+        """The lines of so many requests, once they are there. Fails when they do not come."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.requests) >= count, LOG_LIMIT_S), self.requests
+        return self.requests
 
     @property
     def text(self) -> str:

@@ -36,6 +36,10 @@ class Heard:
         return self.header("x-stack-status")
 
     @property
+    def conversation(self) -> str:
+        return self.header("x-stack-conversation")
+
+    @property
     def request(self) -> str:
         return self.header("x-stack-request-id")
 
@@ -50,7 +54,8 @@ class Heard:
 
     @property
     def payloads(self) -> list[bytes]:
-        events = self.body.split(b"\n\n")
+        """The data of every event that is whole."""
+        events = self.body.split(b"\n\n")[:-1]
         return [event.removeprefix(b"data: ") for event in events if event.startswith(b"data: ")]
 
     @property
@@ -133,8 +138,3 @@ def raw_request(body: bytes, *, path: str = CHAT, version: str = "1.1", headers:
     """The bytes of a request that closes its connection."""
     head = f"POST {path} HTTP/{version}\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n"
     return f"{head}{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-def api(origin: str, path: str, token: str, **more: Any) -> Heard:
-    """A page of `/stack` as the operator sees it."""
-    return ask(origin, method=more.pop("method", "GET"), path=path, headers={"x-stack-key": token}, **more)

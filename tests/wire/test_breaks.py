@@ -1,0 +1,251 @@
+"""S4, S5, S8, S10: what a faulty upstream does reaches the client as it is, and never looks like a good end."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+
+import pytest
+
+from proxy.scripted import (
+    Answer,
+    Reply,
+    ScriptedProvider,
+    cut,
+    empty,
+    error_chunk,
+    gzip_bomb,
+    half_close,
+    html,
+    json_error,
+    only_done,
+    raw,
+    reset,
+    says,
+    stall,
+    status,
+    truncated,
+    wrong_type,
+)
+from tests.harness import does, push
+from tests.wire.proxied import Proxied
+from tests.wire.stage import Starting
+from tests.wire.talking import ask, body_of
+
+AWAKE = pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
+STREAM = pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
+DEATHS: dict[str, Callable[..., Answer]] = {"fin": cut, "rst": reset, "half": half_close, "truncated": truncated}
+DEATH = pytest.mark.parametrize("death", DEATHS)
+LONG = "a long answer that never comes to its end " * 20
+
+
+# ------------------------------------------------------------------------------------------------------------------ S4
+@AWAKE
+@DEATH
+def test_s4_a_stream_whose_upstream_dies_is_broken_off_and_kept_as_partial(
+    proxy: Proxied, provider: ScriptedProvider, awake: bool, death: str
+) -> None:
+    provider.will(DEATHS[death](says(LONG), after_events=6))
+
+    told = ask(proxy.origin, body_of(f"S4 {death}", awake=awake, stream=True))
+
+    assert (told.status, told.whole, told.done, told.finishes) == (200, False, False, [])
+    assert LONG.startswith(told.text)
+    assert told.text
+    [turn] = proxy.turns(told.conversation)
+    assert (turn["complete"], turn["finish"], turn["text"]) == (False, "", told.text)
+
+
+@AWAKE
+@DEATH
+def test_s4_a_plain_answer_whose_upstream_dies_is_an_error_and_never_an_answer(
+    proxy: Proxied, provider: ScriptedProvider, awake: bool, death: str
+) -> None:
+    provider.will(DEATHS[death](says(LONG), after_bytes=200))
+
+    told = ask(proxy.origin, body_of(f"S4 plain {death}", awake=awake))
+
+    if awake:  # nothing had left, so the client can be told
+        assert (told.status, told.whole, told.json["error"]["code"]) == (502, True, "upstream_closed")
+        assert told.told == "error; reason=upstream_closed"
+    else:
+        assert (told.status, told.whole) == (200, False)
+
+
+@DEATH
+def test_s4_a_stream_that_dies_in_its_second_round_is_broken_off(
+    proxy: Proxied, provider: ScriptedProvider, death: str
+) -> None:
+    provider.will(does(push("S4"), text="First I look."), DEATHS[death](says(LONG), after_events=6))
+
+    told = ask(proxy.origin, body_of(f"S4 second {death}", awake=True, stream=True))
+
+    assert (told.status, told.whole, told.done, told.finishes) == (200, False, False, [])
+    assert told.text.startswith("First I look.")
+    assert [turn["complete"] for turn in proxy.turns(told.conversation)] == [True, False]
+
+
+@AWAKE
+def test_s4_an_upstream_that_closes_without_a_word_is_told(
+    proxy: Proxied, provider: ScriptedProvider, awake: bool
+) -> None:
+    provider.will(raw(b""))
+    told = ask(proxy.origin, body_of("S4 silent", awake=awake, stream=True))
+    assert (told.status, told.json["error"]["code"]) == (502, "upstream_closed")
+    assert told.told == "error; reason=upstream_closed"
+
+
+@AWAKE
+def test_s4_the_next_request_goes_on_after_a_partial_answer(
+    proxy: Proxied, provider: ScriptedProvider, awake: bool
+) -> None:
+    provider.will(cut(says(LONG), after_events=6), says("again"), says("and on"))
+    body = body_of(f"S4 retry {awake}", awake=awake, stream=True)
+
+    partial, whole = ask(proxy.origin, body), ask(proxy.origin, body)
+    body["messages"] += [{"role": "assistant", "content": partial.text}, {"role": "user", "content": "go on"}]
+    after = ask(proxy.origin, body)
+
+    assert (whole.text, whole.whole) == ("again", True)
+    assert (after.text, after.conversation) == ("and on", partial.conversation)
+
+
+# ------------------------------------------------------------------------------------------------------------------ S5
+def test_s5_comments_come_only_once_the_stream_has_begun(start: Starting, provider: ScriptedProvider) -> None:
+    proxy = start(keep_alive_s=0.05)
+    silent = says("late", delay_s=0.3)
+    provider.will(silent, does(push("S5"), text="Looking."), silent)
+
+    before = ask(proxy.origin, body_of("S5 before", awake=True, stream=True))
+    between = ask(proxy.origin, body_of("S5 between", awake=True, stream=True))
+
+    assert b": keep-alive" not in before.body
+    assert between.body.count(b": keep-alive\n\n") >= 2
+    assert b"Looking" in between.body.partition(b": keep-alive")[0]
+    assert (between.text, between.finishes) == ("Looking.\n\nlate", ["stop"])
+
+
+def test_s5_no_comment_is_put_into_a_stream_that_is_not_ours(start: Starting, provider: ScriptedProvider) -> None:
+    proxy = start(keep_alive_s=0.05)
+    provider.will(stall(says("slow"), 0.3, after_events=1))
+    assert b"keep-alive" not in ask(proxy.origin, body_of("S5 asleep", stream=True)).body
+
+
+@AWAKE
+@STREAM
+def test_s5_silence_before_the_first_byte_is_a_504(
+    start: Starting, provider: ScriptedProvider, awake: bool, stream: bool
+) -> None:
+    proxy = start(upstreams__default__idle_timeout_s=0.2)
+    provider.will(says("never", delay_s=60), says("now"))
+
+    told = ask(proxy.origin, body_of("S5", awake=awake, stream=stream))
+
+    assert (told.status, told.json["error"]["code"]) == (504, "upstream_timeout")
+    assert told.told == "error; reason=upstream_timeout"
+    assert ask(proxy.origin, body_of("S5", awake=awake, stream=stream)).text == "now"
+
+
+@AWAKE
+def test_s5_silence_in_mid_stream_breaks_it_off(start: Starting, provider: ScriptedProvider, awake: bool) -> None:
+    proxy = start(upstreams__default__idle_timeout_s=0.2)
+    provider.will(stall(says(LONG), after_events=4))
+
+    told = ask(proxy.origin, body_of("S5", awake=awake, stream=True))
+
+    assert (told.status, told.whole, told.done, told.finishes) == (200, False, False, [])
+
+
+# ------------------------------------------------------------------------------------------------------------------ S8
+CARRIED = {
+    "Retry-After": "17",
+    "x-ratelimit-remaining-tokens": "12",
+    "anthropic-ratelimit-requests-reset": "2026-11-21T00:00:00Z",
+    "openai-processing-ms": "7",
+    "X-Request-Id": "req-1",
+}
+
+
+@AWAKE
+@STREAM
+@pytest.mark.parametrize("code", [400, 401, 404, 413, 429, 500, 502, 503, 529])
+def test_s8_an_error_of_the_provider_passes_unchanged_and_leaves_the_tree_alone(
+    proxy: Proxied, provider: ScriptedProvider, awake: bool, stream: bool, code: int
+) -> None:
+    words = b'{"error" : {"message":"\xc3\xa9 no", "type":"odd", "x_more": 1.0}}\n'
+    body = body_of(f"S8 {code} {awake} {stream}", awake=awake, stream=stream)
+    provider.will(says("fine"), status(code, headers=CARRIED, body=words))
+    before = ask(proxy.origin, body)
+    body["messages"] += [{"role": "assistant", "content": before.text}, {"role": "user", "content": "more"}]
+    state, turns = proxy.state(before.conversation), proxy.turns(before.conversation)
+
+    told = ask(proxy.origin, body)
+
+    assert (told.status, told.body, told.whole) == (code, words, True)
+    assert {name: told.header(name.lower()) for name in CARRIED} == CARRIED
+    assert provider.received[-1].chat == provider.received[0].chat + 1, "asked once"
+    assert proxy.state(before.conversation)["frames"] == state["frames"]
+    assert proxy.turns(before.conversation) == turns
+
+
+# ----------------------------------------------------------------------------------------------------------------- S10
+GZIP = (("content-type", "application/json"), ("content-encoding", "gzip"))
+ODD: dict[str, Answer] = {
+    "json error": json_error("context too long", 400),
+    "html": html(),
+    "empty": empty(),
+    "only done": only_done(),
+    "wrong type": wrong_type(says("hi"), "text/plain"),
+    "no type": wrong_type(says("hi"), ""),
+    "gzip": says("hi", encoding=("gzip",)),
+    "double gzip": says("hi", encoding=("gzip", "gzip")),
+    "unknown coding": Answer(instead=Reply(200, b"\x0b\x02\x80hi\x03", (*GZIP[:1], ("content-encoding", "br")))),
+    "broken gzip": Answer(instead=Reply(200, gzip.compress(b"{}")[:-4] + b"????", GZIP)),
+    "gzip bomb": gzip_bomb(),
+    "json array": Answer(instead=Reply(200, b"[1, 2]", GZIP[:1])),
+    "half json": Answer(instead=Reply(200, b'{"choices":[{"mess', GZIP[:1])),
+    "wrong shapes": Answer(instead=Reply(200, b'{"choices":[{"message":7}],"usage":"many"}', GZIP[:1])),
+    "odd chunks": Answer(
+        instead=Reply(
+            200,
+            b'data: {"choices":[7]}\n\ndata: {"choices":{"a":1}}\n\ndata: 5\n\ndata: {"choices":[{"delta":[]}]}\n\n'
+            b'data: {"choices":[{"delta":{"tool_calls":{"a":1}}}]}\n\n'
+            b'data: {"choices":[{"delta":{"tool_calls":[null,7]}}]}\n\ndata: [DONE]\n\n',
+            (("content-type", "text/event-stream"),),
+        )
+    ),
+}
+
+
+@AWAKE
+@STREAM
+@pytest.mark.parametrize("odd", ODD)
+def test_s10_an_odd_200_passes_as_it_came(
+    proxy: Proxied, provider: ScriptedProvider, awake: bool, stream: bool, odd: str
+) -> None:
+    body = body_of(f"S10 {odd} {awake} {stream}", awake=awake, stream=stream)
+    provider.will(ODD[odd])
+    direct = ask(provider.origin, body)
+    kept = tuple(header for header in direct.headers if header[0].startswith("content-") and header[0][8:] != "length")
+    provider.will(Answer(instead=Reply(200, direct.body, kept)), says("fine"))
+
+    told = ask(proxy.origin, body)
+
+    assert (told.status, told.whole, told.body == direct.body) == (200, True, True)
+    assert [told.header(name) for name, _ in kept] == [value for _, value in kept]
+    assert ask(proxy.origin, body).text == "fine"
+
+
+@AWAKE
+@pytest.mark.parametrize("after", [0, 3])
+def test_s10_an_error_in_mid_stream_passes_and_nothing_is_made_up(
+    proxy: Proxied, provider: ScriptedProvider, awake: bool, after: int
+) -> None:
+    provider.will(error_chunk(says(LONG), after_events=after))
+
+    told = ask(proxy.origin, body_of(f"S10 error {after}", awake=awake, stream=True))
+
+    assert (told.status, told.done, told.finishes) == (200, False, [])
+    assert json.loads(told.payloads[-1])["error"]["message"] == "Provider returned error"
+    assert len(told.payloads) == after + 1
