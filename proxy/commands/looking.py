@@ -5,15 +5,19 @@ They read the store themselves, whether a proxy runs or not, and print what `/st
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated
 
+import msgspec
 import typer
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.printing import columns, page, say, say_bytes, say_json
 from proxy.config import Config
-from proxy.report import By, Row, table, total, totals
+from proxy.errors import UnknownFrame
+from proxy.report import By, Receipt, Row, table, total, totals
 from proxy.store import Store
 from proxy.views import conversations, logs, lookup, requests
 from proxy.views.difference import CHANGES, FIRST_BYTES, INSERTED, KEPT, LEFT_OUT
@@ -23,6 +27,8 @@ from proxy.views.totals import read_receipts, sums
 LISTED = 10
 """Conversations listed above the newest one's tree."""
 SHORT_ID = 12
+NAMED = 30
+"""Characters of a title in a report."""
 SIGNS = {KEPT: "  ", FIRST_BYTES: " ~", LEFT_OUT: " -", INSERTED: " +"}
 COLORS = {LEFT_OUT: "red", INSERTED: "green", FIRST_BYTES: "yellow", KEPT: None}
 
@@ -148,10 +154,29 @@ async def _report(config: Config, by: By, reference: str, *, as_json: bool) -> N
             say_json(await sums(store, None, by, only))
             return
         receipts, unsettled = await read_receipts(store, None, only)
-        say(table(totals(receipts, by)))
+        titles = await _titles(store, receipts, by)
+        say(table([_titled(row, titles) for row in totals(receipts, by)]))
         say(in_one_line(total(receipts)), "cyan")
         if unsettled:
             say(f"{unsettled} requests without a receipt: still being answered, or cut off")
+
+
+async def _titles(store: Store, receipts: Iterable[Receipt], by: By) -> dict[str, str]:
+    """What the conversations or frames are called, where rows stand for them; forgotten ones have no name."""
+    titles: dict[str, str] = {}
+    for conversation in dict.fromkeys(r.conversation for r in receipts) if by in ("frame", "conversation") else ():
+        with suppress(UnknownFrame):
+            ledger = await lookup.ledger_of(store, None, conversation)
+            tree = lookup.newest_story(ledger).tree
+            root = lookup.root_of(tree)
+            titles |= {frame.id: frame.title for frame in tree.frames.values()}
+            titles[conversation] = root.title if root else ""
+    return titles
+
+
+def _titled(row: Row, titles: Mapping[str, str]) -> Row:
+    title = conversations.shortened(titles.get(row.key, ""), NAMED)
+    return msgspec.structs.replace(row, key=f"{row.key}  {title}".rstrip())
 
 
 def in_one_line(row: Row) -> str:

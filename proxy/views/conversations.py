@@ -143,7 +143,7 @@ def frame_detail(ledger: Ledger, story: Story, frame: str) -> FrameDetail:
     }
 
 
-def shortened(text: str) -> str:
-    """One line of at most TITLE characters."""
+def shortened(text: str, most: int = TITLE) -> str:
+    """One line of at most `most` characters."""
     line = " ".join(text.split())
-    return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"
+    return line if len(line) <= most else f"{line[: most - 1]}…"

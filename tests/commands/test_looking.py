@@ -76,7 +76,7 @@ def test_a_report_adds_up_and_says_what_is_estimated(stocked: Stocked) -> None:
     """X-16."""
     shown = stocked.shell.on_data("report", "--by", "conversation")
 
-    assert stocked.older.conversation in shown.out
+    assert f"{stocked.older.conversation}  Make the suite green" in shown.out
     assert "total: 2 requests; 18,200 tokens came, 4,200 were sent, 14,000 saved" in shown.out
 
 
