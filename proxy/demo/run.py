@@ -25,7 +25,7 @@ from rich.console import Console
 
 from proxy.demo import records
 from proxy.demo.agent import Agent, AgentError, Told, numbered
-from proxy.demo.backstage import ProxyFailed, ProxyProcess
+from proxy.demo.backstage import LOG_NAME, ProxyFailed, ProxyProcess
 from proxy.demo.model import DemoModel
 from proxy.demo.screen import Screen, Shown
 from proxy.demo.session import SYSTEM, Task, tasks
@@ -81,6 +81,8 @@ def run_demo(options: DemoOptions | None = None) -> int:
         return INTERRUPTED
     except (DemoFailed, AgentError, ProxyFailed, OSError) as error:
         screen.failed(str(error))
+        where = options.data or "the folder given by --data DIR, in another run"
+        screen.say(f"The proxy's log is {LOG_NAME} in {where}.")
         if options.as_json:
             _write_json({"ok": False, "error": str(error)})
         return FAILED

@@ -5,6 +5,7 @@ On a terminal in colour, elsewhere the same words plain. Nothing is computed her
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ class Screen:
     def look_further(self, data: Path, conversation: str, request: str) -> None:
         self.say(f"\nEverything lies in {data}. Look further:")
         for command in (f"tree {conversation}", "report", f"diff {request}"):
-            self.say(f"  callstack {command} --data {data}")
+            self.say(f"  callstack {command} --data {shlex.quote(str(data))}")
 
     def failed(self, words: str) -> None:
         self.say(f"\nThe demo failed: {words}", "bold red")
