@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -233,6 +234,14 @@ class RunningProxy:
         connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json", **headers})
         return connection, connection.getresponse()
 
+    @contextmanager
+    def sent(self, body: bytes) -> Iterator[socket.socket]:
+        """A completion request by a client that may hang up at any moment: the end of the block is the end of it."""
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S) as connection:
+            connection.sendall(head.encode() + body)
+            yield connection
+
     def get(self, path: str) -> Any:
         """What the management API answers, as JSON."""
         return self.manage("GET", path)
@@ -300,7 +309,7 @@ async def _shut(server: uvicorn.Server) -> None:
     await server.lifespan.shutdown()
 
 
-# ----------------------------------------------------------------------------------------------------- the client's side
+# ---------------------------------------------------------------------------------------------------- the client's side
 @dataclass(frozen=True, slots=True)
 class Habits:
     """How a client gives back what it got (measured on real ones).

@@ -26,7 +26,7 @@ TRACE = "<stack-context"
 # ----------------------------------------------------------------------------------------------------------- evidence
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A client's request and what it was told: the word of `x-stack-status`, where it stood, the bytes of the answer."""
+    """A client's request and what it was told: the word of `x-stack-status`, where it stood, the answer's bytes."""
 
     number: int
     body: bytes

@@ -356,9 +356,7 @@ def test_the_clients_compaction_under_a_session_keeps_the_frames(
     assert chat.proxy.statuses(answer.headers["x-stack-conversation"])["Auth"] == "completed"
 
 
-def test_a_history_shortened_at_its_head_goes_on_with_its_frames(
-    provider: ScriptedProvider, chat: Conversation
-) -> None:
+def test_a_history_cut_at_its_head_goes_on_with_its_frames(provider: ScriptedProvider, chat: Conversation) -> None:
     """DESIGN 5.3, H10 (cline): old messages dropped, the newest turns kept: aligned on what this proxy produced."""
     provider.will(
         does(bash("ls")), does(push("Auth")), does(bash("cat a.py")), says("I have read the file a.py."), says("ok")

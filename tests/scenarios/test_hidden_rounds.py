@@ -1,0 +1,349 @@
+"""Several rounds with the provider, one answer for the client: what leaves, what is bounded, what happens when a round
+fails or a client goes away."""
+
+import json
+import re
+
+import pytest
+
+from proxy.scripted import Answer, Call, Cut, ScriptedProvider, Usage, cut, error_chunk, reset, says, stall, status
+from tests.harness import Conversation, Stage, activate, bash, does, everything, op, plan, pop, push, recall
+
+CUTS = {"every byte": Cut(1), "7 bytes": Cut(7), "random": Cut(40, seed=7), "whole events": Cut()}
+
+
+@pytest.mark.parametrize("pieces", CUTS.values(), ids=CUTS.keys())
+def test_however_the_stream_is_cut_the_client_sees_one_answer(
+    stage: Stage, provider: ScriptedProvider, pieces: Cut
+) -> None:
+    """X-09, X-10, X-11, H4, S1: hidden calls leak nothing, indexes count from 0, one ending, one terminator."""
+    chat = stage.chat(options={"stream_options": {"include_usage": True}} if stage.streamed else {})
+    provider.will(
+        does(push("Auth"), text="Grüße 🚀. ", cut=pieces, usage=Usage(prompt=1000, completion=20)),
+        does(
+            op("add_decision", decision="JWT"), bash("ls"), bash("pwd"),
+            text="Looking.", cut=pieces, usage=Usage(prompt=1200, completion=30),
+        ),
+    )  # fmt: skip
+    answer = chat.says("add a login")
+
+    assert answer.text == "Grüße 🚀. \n\nLooking."
+    assert answer.calls == [("bash", '{"command": "ls"}'), ("bash", '{"command": "pwd"}')]
+    assert answer.finishes == ["tool_calls"]
+    assert answer.usage is not None
+    assert (answer.usage["prompt_tokens"], answer.usage["completion_tokens"]) == (1200, 50)
+    assert answer.usage["total_tokens"] == 1250
+    if answer.streamed:
+        assert answer.raw.count(b"data: [DONE]") == 1
+        assert len({event["id"] for event in answer.events}) == 1
+        indexes = [
+            part["index"]
+            for event in answer.events
+            for choice in event["choices"]
+            for part in choice["delta"].get("tool_calls") or []
+        ]
+        assert sorted(set(indexes)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "form", ["index_missing", "index_same", "name_late", "name_split", "one_character", "interleaved"]
+)
+def test_hidden_calls_in_odd_deltas_leak_nothing(stage: Stage, provider: ScriptedProvider, form: str) -> None:
+    """X-11, S7: as providers really write calls."""
+    if not stage.streamed:
+        pytest.skip("deltas are a stream's")
+    chat = stage.chat()
+    provider.will(does(op("status"), bash("ls"), call_forms=(form,)), says("ok"))
+
+    answer = chat.says("look")
+
+    assert answer.calls == [("bash", '{"command": "ls"}')]
+    chat.returns("a.py")
+    assert [m["role"] for m in provider.received[-1].messages[-3:]] == ["assistant", "tool", "tool"]
+
+
+def test_a_stream_without_stack_calls_is_the_providers_own(stage: Stage, provider: ScriptedProvider) -> None:
+    """S1, X-11: byte for byte, terminator and all, also on an awake thread."""
+    chat = stage.chat(options={"stream_options": {"include_usage": True}} if stage.streamed else {})
+    twin = says("A plain answer.", usage=Usage(prompt=10, completion=5))
+    provider.will(twin, twin)
+    awake = chat.says("hello")
+    untouched = stage.chat(stage.proxy(mode="off"), options=dict(chat.options)).says("hello")
+
+    assert awake.stack_status == "full"
+    assert untouched.stack_status == "off"
+    assert _without_ids(awake.raw) == _without_ids(untouched.raw)
+
+
+def _without_ids(raw: bytes) -> str:
+    """The scripted provider counts its answers and looks at the clock."""
+    return re.sub(r'chatcmpl-scripted-\d+|"answer":\d+|"created":\d+', "", raw.decode())
+
+
+def test_overlays_are_replayed_with_the_same_bytes(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-08, S1-03, P4: what was added stands at the same place in every later request of the frame."""
+    provider.will(
+        does(plan("A", "B"), text="First a plan."), does(activate("A")), does(bash("ls")),
+        says("one"), says("two"), says("three"),
+    )  # fmt: skip
+    chat.says("two things")
+    chat.returns("a.py")
+    chat.says("go on")
+    chat.says("go on")
+
+    lines = [r.messages for r in provider.received]
+    for before, after in zip(lines, lines[1:], strict=False):
+        assert after[: len(before)] == before
+    assert len(provider.received) == 6
+
+
+def test_a_model_that_pushes_for_ever_is_stopped_with_an_answer(stage: Stage, provider: ScriptedProvider) -> None:
+    """H1, X-12: at most `stack_rounds` rounds, then one with `tool_choice: none` and the same arrays: never an empty
+    answer."""
+    chat = stage.chat(stage.proxy(stack_rounds=4))
+    provider.will(*(does(push(f"Level {n}")) for n in range(5)), says("unreached"))
+    provider.script.queue.answers[4] = says("I stop here.")
+
+    answer = chat.says("go")
+
+    assert answer.text == "I stop here."
+    assert len(provider.received) == 5
+    assert [r.body.get("tool_choice") for r in provider.received] == [None, None, None, None, "none"]
+    assert len({json.dumps(r.body["tools"]) for r in provider.received}) == 1
+    assert "No more stack calls" in provider.received[-1].messages[-1]["content"]
+
+
+def test_a_model_that_alternates_hidden_calls_is_stopped_too(stage: Stage, provider: ScriptedProvider) -> None:
+    """H1: status, tree, status, tree, ..."""
+    chat = stage.chat(stage.proxy(stack_rounds=3))
+    provider.will(does(op("status")), does(op("tree")), does(op("status")), says("Enough."))
+
+    assert chat.says("go").text == "Enough."
+    assert len(provider.received) == 4
+
+
+def test_a_model_that_ignores_the_bound_gets_no_empty_answer_out(stage: Stage, provider: ScriptedProvider) -> None:
+    """H1: still a stack call in the last round: an error or a broken stream, which clients ask again, never success
+    with nothing in it."""
+    chat = stage.chat(stage.proxy(stack_rounds=2))
+    provider.will(*(does(op("status")) for _ in range(3)))
+
+    answer = chat.says("go")
+
+    assert answer.status >= 500 or not answer.ended
+    assert len(provider.received) == 3
+
+
+MISTAKES = {
+    "unknown name": Call("stack_no_such_tool", {}),
+    "truncated JSON": Call("stack_frame_push", '{"title": "Au'),
+    "a list": Call("stack_frame_push", "[1]"),
+    "no arguments": Call("stack_frame_push", ""),
+    "no criteria": Call("stack_frame_push", {"title": "Auth"}),
+    "1 MB": Call("stack_no_such_tool", {"x": "y" * 1_000_000}),
+    "unknown frame": activate("f0000000"),
+    "unknown op": op("explode"),
+    "results missing": pop(""),
+    "status unknown": pop("done", status="great"),
+    "no reason": op("invalidate"),
+    "unknown ref": recall("nothing of that name"),
+    "odd types": Call("stack_frame_plan", {"children": "A, B"}),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_of_the_model_is_answered_as_text(
+    provider: ScriptedProvider, chat: Conversation, mistake: Call
+) -> None:
+    """H3, S1-31, S1-132: the client's request succeeds; the tool result begins with "Error" and says what to do; the
+    tree is as it was."""
+    provider.will(does(mistake), says("I see."))
+
+    answer = chat.says("go")
+
+    assert answer.status == 200
+    assert answer.text == "I see."
+    told = provider.received[1].messages[-1]
+    assert told["role"] == "tool"
+    assert told["content"].startswith("Error")
+    assert chat.proxy.statuses() == {"go": "in_progress"}
+
+
+def test_a_frame_id_of_another_conversation_is_unknown(stage: Stage, provider: ScriptedProvider) -> None:
+    """H3: neither its content nor its existence is told."""
+    proxy = stage.proxy()
+    provider.will(does(push("Secret plan")), says("x"))
+    stage.chat(proxy).says("mine")
+    foreign = proxy.frames()["Secret plan"]["sessionID"]
+    provider.will(does(recall(foreign)), does(recall("f7777777")), says("ok"))
+    stage.chat(proxy).says("somebody else")
+
+    told = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
+    assert "Secret" not in everything(provider.received[-1].messages)
+    assert told[0].replace(foreign, "") == told[1].replace("f7777777", "")
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [status(429, headers={"retry-after": "0"}), status(500, headers={"retry-after": "0"})],
+    ids=["429", "500"],
+)
+def test_a_hidden_round_that_fails_once_is_asked_again(
+    provider: ScriptedProvider, chat: Conversation, trouble: Answer
+) -> None:
+    """DESIGN 7: no byte of it has left; the client never learns, and nothing is done twice."""
+    provider.will(does(push("Auth")), trouble, says("Begun."))
+
+    answer = chat.says("add a login")
+
+    assert answer.text == "Begun."
+    assert answer.ended
+    assert provider.received[1].messages == provider.received[2].messages
+    assert list(chat.proxy.frames()) == ["add a login", "Auth"]
+    provider.will(says("ok"))
+    chat.says("go on")
+
+
+def test_a_hidden_round_that_fails_for_good_is_the_providers_error(stage: Stage, provider: ScriptedProvider) -> None:
+    """X-19, DESIGN 7: unstreamed the refusal as it came, streamed a broken connection; a retry of the client works, and
+    the push was not lost."""
+    refusal = status(500, headers={"retry-after": "0"}, body={"error": {"message": "down", "type": "server_error"}})
+    chat = stage.chat()
+    provider.will(does(push("Auth"), text="Let me see."), refusal, refusal, refusal)
+    chat.history.append({"role": "user", "content": "add a login"})
+
+    broken = chat.tries()
+
+    assert len(provider.received) == 4
+    if broken.streamed:
+        assert not broken.ended
+        assert b"[DONE]" not in broken.raw
+        assert broken.finishes == []
+    else:
+        assert broken.status == 500
+        assert broken.json["error"]["message"] == "down"
+    provider.will(says("Now."))
+    assert chat.asks().text == "Now."
+    provider.will(says("ok"))
+    assert chat.says("go on").text == "ok"
+
+
+@pytest.mark.parametrize("breaks", [cut, reset], ids=["FIN", "RST"])
+def test_a_stream_that_dies_never_ends_normally(stage: Stage, provider: ScriptedProvider, breaks: object) -> None:
+    """S4, DESIGN 7: no terminator, no finish reason, no second try; what came is kept as partial."""
+    chat = stage.chat(streamed=True)
+    assert callable(breaks)
+    provider.will(breaks(says("a long answer that is never whole"), after_events=3))
+
+    broken = chat.says("hello")
+
+    assert not broken.ended
+    assert broken.finishes == []
+    assert b"[DONE]" not in broken.raw
+    assert len(provider.received) == 1
+    provider.will(says("again"))
+    chat.asks()
+    (root,) = chat.proxy.frames().values()
+    assert [e["complete"] for e in chat.proxy.log(root["sessionID"]) if e["kind"] == "turn"] == [False, True]
+
+
+def test_an_error_chunk_passes_as_it_is(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 7: an error the upstream sent passes as it is, also in a later round, and ends the turn."""
+    chat = stage.chat(streamed=True)
+    provider.will(does(push("Auth")), error_chunk(says("never"), "Provider exploded", after_events=1))
+
+    answer = chat.says("hello")
+
+    assert b"Provider exploded" in answer.raw
+    assert b"[DONE]" not in answer.raw
+    assert len(provider.received) == 2
+
+
+def test_a_client_that_leaves_between_hidden_rounds_stops_them(stage: Stage, provider: ScriptedProvider) -> None:
+    """H9, S3, S4-17: the upstream is closed at once; what was decided stands, and the retry goes on without doing it
+    twice."""
+    chat = stage.chat()
+    chat.history.append({"role": "user", "content": "add a login"})
+    provider.will(does(push("Auth"), text="Hm."), stall(says("never whole")))
+
+    with chat.proxy.sent(chat.body()):
+        provider.wait_for(2)
+
+    provider.wait_until(lambda: provider.received[1].left_at is not None)
+    provider.will(says("ok"), says("more"))
+    assert chat.asks().text == "ok"
+    chat.says("go on")
+    assert everything(provider.received[-1].messages).count('"stack_frame_push"') <= 1
+    assert len(chat.proxy.conversations) == 1
+
+
+def test_a_client_that_leaves_before_the_first_byte_closes_the_upstream(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """S3, S4-17."""
+    chat = stage.chat()
+    chat.history.append({"role": "user", "content": "hello"})
+    provider.will(says("late", delay_s=30))
+    with chat.proxy.sent(chat.body()):
+        provider.wait_for(1)
+
+    provider.wait_until(lambda: provider.received[0].left_at is not None)
+
+
+def test_the_limits_of_the_client_travel_with_every_round(provider: ScriptedProvider, chat: Conversation) -> None:
+    """DESIGN 7, CLIENTS "things" 8: limits, stop, effort, tier, metadata, unknown parameters."""
+    wishes = {
+        "max_tokens": 77, "stop": ["END"], "temperature": 0.25, "reasoning_effort": "low",
+        "service_tier": "flex", "metadata": {"a": "b"}, "x_unknown": [1, {"y": None}],
+    }  # fmt: skip
+    provider.will(does(push("Auth")), says("ok"))
+
+    chat.says("hello", **wishes)
+
+    for received in provider.received:
+        assert {key: received.body[key] for key in wishes} == wishes
+
+
+def test_usage_is_asked_for_and_shown_only_to_who_asked(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-07, CLIENTS 8."""
+    chat = stage.chat(streamed=True)
+    provider.will(does(push("Auth")), says("ok"))
+
+    answer = chat.says("hello")
+
+    assert all(r.body["stream_options"]["include_usage"] for r in provider.received)
+    assert answer.usage is None
+    assert all(choice for event in answer.events for choice in [event["choices"]])
+
+
+def test_reasoning_of_a_hidden_round_reaches_the_client_and_the_next_round(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """X-21: readable reasoning leaves at once; the round goes upstream again with its own."""
+    provider.will(does(push("Auth"), reasoning="I need a frame."), says("ok", reasoning="Easy."), says("more"))
+    chat.says("hello")
+    chat.says("go on")
+
+    line = provider.received[-1].messages
+    thoughts = [m.get("reasoning_content") for m in line if m["role"] == "assistant"]
+    assert thoughts == ["I need a frame.", "Easy."]
+
+
+def test_a_refusal_and_a_filter_end_the_turn_as_they_are(provider: ScriptedProvider, chat: Conversation) -> None:
+    provider.will(does(push("Auth")), says("I cannot", finish="content_filter"))
+
+    answer = chat.says("hello")
+
+    assert answer.finishes == ["content_filter"]
+    assert answer.text == "I cannot"
+
+
+def test_a_waiting_stream_is_kept_alive_with_comments(stage: Stage, provider: ScriptedProvider) -> None:
+    """S5, CLIENTS 8: `: keep-alive` while a hidden round runs, only in a stream that has begun."""
+    chat = stage.chat(stage.proxy(keep_alive_s=0.05), streamed=True)
+    provider.will(does(push("Auth"), text="Hm."), says("ok", delay_s=0.3))
+
+    answer = chat.says("hello")
+
+    assert b"\n: " in answer.raw
+    assert answer.text == "Hm.\n\nok"
