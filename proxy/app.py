@@ -35,6 +35,7 @@ from proxy.report import Accountant
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack import tools
+from proxy.stack.matching import RETRY_MS
 from proxy.standing import Reception, tool_settings
 from proxy.store import Store
 from proxy.store.opening import open_store
@@ -100,7 +101,7 @@ class App:
         """Open the store, wire the parts. A store that does not open stands aside: requests pass without us."""
         secret = await self._opened()
         now = now_ms()
-        shelf = Shelf(self._store, started_ms=now)
+        shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS)
         accountant = Accountant(now_ms, self._counter.name)
         for path, dialect in DIALECTS.items():
             writer = Writer(dialect, self._counter.count)
@@ -136,6 +137,14 @@ class App:
         except StoreError as error:
             log.exception("store cannot be opened; requests pass without us", extra={"reason": error.code})
             return secrets.token_bytes(32)
+
+    async def _last_opening(self) -> int:
+        """When the newest conversation in the store began, ms since the epoch; 0 when there is none."""
+        try:
+            newest = await self._store.conversations(None, limit=1)
+        except StoreError:
+            return 0
+        return newest[0].created if newest else 0
 
     async def _retain(self) -> None:
         """Delete what is older than the configuration keeps."""
@@ -175,10 +184,10 @@ class App:
             incoming = self._incoming(scope, body)
             await _until_gone(self._answer(scope, incoming, reply), receive)
         except ProxyError as error:
-            if reply.started:
-                reply.abort()
-            else:
-                await answer_error(reply, error, [])
+            await _refuse(reply, error)
+        except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
+            log.exception("request failed")
+            await _refuse(reply, ProxyError("The proxy failed on this request; its log says why. Send it again."))
 
     def _management(self) -> ASGIApp:
         """`/stack` and `/health`, made when first asked for: FastAPI costs 30 MB and 0.3 s, which an agent never
@@ -206,6 +215,13 @@ class App:
             return
         model = _model(incoming.body)
         await exchange.pass_through(incoming, self._routes.choose(model), reply, [])
+
+
+async def _refuse(reply: AsgiReply, error: ProxyError) -> None:
+    if reply.started:
+        reply.abort()
+    else:
+        await answer_error(reply, error, [])
 
 
 def _nonces(secret: bytes) -> Callable[[str], str]:

@@ -88,6 +88,10 @@ class Record:
         self.usages.append(spoken.usage)
         self.finish = spoken.finish
 
+    def unanswered(self) -> None:
+        """A round got no answer and is asked again."""
+        self.usages.append(None)
+
     def ran(self, calls: Sequence[str], events: Sequence[Event]) -> None:
         """Stack calls were answered: their names, and what was decided."""
         self.hidden_calls += len(calls)
@@ -140,6 +144,7 @@ class Record:
             frame=standing.frame if standing else "",
             model=self.model,
             upstream=self.upstream,
+            mode=standing.mode if standing else "",
             status=self.status,
             reason=self.reason,
             created=standing.arrival.now if standing else self.keeper.now(),

@@ -210,7 +210,7 @@ class Config(_Model):
     body_limit_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """Largest request body; above it 413."""
 
-    assembly_budget_ms: int = Field(default=150, ge=1)
+    assembly_budget_ms: int = Field(default=1000, ge=1)
     """Milliseconds the rewriting of one request may take; then the original goes upstream."""
 
     keep_alive_s: float = Field(default=15.0, gt=0)

@@ -343,6 +343,7 @@ class Call:
                     await self._delivery.fail(error)
                     return None
                 tries -= 1
+                self._record.unanswered()
                 await asyncio.sleep(PAUSE_S)
                 continue
             if got.status < 300:
@@ -353,8 +354,10 @@ class Call:
             may_trim = False
             if shorter is not None:
                 line = shorter
+                self._record.unanswered()
             elif tries and (got.status == 429 or got.status >= 500):
                 tries -= 1
+                self._record.unanswered()
                 await asyncio.sleep(_pause(got))
             else:
                 await self._refused(got, refusal)

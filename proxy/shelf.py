@@ -39,6 +39,13 @@ class Shelved:
     tenant: str
     stories: OrderedDict[str, Story] = field(default_factory=OrderedDict)
     ticket: int = 0
+    attempts: dict[str, int] = field(default_factory=dict)
+
+    def next_attempt(self, node: str) -> int:
+        """The number of the next answer to a request: answers under way count, for their turns have ids already."""
+        number = max(self.attempts.get(node, 0), len(self.ledger.turns_under.get(node, ())))
+        self.attempts[node] = number + 1
+        return number
 
     def story(self, tip: str) -> Story:
         """The fold of the path to `tip`; the longest one known is gone on from."""
@@ -57,15 +64,17 @@ class Shelved:
 
 
 class Shelf:
-    """`most_bytes` bounds the messages held; `age_ms` tells how long this process has been running."""
+    """`most_bytes` bounds the messages held. `ask_until`: up to this time (ms) openings are asked of the store too,
+    because one that another process took may be sent again."""
 
-    def __init__(self, store: Store, *, started_ms: int, most_bytes: int = 48 << 20) -> None:
+    def __init__(self, store: Store, *, ask_until: int = 0, most_bytes: int = 48 << 20) -> None:
         self._store = store
-        self._started = started_ms
+        self._ask_until = ask_until
         self._most = most_bytes
         self._shelved: OrderedDict[tuple[str, str], Shelved] = OrderedDict()
         self._anchors: OrderedDict[tuple[str, str, str], tuple[str, ...]] = OrderedDict()
         self._opened = 0
+        self._in_use: WeakValueDictionary[tuple[str, str], Shelved] = WeakValueDictionary()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def lock(self, tenant: str, hint: str) -> asyncio.Lock:
@@ -89,7 +98,7 @@ class Shelf:
             found = await self._best(tenant, held, request, now, opening=opening)
             if found and (opening or matching.covers(found[1], request)):
                 return found
-        if found is None and (not opening or now - self._started < matching.RETRY_MS):
+        if found is None and (not opening or now < self._ask_until):
             found = await self._best(tenant, await self._store.find(tenant, hint, keys), request, now, opening=opening)
         if found is None and hint:
             found = await self._compacted(tenant, hint, request)
@@ -116,13 +125,16 @@ class Shelf:
     async def get(self, tenant: str, conversation: str) -> Shelved | None:
         """A conversation of this tenant, from the shelf or the store."""
         key = (tenant, conversation)
-        if (known := self._shelved.get(key)) is not None:
+        if (known := self._shelved.get(key) or self._in_use.get(key)) is not None:
+            self._shelved[key] = known
             self._shelved.move_to_end(key)
             return known
         ledger = await self._store.load(tenant, conversation)
         if ledger is None:
             return None
-        return self._shelved.setdefault(key, Shelved(ledger, tenant))
+        shelved = self._shelved.setdefault(key, Shelved(ledger, tenant))
+        self._in_use[key] = shelved
+        return shelved
 
     async def sessions(self, tenant: str, hint: str) -> tuple[str, ...]:
         """Conversations under a session the client names, the newest first."""
@@ -133,6 +145,7 @@ class Shelf:
         """A new conversation; nothing of it is stored until `record`."""
         shelved = Shelved(Ledger(conversation), conversation.tenant)
         self._shelved[conversation.tenant, conversation.id] = shelved
+        self._in_use[conversation.tenant, conversation.id] = shelved
         self._opened += 1
         if self._opened % WEIGHED_EVERY == 0:
             self._shrink()
@@ -143,11 +156,15 @@ class Shelf:
     ) -> int:
         """Hand everything to the store as one transaction, then add the values to the ledger; the ticket of the write.
 
-        Raises StoreError before anything changed.
+        Raises StoreError before anything changed; the conversation leaves the shelf, for the store may hold less of it.
         """
         conversation = shelved.ledger.conversation
         owned = [Owned(conversation.id, value) for value in values]
-        shelved.ticket = self._store.write(shelved.tenant, (*_conversations(others), *owned, *_rest(others)))
+        try:
+            shelved.ticket = self._store.write(shelved.tenant, (*_conversations(others), *owned, *_rest(others)))
+        except StoreError:
+            self.drop(shelved)
+            raise
         for value in values:
             _add(shelved.ledger, value)
         for anchored in (r for r in others if isinstance(r, Anchored)):
@@ -173,12 +190,17 @@ class Shelf:
 
     def drop(self, shelved: Shelved) -> None:
         """Take a conversation off the shelf; it is read from the store when it is asked for again."""
-        self._shelved.pop((shelved.tenant, shelved.ledger.conversation.id), None)
+        key = (shelved.tenant, shelved.ledger.conversation.id)
+        self._shelved.pop(key, None)
+        self._in_use.pop(key, None)
 
     def drop_all(self, tenant: str | None = None, conversation: str = "") -> None:
         """After a deletion: nothing deleted may be remembered."""
-        for key in [k for k in self._shelved if tenant in (None, k[0]) and conversation in ("", k[1])]:
-            del self._shelved[key]
+        for key in [
+            k for k in {*self._shelved, *self._in_use} if tenant in (None, k[0]) and conversation in ("", k[1])
+        ]:
+            self._shelved.pop(key, None)
+            self._in_use.pop(key, None)
 
     def _shrink(self) -> None:
         """Drop the conversations unused for longest, until what is held fits. The one in use is never dropped."""

@@ -57,6 +57,7 @@ class Standing:
     reason: str = ""
     how: How = How.NEW
     woke: bool = False
+    mode: str = ""
 
     @property
     def request(self) -> Request:
@@ -159,6 +160,7 @@ class Reception:
 
     def _decided(self, standing: Standing, mode: str) -> Standing:
         request = standing.request
+        standing = replace(standing, mode=mode)
         clash = any(is_stack_tool(name) for name in request.tool_names)
         if mode != "active":
             return replace(standing, status=mode)

@@ -9,6 +9,7 @@ What it does not do: it speaks to nobody. `exchange` asks the upstream and answe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,8 @@ from proxy.stack.tools.desk import Desk, Group, Outcome, Settings
 from proxy.stack.transcript import Call, Message, Spoken
 from proxy.standing import Standing
 from proxy.store import Anchored
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,7 @@ class Turn:
     @classmethod
     def begin(cls, standing: Standing, shelf: Shelf, kit: Toolkit) -> Turn:
         """The next attempt at answering this request. Its id is fixed now; it is written with its first round."""
-        ledger = standing.ledger
-        attempt = len(ledger.turns_under.get(standing.node, ()))
+        ledger, attempt = standing.ledger, standing.shelved.next_attempt(standing.node)
         entry = Entry(
             turn_id(standing.node, attempt),
             standing.node,
@@ -58,7 +60,6 @@ class Turn:
             standing.thread,
             created=standing.arrival.now,
         )
-        shelf.record(standing.shelved, [entry])
         return cls(standing, shelf, entry, kit)
 
     @property
@@ -80,7 +81,7 @@ class Turn:
         events: list[Event] = []
         for call in spoken.own_calls:
             desk = self._desk(story, group, call, now, on_line)
-            outcome = Outcome(tools.NO_MORE) if refuse else tools.run(desk, call)
+            outcome = Outcome(tools.NO_MORE) if refuse else _answered(desk, call)
             self.calls_run += 1
             events += self._recorded(outcome.events, len(events), now)
             story = _after(story, outcome.events, now)
@@ -112,7 +113,7 @@ class Turn:
         """Write a round with its results and what was decided in it. Raises StoreError; then nothing has changed."""
         done = Round(self.entry.id, self.number, spoken, results, last, now)
         others = [self._anchored(done, now)] if last else []
-        self.shelf.record(self.standing.shelved, [done, *events], others)
+        self.shelf.record(self.standing.shelved, [*self._unwritten(), done, *events], others)
         self.events += events
         self.number += 1
 
@@ -127,7 +128,13 @@ class Turn:
     def draft(self, spoken: Spoken, now: int) -> None:
         """Write what has arrived of a round so far; the whole round replaces it."""
         unfinished = Round(self.entry.id, self.number, replace(spoken, complete=False), created=now)
-        self.shelf.record(self.standing.shelved, [unfinished])
+        self.shelf.record(self.standing.shelved, [*self._unwritten(), unfinished])
+
+    def _unwritten(self) -> list[Entry]:
+        """The turn itself, with the first that is written of it: a request that failed leaves no turn."""
+        return (
+            [] if self.entry.id in self.standing.ledger.entries else [replace(self.entry, seq=self.standing.ledger.seq)]
+        )
 
     def _anchored(self, done: Round, now: int) -> Anchored:
         """Under which keys the conversation is found when the client echoes this turn."""
@@ -138,6 +145,15 @@ class Turn:
 
     async def durable(self) -> None:
         await self.shelf.durable(self.standing.shelved)
+
+
+def _answered(desk: Desk, call: Call) -> Outcome:
+    """A call the model made never fails the client's request, whatever is wrong with our tool."""
+    try:
+        return tools.run(desk, call)
+    except Exception:  # the edge of our own tools: the model is told, the log has the cause
+        log.exception("stack call failed", extra={"tool": call.name[:80]})
+        return Outcome("Error: this operation failed inside the proxy and changed nothing. Go on without it.")
 
 
 def _after(story: Story, events: tuple[FrameEvent, ...], now: int) -> Story:
