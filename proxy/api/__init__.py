@@ -42,8 +42,9 @@ def build_api(backstage: Backstage) -> FastAPI:
         default_response_class=Json,
     )
     api.state.backstage = backstage
-    api.include_router(routes.open_router)
-    api.include_router(routes.router)
+    for router in (routes.open_router, routes.router):
+        api.include_router(router)
+    api.state.pages = [*routes.open_router.routes, *routes.router.routes]
     answer_errors(api)
     api.add_middleware(Identity, tenant_of=backstage.tenant_of, operator_token=backstage.operator_token)
     return api

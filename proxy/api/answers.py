@@ -12,7 +12,9 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 from typing_extensions import TypedDict
 
 from proxy.errors import BadRequest, ProxyError
@@ -32,10 +34,8 @@ class Error(TypedDict):
     error: ErrorBody
 
 
-class Json(Response):
+class Json(JSONResponse):
     """JSON in ASCII: stored text may hold half of a surrogate pair, which UTF-8 cannot say and `\\ud83d` can."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, separators=(",", ":")).encode("ascii")
@@ -66,8 +66,8 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _no_route(request: Request, error: Exception) -> Response:
     """No such path, or not with this method."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
-    allowed = (error.headers or {}).get("Allow", "")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = ", ".join(sorted(_methods_at(request)))
         answer = _answer(error.status_code, f"This path answers {allowed}.", "method_not_allowed")
         answer.headers["allow"] = allowed
         return answer
@@ -75,6 +75,12 @@ async def _no_route(request: Request, error: Exception) -> Response:
         message = "There is no such path. GET /stack/openapi.json lists those there are."
         return _answer(error.status_code, message, "not_found")
     return _answer(error.status_code, str(error.detail), "bad_request")
+
+
+def _methods_at(request: Request) -> set[str]:
+    """All methods of the path; the framework names those of the first route that fits it."""
+    fitting = (route for route in request.app.state.pages if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in fitting if isinstance(route, Route) for method in route.methods or ()}
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, ConfigDict
@@ -69,6 +69,8 @@ async def asking(request: Request) -> Asking:
 Asked = Annotated[Asking, Depends(asking)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many, the newest first")]
 Offset = Annotated[int, Query(ge=0, le=LATEST, description="Leave out so many of the newest")]
+Id = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
+"""Described as narrow as ids are; whatever else comes is no id that anything has, and answered like an unknown one."""
 Thread = Annotated[str, Query(description="The path of this thread instead of the one that grew last")]
 
 
@@ -117,14 +119,14 @@ async def forget_conversations(
 
 
 @router.get("/conversations/{conversation}", response_model=ConversationRow, responses=UNKNOWN)
-async def show_conversation(asked: Asked, conversation: str) -> Response:
+async def show_conversation(asked: Asked, conversation: Id) -> Response:
     """One conversation."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     return Json(await conversations.conversation_row(asked.backstage.store, ledger))
 
 
 @router.delete("/conversations/{conversation}", response_model=Forgotten, responses=UNKNOWN)
-async def forget_conversation(asked: Asked, conversation: str) -> Response:
+async def forget_conversation(asked: Asked, conversation: Id) -> Response:
     """Really delete a conversation, its requests and everything that was sent for it."""
     owner = (await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)).conversation
     gone = await asked.backstage.store.forget(owner.tenant, owner.id)
@@ -133,7 +135,7 @@ async def forget_conversation(asked: Asked, conversation: str) -> Response:
 
 
 @router.put("/conversations/{conversation}/mode", response_model=ConversationRow, responses=UNKNOWN)
-async def set_mode(asked: Asked, conversation: str, wanted: ModeWanted) -> Response:
+async def set_mode(asked: Asked, conversation: Id, wanted: ModeWanted) -> Response:
     """Turn the proxy down or away for one conversation, from its next request on."""
     store = asked.backstage.store
     known = (await lookup.ledger_of(store, asked.scope, conversation)).conversation
@@ -143,7 +145,7 @@ async def set_mode(asked: Asked, conversation: str, wanted: ModeWanted) -> Respo
 
 
 @router.get("/conversations/{conversation}/threads", response_model=Threads, responses=UNKNOWN)
-async def list_threads(asked: Asked, conversation: str) -> Response:
+async def list_threads(asked: Asked, conversation: Id) -> Response:
     """The paths that client loops continue, the one that grew last at the end."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     return Json({"threads": conversations.thread_rows(ledger)})
@@ -153,7 +155,7 @@ async def list_threads(asked: Asked, conversation: str) -> Response:
 @router.get("/conversations/{conversation}/frames", response_model=Frames, responses=UNKNOWN)
 async def list_frames(  # noqa: PLR0913 - one parameter each, as the query has them
     asked: Asked,
-    conversation: str,
+    conversation: Id,
     thread: Thread = "",
     status: Annotated[Status | None, Query(description="Only frames with this status")] = None,
     parent: Annotated[str, Query(description="Only children of this frame")] = "",
@@ -176,7 +178,7 @@ async def list_frames(  # noqa: PLR0913 - one parameter each, as the query has t
 )
 async def show_tree(
     asked: Asked,
-    conversation: str,
+    conversation: Id,
     thread: Thread = "",
     details: Annotated[bool, Query(description="With criteria, results and artifacts")] = False,  # noqa: FBT002 - a query's
     accept: Annotated[str, Header()] = "*/*",
@@ -191,14 +193,14 @@ async def show_tree(
 
 
 @router.get("/conversations/{conversation}/state", response_model=State, responses=UNKNOWN)
-async def show_state(asked: Asked, conversation: str, thread: Thread = "") -> Response:
+async def show_state(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
     """All frames of a path, whose the active one is, and the roots."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     return Json(conversations.state(conversations.story_of(ledger, thread).tree))
 
 
 @router.get("/frames/{frame}", response_model=FrameDetail, responses=UNKNOWN)
-async def show_frame(asked: Asked, frame: str) -> Response:
+async def show_frame(asked: Asked, frame: Id) -> Response:
     """One frame with its place in the tree."""
     ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
     return Json(conversations.frame_detail(ledger, story, frame))
@@ -207,7 +209,7 @@ async def show_frame(asked: Asked, frame: str) -> Response:
 @router.get("/frames/{frame}/log", response_model=FrameLog, responses=UNKNOWN)
 async def show_log(
     asked: Asked,
-    frame: str,
+    frame: Id,
     raw: Annotated[bool, Query(description="With each message as its stored text")] = False,  # noqa: FBT002 - a query's
 ) -> Response:
     """Everything a frame did, oldest first, also what is no longer sent."""
@@ -231,13 +233,13 @@ async def list_requests(
 
 
 @router.get("/requests/{request}", response_model=RequestDetail, responses=UNKNOWN)
-async def show_request(asked: Asked, request: str) -> Response:
+async def show_request(asked: Asked, request: Id) -> Response:
     """One request: what the client sent, each body sent for it, the receipt."""
     return Json(requests.request_detail(await requests.stored_request(asked.backstage.store, asked.scope, request)))
 
 
 @router.get("/requests/{request}/diff", response_model=RequestDifference, responses=UNKNOWN)
-async def show_difference(asked: Asked, request: str) -> Response:
+async def show_difference(asked: Asked, request: Id) -> Response:
     """The client's body against each body sent, message by message."""
     return Json(requests.request_difference(await requests.stored_request(asked.backstage.store, asked.scope, request)))
 

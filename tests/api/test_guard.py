@@ -149,3 +149,17 @@ async def test_the_description_names_every_route_and_only_statuses_that_are_answ
     assert "/health" in described
     statuses = {status for one in described.values() for operation in one.values() for status in operation["responses"]}
     assert statuses == {"200", "400", "401", "404", "500", "503"}
+
+
+async def test_every_answer_is_described_as_an_object(served: Served) -> None:
+    described = (await served.ask("/stack/openapi.json")).json
+    operations = [(f"{m} {p}", o) for p, one in described["paths"].items() for m, o in one.items()]
+    schemas = {name: o["responses"]["200"]["content"]["application/json"]["schema"] for name, o in operations}
+
+    assert [name for name, schema in schemas.items() if not ("$ref" in schema or schema["type"] == "object")] == []
+
+
+async def test_a_method_that_is_not_served_is_told_those_that_are(served: Served) -> None:
+    answer = await served.ask(f"/stack/conversations/{served.ours.conversation}", method="PATCH")
+
+    assert (answer.status, answer.json["error"]["message"]) == (405, "This path answers DELETE, GET.")
