@@ -1,6 +1,7 @@
 """Several rounds with the provider, one answer for the client: what leaves, what is bounded, what happens when a round
 fails or a client goes away."""
 
+import itertools
 import json
 import re
 
@@ -92,7 +93,7 @@ def test_overlays_are_replayed_with_the_same_bytes(provider: ScriptedProvider, c
     chat.says("go on")
 
     lines = [r.messages for r in provider.received]
-    for before, after in zip(lines, lines[1:], strict=False):
+    for before, after in itertools.pairwise(lines):
         assert after[: len(before)] == before
     assert len(provider.received) == 6
 
