@@ -1,0 +1,95 @@
+"""Captured sessions of real clients, replayed through `callstack serve` and judged from outside.
+
+The recordings are other people's, so they stay outside the project: without them these tests skip and say so. What is
+gated here is what a captured client must not notice: threads, side requests, pairing, answers, faults, leaks, hidden
+calls, required reasoning; growth and asleep bytes are held to zero as well.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared"
+LIMIT_S = 300
+HELD = ("threads", "side", "asleep", "awake", "verbatim", "pairing", "growth", "growth=b", "answers", "answers=b")
+"""Columns that must show no error, beside the yardstick's own gates."""
+
+pytestmark = [
+    pytest.mark.yardstick,
+    pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the captured sessions are not beside this checkout"),
+]
+
+Replayed = Callable[..., dict[str, Any]]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def replayed(tmp_path: Path) -> Replayed:
+    """Replays the chat captures with these options; the figures, once the yardstick has passed them."""
+
+    def replay(*options: str, settings: tuple[str, ...] = ()) -> dict[str, Any]:
+        chosen = " ".join(f"--set {s}" for s in ("tenancy=credential", *settings))
+        where = f"--port {{port}} --upstream {{upstream}}/v1 --data {tmp_path / 'data'}"
+        serve = f"{sys.executable} -m proxy serve {where} {chosen}"
+        figures = tmp_path / "figures.json"
+        start = ["--start", f"env PYTHONPATH={ROOT} {serve}", "--json", str(figures)]
+        ports = ["--proxy", f"http://127.0.0.1:{free_port()}", "--upstream-port", str(free_port())]
+        command = [sys.executable, "-m", "yardstick.captures", "--dialect", "chat", *ports, *start, *options]
+        done = subprocess.run(command, cwd=SHARED, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+        return dict(json.loads(figures.read_text()))
+
+    return replay
+
+
+def held(figures: dict[str, Any]) -> dict[str, int]:
+    """Errors by column, of the columns that are held to none."""
+    return {name: figures["total"][name][0] for name in HELD if figures["total"][name][0]}
+
+
+def test_real_clients_do_not_notice_the_proxy_at_its_defaults(replayed: Replayed) -> None:
+    """X-01..X-05, X-07, X-13, X-19: every session is small, so every request passes byte for byte."""
+    figures = replayed()
+    assert held(figures) == {}
+    assert figures["total"]["asleep"][1] > 200
+
+
+def test_real_clients_do_not_notice_shadow(replayed: Replayed) -> None:
+    """S3-36: shadow forwards the original."""
+    figures = replayed(settings=("mode=shadow",))
+    assert held(figures) == {}
+    assert figures["bodies_with_stack_tools"] == 0
+
+
+def test_real_clients_work_awake_from_their_first_request(replayed: Replayed) -> None:
+    """X-08, X-13: tools and guidance are there, the client's own bytes and order too."""
+    figures = replayed("--wake", "0", settings=("wake_at_tokens=0",))
+    assert held(figures) == {}
+    assert figures["bodies_with_stack_tools"] > 200
+
+
+def test_hidden_calls_are_answered_inside_and_replayed(replayed: Replayed) -> None:
+    """X-09, X-10, X-11: push, pop and mixed turns at every second request of a thread."""
+    figures = replayed("--wake", "0", "--inject", settings=("wake_at_tokens=0",))
+    assert held(figures) == {}
+    assert figures["total"]["hidden"][1] > 400
+
+
+def test_required_reasoning_is_restored(replayed: Replayed) -> None:
+    """X-21, L8: what a provider demands back comes back, where the client dropped it too."""
+    figures = replayed("--wake", "0", "--inject", "--reasoning", "required", settings=("wake_at_tokens=0",))
+    assert held(figures) == {}
+    assert figures["total"]["restored"][1] > 200
+    assert figures["rounds_refused"] == 0
