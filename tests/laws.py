@@ -20,6 +20,8 @@ from typing import Any
 Json = dict[str, Any]
 AWAKE = "full"
 BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9a-f]+)"')
+RETURNED = re.compile(r'<frame-results ref="[^"]*" status="[^"]*" parent="([^"]+)"')
+OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
 
 
@@ -115,13 +117,22 @@ class Body:
         return found[2] if found else ""
 
     def place(self) -> tuple[str, int]:
-        """The frame this line is for, and where the block that opened it stands."""
-        found = ("", -1)
+        """The frame this line is for, and where the block that opened it stands. A frame that began on the way to one
+        below it has none: it stands where that one returned to it."""
+        stands: dict[str, int] = {}
+        frame = ""
+        names = {id_: name for m in self.messages for id_, name in calls_of(m)}
         for at, message in enumerate(self.messages):
-            if message["role"] in ("system", "tool", "user"):
-                blocks = [b for b in BLOCK.finditer(text_of(message)) if b[2] == self.nonce]
-                found = (blocks[-1][1], at) if blocks else found
-        return found
+            if message["role"] not in ("system", "tool", "user"):
+                continue
+            if names.get(message.get("tool_call_id", "")) in OPENING:
+                for returned in RETURNED.finditer(text_of(message)):
+                    frame = returned[1]
+                    stands.setdefault(frame, at)
+            for block in (b for b in BLOCK.finditer(text_of(message)) if b[2] == self.nonce):
+                frame = block[1]
+                stands[frame] = at
+        return frame, stands.get(frame, -1)
 
     def tail(self) -> list[int]:
         """Positions behind the last assistant message."""
@@ -258,11 +269,9 @@ def _places(awake: Sequence[Round]) -> Iterator[str]:
 def _growth(awake: Sequence[Round], excused: frozenset[int]) -> Iterator[str]:
     """L2: of two consecutive requests of one frame, the first is a prefix of the second, tools and head equal."""
     newest: dict[tuple[str, str, str, int], Round] = {}
-    forgiven: dict[tuple[str, str], int] = {}
     for each in awake:
         path = (each.asked.conversation, each.asked.thread)
-        if each.asked.number in excused and forgiven.get(path) != each.asked.number:
-            forgiven[path] = each.asked.number
+        if each.asked.number in excused:
             newest = {key: value for key, value in newest.items() if key[:2] != path}
         before = newest.get((*path, *each.body.place()))
         newest[(*path, *each.body.place())] = each

@@ -272,12 +272,16 @@ _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
 
 
 def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> Event:
-    """The event as the ledger keeps it."""
+    """The event as the ledger keeps it.
+
+    A frame is born once. What may happen to it again in the same turn (popped as blocked, resumed, popped) is told
+    apart by its round and its words, or the second time would count as another writer's first.
+    """
+    data = msgspec.json.encode(event)
     subject = getattr(event, "frame", "")
-    if isinstance(event, ArtifactAdded | Decided):
-        subject += "/" + sha256(msgspec.json.encode(event)).hexdigest()[:12]
-    kind = str(event.__struct_config__.tag)
-    return Event(entry, number, seq, kind, subject, msgspec.json.encode(event), now)
+    if isinstance(event, Replanned | Activated | Popped | Invalidated | ArtifactAdded | Decided):
+        subject += f"/{number}/" + sha256(data).hexdigest()[:12]
+    return Event(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
 
 
 def read_event(event: Event) -> FrameEvent:
@@ -388,7 +392,7 @@ def _owner_of_result(before: Sequence[Placed], call: str) -> str:
 
 
 def _reopened(tree: Tree, now: int) -> Tree:
-    if not tree.frames or tree.root.status not in FINAL:
+    if not tree.frames or tree.root.status not in RETURNED:
         return tree
     return _with(tree, replace(tree.root, status=Status.IN_PROGRESS, updated_at=now), active=tree.root.id)
 
@@ -485,14 +489,14 @@ def _activated(tree: Tree, event: Activated, now: int) -> Tree:
     if frame is None or Status.IN_PROGRESS not in ALLOWED[frame.status]:
         return tree
     opening = Opening(event.turn, event.call, event.before, event.view, event.block)
-    between = [
-        replace(tree.frames[i], status=Status.IN_PROGRESS, updated_at=now, opening=opening)
-        for i in event.through
-        if i in tree.frames
-    ]
+    begun = [_begun(tree.frames[i], opening, now) for i in (*event.through, event.frame) if i in tree.frames]
+    return _with(tree, *begun, active=frame.id, told=_opened(opening))
+
+
+def _begun(frame: Frame, opening: Opening, now: int) -> Frame:
+    """Planned, it begins; blocked, it is resumed as a new segment."""
     segment = frame.segment + 1 if frame.status is Status.BLOCKED else frame.segment
-    begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening, segment=segment)
-    return _with(tree, *between, begun, active=frame.id, told=_opened(opening))
+    return replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening, segment=segment)
 
 
 def _popped(tree: Tree, event: Popped, now: int) -> Tree:
@@ -511,14 +515,26 @@ def _popped(tree: Tree, event: Popped, now: int) -> Tree:
 
 
 def _returned(tree: Tree, frame: Frame, told: str, carried: Sequence[str]) -> Tree:
-    """Back in the parent, whose line now says `told` where the frame was opened."""
-    parent = tree.frames.get(frame.parent)
-    if parent is None:
-        return tree
-    opening = frame.opening
+    """Back in the frame it returns to, whose line now says `told` where the way down to `frame` begins."""
+    way = way_back(tree, frame.id)
+    home = tree.frames.get(way[-1].parent)
+    if home is None:
+        return _with(tree, active=way[-1].id)
+    opening = way[-1].opening
     said = {(opening.turn, opening.call): joined(opening.before, told)} if opening else None
-    back = _with(tree, active=parent.id, told=said)
-    return replace(back, carried={**back.carried, **dict.fromkeys(carried, parent.owner)})
+    back = _with(tree, active=home.id, told=said)
+    return replace(back, carried={**back.carried, **dict.fromkeys(carried, home.owner)})
+
+
+def way_back(tree: Tree, frame: str) -> tuple[Frame, ...]:
+    """The frames that are left when `frame` ends: itself, and those above it that were invalidated while it was at
+    work. The parent of the last one is where it returns to; the root is never passed."""
+    left = [tree.frames[frame]]
+    for above in ancestors(tree, frame):
+        if above.status not in FINAL or not above.parent:
+            break
+        left.append(above)
+    return tuple(left)
 
 
 def _invalidated(tree: Tree, event: Invalidated, now: int) -> Tree:

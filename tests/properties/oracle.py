@@ -93,6 +93,8 @@ class Oracle:
                 self._plan(op.title or self.active, op.children)
             case "invalidate":
                 self._invalidate(op.title or self.active, alone=alone)
+            case _:
+                pass
         return opened
 
     def _push(self, title: str, opened: str) -> str:

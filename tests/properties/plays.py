@@ -101,7 +101,7 @@ def _op(draw: st.DataObject, draft: Oracle, words: Words, opened: str) -> Op:
     match name:
         case "push":
             waiting = [] if opened else draft.planned_here()
-            by_plan = waiting and draw.draw(st.booleans(), label="push what is planned")
+            by_plan = bool(waiting) and draw.draw(st.booleans(), label="push what is planned")
             return Op("push", draw.draw(st.sampled_from(waiting)) if by_plan else words.title())
         case "pop":
             above = ["", "", "", *(t for t in draft.path()[1:-1])]

@@ -6,7 +6,6 @@ and the client got what the script said and nothing else. A program that fails i
 
 from __future__ import annotations
 
-import http.client
 import json
 import tempfile
 from dataclasses import replace
@@ -33,7 +32,7 @@ BARS = (0, 0, 0, 400)
 """Tokens at which a thread wakes."""
 
 
-class Model_:  # noqa: N801
+class Player:
     """The model's side: plays the rounds of a turn, or the plain answer where it has no stack tools."""
 
     def __init__(self) -> None:
@@ -60,7 +59,7 @@ class Programs(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.words = Words()
-        self.model = Model_()
+        self.model = Player()
         self.points: dict[int, Oracle] = {0: Oracle()}
         self.retried: tuple[int, dict[str, Any]] | None = None
         self.stage: Stage | None = None
@@ -85,7 +84,9 @@ class Programs(RuleBasedStateMachine):
         self.provider = ScriptedProvider(models=models).__enter__()
         self.provider.when(lambda _: True, self.model, loop=True)
         self.stage = Stage(self.provider, Path(self.folder.name), streamed=False, looks_into_store=False)
-        proxy = self.stage.proxy(wake_at_tokens=0 if required else bar, stack_rounds=STACK_ROUNDS, assembly_budget_ms=PATIENCE_MS)
+        proxy = self.stage.proxy(
+            wake_at_tokens=0 if required else bar, stack_rounds=STACK_ROUNDS, assembly_budget_ms=PATIENCE_MS
+        )
         self.chat = Conversation(proxy, streamed=False, habits=habits)
 
     # ----------------------------------------------------------------------------------------------------- the client
@@ -162,7 +163,7 @@ class Programs(RuleBasedStateMachine):
         results = [{"role": "tool", "tool_call_id": c["id"], "content": self.words.result()} for c in waiting]
         if waiting and not draw.draw(st.sampled_from((False, False, False, True)), label="the user speaks too"):
             return results
-        unanswered = results and draw.draw(st.booleans(), label="a call stays unanswered")
+        unanswered = bool(results) and draw.draw(st.booleans(), label="a call stays unanswered")
         return [*(results[1:] if unanswered else results), {"role": "user", "content": self.words.user()}]
 
     def turn(self, draw: st.DataObject, tail: list[dict[str, Any]], **options: Any) -> None:
@@ -192,7 +193,8 @@ class Programs(RuleBasedStateMachine):
         play = replace(played(draw, tree, self.words, most_hidden=STACK_ROUNDS - 1), break_at=break_at)
         self.model.begin(play)
         self.retried = (length, {"streamed": streamed, "headers": headers})
-        answer = self.chat.tries(headers=headers or {}, **({"stream": True} if streamed else {}))
+        options: dict[str, Any] = {"stream": True} if streamed else {}
+        answer = self.chat.tries(headers=headers or {}, **options)
         awake = answer.stack_status == "full"
         assert answer.status == 200, answer.raw
         self.is_the_same_conversation(answer, length)
@@ -244,7 +246,7 @@ class Programs(RuleBasedStateMachine):
         titles = {i: f["title"] if "parentSessionID" in f else ROOT for i, f in state["frames"].items()}
         above = {titles[i]: titles.get(f.get("parentSessionID", ""), "") for i, f in state["frames"].items()}
         found = {titles[i]: (above[titles[i]], f["status"]) for i, f in state["frames"].items()}
-        assert found == tree.frames, f"it has {set(found.items()) ^ set(tree.frames.items())}"
+        assert found == tree.frames, f"in one only: {set(found.items()) ^ set(tree.frames.items())}"
         assert titles[state["activeFrameID"]] == tree.active
 
     @invariant()

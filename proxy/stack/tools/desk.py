@@ -46,14 +46,14 @@ class Settings:
 class Group:
     """What has happened so far in the group of calls at hand.
 
-    `alone`: every call of the group is a stack call. `home` is the frame it was made in. `opened`: a push or activate
-    was done. `returned`: a pop of this group returned, so that a push after it hangs on the call that opened the
-    popped frame.
+    `alone`: every call of the group is a stack call. `home` is the frame it was made in. `opened`: the frame that a
+    push or activate began. `returned`: a pop of this group returned, so that a push after it hangs on the call that
+    opened the popped frame.
     """
 
     alone: bool
     home: str
-    opened: bool = False
+    opened: str = ""
     returned: Opening | None = None
 
 

@@ -39,6 +39,7 @@ from proxy.stack.frames import (
     find,
     frame_id,
     path_to,
+    way_back,
 )
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
 
@@ -82,7 +83,7 @@ def push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
         _retried(desk.tree, text_of(arguments, "retry_of", "retryOf")),
     )
     done = replace_block(event, _block(desk, apply(desk.tree, event, desk.now), event.frame))
-    return Outcome(done.block, (done,), replace(desk.group, opened=True))
+    return Outcome(done.block, (done,), replace(desk.group, opened=done.frame))
 
 
 def _planned_by_title(tree: Tree, title: str) -> Frame | None:
@@ -92,7 +93,7 @@ def _planned_by_title(tree: Tree, title: str) -> Frame | None:
 
 
 def _plan_beside(desk: Desk, title: str, criteria: str, compacted: str) -> Outcome:
-    opened = desk.tree.current
+    opened = desk.tree.frames[desk.group.opened]
     event = Planned(frame_id(desk.turn, desk.number), opened.parent or opened.id, title, criteria, compacted)
     text = (
         f"Frame {event.frame} is planned, not begun: this message already opened {opened.id} ({opened.title}). "
@@ -132,7 +133,7 @@ def _block(desk: Desk, tree: Tree, frame: str) -> str:
 
 
 def refuse_if_over(tree: Tree) -> None:
-    if tree.root.status in FINAL:
+    if tree.root.status in RETURNED:
         raise Mistake(f"Error: the root frame is {tree.root.status}. Answer the user; their next message reopens it.")
 
 
@@ -155,7 +156,7 @@ def pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     compacted = text_of(arguments, "resultsCompacted", "results_compacted") or derived_compaction(results, desk.count)
     tree = _return(desk, tree, events, Popped(target.id, status, results, compacted))
     closed = {e.frame for e in events}
-    returned = target.opening if desk.group.home in closed else desk.group.returned
+    returned = way_back(desk.tree, target.id)[-1].opening if desk.group.home in closed else desk.group.returned
     return Outcome(_pop_text(tree, target, status, below), tuple(events), replace(desk.group, returned=returned))
 
 
@@ -195,11 +196,14 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
     story = replace(desk.story, tree=tree)
     own = [p for p in story.placed if owner_of(story, p) == frame.owner]
     past, unfinished = user_messages(story, frame)
+    way = way_back(tree, frame.id)
+    passed = way[1:]
+    unfinished += tuple(entry for f in passed for entry in user_messages(story, f)[1])
     told = ""
     if frame.parent:
         told = returned_text(
             tree,
-            frame,
+            replace(frame, parent=way[-1].parent),
             event.status,
             event.results,
             count=desk.count,
@@ -208,12 +212,19 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
             past_speech=past,
             children=children(tree, frame.id),
         )
+        told = "\n\n".join([*map(invalidated_text, reversed(passed)), told])
     tokens = sum(
         p.round.spoken.message.tokens if p.round else p.entry.message.tokens if p.entry.message else 0 for p in own
     )
     done = msgspec.structs.replace(event, told=told, carried=unfinished if frame.parent else (), tokens=tokens)
     events.append(done)
     return apply(tree, done, desk.now)
+
+
+def invalidated_text(frame: Frame) -> str:
+    """What its parent is told of an invalidated frame."""
+    reason = frame.invalidation_reason
+    return f'Frame {frame.id} ({frame.title}) was invalidated: {reason}. What it did is behind ref="{frame.id}".'
 
 
 def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -258,17 +269,29 @@ def activate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     if Status.IN_PROGRESS not in ALLOWED[frame.status]:
         raise Mistake(f"Error: frame {frame.id} is {frame.status}; only planned or blocked frames can be activated.")
     if desk.group.opened:
-        raise Mistake(f"Not activated: this message already opened {tree.active}. Pop that, then activate {frame.id}.")
+        raise Mistake(
+            f"Not activated: this message already opened {desk.group.opened}. Pop that, then activate {frame.id}."
+        )
     if frame.id not in {f.id for f in descendants(tree, tree.active)}:
         raise Mistake(
             f"Error: frame {frame.id} is not below {tree.active} ({tree.current.title}). Pop {tree.active} first."
         )
     opening = _opening(desk)
-    between = [f.id for f in reversed(tuple(ancestors(tree, frame.id)))]
-    through = tuple(f for f in between[between.index(tree.active) + 1 :] if tree.frames[f].status is Status.PLANNED)
+    through = _way_down(tree, frame)
     event = Activated(frame.id, opening.turn, opening.call, "", opening.before, opening.view, through)
     done = replace_block(event, _earlier(frame) + _block(desk, apply(tree, event, desk.now), frame.id))
-    return Outcome(done.block, (done,), replace(desk.group, opened=True))
+    return Outcome(done.block, (done,), replace(desk.group, opened=frame.id))
+
+
+def _way_down(tree: Tree, frame: Frame) -> tuple[str, ...]:
+    """The frames between the active one and `frame` that begin, or are resumed, with it: the highest first."""
+    above = [f.id for f in reversed(tuple(ancestors(tree, frame.id)))]
+    between = [tree.frames[f] for f in above[above.index(tree.active) + 1 :]]
+    if ended := next((f for f in between if f.status in FINAL), None):
+        raise Mistake(
+            f"Error: frame {frame.id} stands below {ended.id}, which is {ended.status}. Push it anew instead."
+        )
+    return tuple(f.id for f in between if Status.IN_PROGRESS in ALLOWED[f.status])
 
 
 def _earlier(frame: Frame) -> str:

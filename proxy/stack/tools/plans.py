@@ -26,9 +26,10 @@ from proxy.stack.frames import (
     descendants,
     find,
     frame_id,
+    way_back,
 )
 from proxy.stack.tools.desk import Desk, Group, Mistake, Outcome, Tool, text_of
-from proxy.stack.tools.moves import CRITERIA, NOT_READ, TITLE, refuse_if_over, user_messages
+from proxy.stack.tools.moves import CRITERIA, NOT_READ, TITLE, invalidated_text, refuse_if_over, user_messages
 
 MOST = 40
 """Frames one call may plan."""
@@ -140,8 +141,10 @@ def invalidate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     below = descendants(tree, frame.id)
     cascade = tuple(f.id for f in below if f.status is Status.PLANNED)
     working = [f for f in below if f.status is Status.IN_PROGRESS]
-    _, unfinished = user_messages(desk.story, frame) if frame.id == tree.active else ((), ())
-    told = f'Frame {frame.id} ({frame.title}) was invalidated: {reason}. What it did is behind ref="{frame.id}".'
+    left = way_back(tree, frame.id) if frame.id == tree.active else ()
+    unfinished = tuple(entry for f in left for entry in user_messages(desk.story, f)[1])
+    gone = (*reversed(left[1:]), replace(frame, invalidation_reason=reason))
+    told = "\n\n".join(map(invalidated_text, gone))
     event = Invalidated(frame.id, reason, told, cascade, unfinished)
     return Outcome(
         _invalidated_text(apply(tree, event, desk.now), frame, cascade, working), (event,), _after(desk, frame)
@@ -153,7 +156,7 @@ def _after(desk: Desk, frame: Frame) -> Group | None:
     frame."""
     if frame.id != desk.tree.active or desk.group.home != frame.id:
         return None
-    return replace(desk.group, returned=frame.opening)
+    return replace(desk.group, returned=way_back(desk.tree, frame.id)[-1].opening)
 
 
 def _invalidated_text(tree: Tree, frame: Frame, cascade: tuple[str, ...], working: list[Frame]) -> str:
