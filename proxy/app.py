@@ -23,13 +23,13 @@ from hashlib import sha256
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import __version__, exchange
-from proxy.bookkeeping import Bookkeeper
+from proxy.bookkeeping import Bookkeeper, Record
 from proxy.config import Config
-from proxy.delivery import answer_error
+from proxy.delivery import fail
 from proxy.dialects import DIALECTS, slices
 from proxy.dialects.openai_chat import Known
 from proxy.edge import Edge
-from proxy.errors import ProxyError, StoreError
+from proxy.errors import ProxyError, StoreError, TooLarge
 from proxy.exchange import Incoming, Parts
 from proxy.report import Accountant
 from proxy.scribe import Writer
@@ -177,17 +177,28 @@ class App:
         if path == "/" and scope["method"] in ("GET", "HEAD"):
             await _hello(reply, body=scope["method"] == "GET")
             return
+        request = "r" + secrets.token_hex(10)
         try:
             body = await _read(receive)
             if body is None:
                 return
-            incoming = self._incoming(scope, body)
+            incoming = self._incoming(request, scope, body)
             await _until_gone(self._answer(scope, incoming, reply), receive)
+        except TooLarge:
+            raise  # the edge answers it: the client is still sending
         except ProxyError as error:
-            await _refuse(reply, error)
+            await self._refuse(request, reply, error)
         except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
-            log.exception("request failed")
-            await _refuse(reply, ProxyError("The proxy failed on this request; its log says why. Send it again."))
+            log.exception("request failed", extra={"request": request})
+            words = "The proxy failed on this request; its log says why. Send it again."
+            await self._refuse(request, reply, ProxyError(words))
+
+    async def _refuse(self, request: str, reply: AsgiReply, error: ProxyError) -> None:
+        """What is refused before anything was sent for it."""
+        keeper = next(iter(self._parts.values())).keeper
+        record = Record(keeper, request, "", time.perf_counter(), "", "", "error", error.code)
+        record.settle(error.status)
+        await fail(reply, error, record.headers())
 
     def _management(self) -> ASGIApp:
         """`/stack` and `/health`, made when first asked for: FastAPI costs 30 MB and 0.3 s, which an agent never
@@ -198,30 +209,21 @@ class App:
             self._api = build_api(Backstage(*self._backstage, self._counter.name, self._token))
         return self._api
 
-    def _incoming(self, scope: Scope, body: bytes) -> Incoming:
+    def _incoming(self, request: str, scope: Scope, body: bytes) -> Incoming:
         """Raises Unauthorized."""
         headers: RawHeaders = scope["headers"]
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
         tenant = self.tenant_of(headers).id
-        return Incoming(
-            "r" + secrets.token_hex(10), tenant, scope["method"], path, scope["query_string"], headers, body
-        )
+        return Incoming(request, tenant, scope["method"], path, scope["query_string"], headers, body)
 
     async def _answer(self, scope: Scope, incoming: Incoming, reply: AsgiReply) -> None:
         parts = next((p for end, p in self._parts.items() if scope["path"].endswith(end)), None)
         if parts is not None and incoming.method == "POST":
             await exchange.serve(parts, incoming, reply)
             return
-        model = _model(incoming.body)
-        await exchange.pass_through(incoming, self._routes.choose(model), reply, [])
-
-
-async def _refuse(reply: AsgiReply, error: ProxyError) -> None:
-    if reply.started:
-        reply.abort()
-    else:
-        await answer_error(reply, error, [])
+        some = next(iter(self._parts.values()))
+        await exchange.pass_through(some, incoming, reply, _model(incoming.body))
 
 
 def _nonces(secret: bytes) -> Callable[[str], str]:

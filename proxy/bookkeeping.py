@@ -53,6 +53,7 @@ class Record:
     upstream: str
     model: str
     status: str
+    """Empty for an endpoint that is none of ours."""
     reason: str = ""
     standing: Standing | None = None
     account: Account | None = None
@@ -64,7 +65,9 @@ class Record:
     bodies: list[SentRecord] = field(default_factory=list)
     finish: str = ""
     upstream_status: int = 0
+    """What the provider answered last; 0 while it has not."""
     settled: Receipt | None = None
+    told: bool = False
 
     def placed(self, standing: Standing) -> Record:
         """The record of a placed request, its account opened with what the client sent."""
@@ -104,16 +107,16 @@ class Record:
         """We stood aside, from here on or for all of it."""
         self.status, self.reason = "bypass", reason
 
-    def failed(self, reason: str, upstream_status: int = 0) -> None:
+    def failed(self, reason: str) -> None:
         """The client gets an error, or a broken connection."""
         self.status, self.reason = "error", reason
-        self.upstream_status = upstream_status or self.upstream_status
 
     # ---------------------------------------------------------------------------------------------------------- tell
     def headers(self) -> RawHeaders:
         """`x-stack-*` for the answer; money only where it is known, which is after the last round."""
         told = self.status + (f"; reason={self.reason}" if self.reason else "")
-        pairs = [("x-stack-status", told), ("x-stack-request-id", self.id)]
+        pairs = [("x-stack-status", told)] if told else []
+        pairs.append(("x-stack-request-id", self.id))
         if self.standing is not None:
             pairs.append(("x-stack-conversation", self.standing.conversation))
             pairs.append(("x-stack-thread", self.standing.thread))
@@ -123,9 +126,11 @@ class Record:
         return [(name.encode(), value.encode()) for name, value in pairs]
 
     def settle(self, client_status: int, *, would_send: int = 0) -> None:
-        """The receipt, once; kept with the bodies in what time the store takes."""
-        if self.settled is not None:
+        """The receipt and the line in the log, once; kept with the bodies in what time the store takes.
+        `client_status` is 0 where the client left before it was told any."""
+        if self.told:
             return
+        self.told = True
         outcome = self._outcome(client_status, would_send)
         if self.account is not None:
             self.settled = self.account.settle(outcome, self.usages)
@@ -155,7 +160,7 @@ class Record:
             recalls=self.recalls,
             events=tuple(self.events),
             client_status=client_status,
-            upstream_status=self.upstream_status or client_status,
+            upstream_status=self.upstream_status,
             finish_reason=self.finish,
             would_send=would_send,
         )
@@ -198,6 +203,6 @@ def _head_piece(request: Request, guidance: str, own: int) -> tuple[str, int]:
 
 def _line(told: Outcome) -> dict[str, object]:
     """The story of a request for the log: figures and ids."""
-    names = ("id", "conversation", "frame", "model", "upstream", "status", "reason", "client_status", "hidden_calls")
-    figures = ("duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "cost", "cost_untouched")
+    names = ("id", "conversation", "frame", "model", "upstream", "status", "reason", "client_status", "upstream_status")
+    figures = ("hidden_calls", "duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "cost", "cost_untouched")
     return {f"stack_{name}": getattr(told, name) for name in (*names, *figures) if hasattr(told, name)}

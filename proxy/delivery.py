@@ -100,10 +100,7 @@ class Delivery:
 
     async def fail(self, error: ProxyError) -> None:
         """An error of ours, or of the way to the provider."""
-        if self.reply.started:
-            self.reply.abort()
-        else:
-            await answer_error(self.reply, error, self._told())
+        await fail(self.reply, error, self._told())
 
     @asynccontextmanager
     async def kept_alive(self, every_s: float) -> AsyncIterator[None]:
@@ -122,6 +119,14 @@ class Delivery:
             await asyncio.sleep(every_s)
             if comment := self.writing.keep_alive():
                 await self.reply.send(comment)
+
+
+async def fail(reply: Reply, error: ProxyError, headers: RawHeaders) -> None:
+    """Tell an error; behind an answer that has begun only the broken connection can say so."""
+    if reply.started:
+        reply.abort()
+    else:
+        await answer_error(reply, error, headers)
 
 
 async def answer_error(reply: Reply, error: ProxyError, headers: RawHeaders) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from proxy import overflow
 from proxy.bookkeeping import Bookkeeper, Record, client_chain, sent_chain
 from proxy.config import Config
-from proxy.delivery import Delivery, Reply
+from proxy.delivery import Delivery, Reply, fail
 from proxy.dialects import Dialect
 from proxy.dialects.openai_chat import Body, Known, Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
@@ -122,10 +122,13 @@ async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing
 
 async def bypass(parts: Parts, incoming: Incoming, route: Route, reply: Reply, reason: str) -> None:
     """Without us: the client's bytes up, the provider's bytes down, and a header that says why."""
-    record = _record(parts, incoming, route, "bypass", reason)
-    record.sending((), None)
-    status = await pass_through(incoming, route, reply, record.headers())
-    record.settle(status)
+    await _pass(incoming, route, reply, _record(parts, incoming, route, "bypass", reason))
+
+
+async def pass_through(parts: Parts, incoming: Incoming, reply: Reply, model: str | None) -> None:
+    """A request to an endpoint that is none of ours. Raises UnknownModel."""
+    route = parts.routes.choose(model)
+    await _pass(incoming, route, reply, _record(parts, incoming, route, ""))
 
 
 def _record(parts: Parts, incoming: Incoming, route: Route, status: str, reason: str = "") -> Record:
@@ -133,21 +136,34 @@ def _record(parts: Parts, incoming: Incoming, route: Route, status: str, reason:
     return Record(parts.keeper, incoming.id, incoming.tenant, incoming.arrived, upstream, model, status, reason)
 
 
-async def pass_through(incoming: Incoming, route: Route, reply: Reply, more: RawHeaders) -> int:
-    """Any request, untouched; the provider's status. Raises UpstreamError before the first byte, aborts the reply
-    after it."""
+async def _pass(incoming: Incoming, route: Route, reply: Reply, record: Record) -> None:
+    """Any request, untouched. An upstream that fails is told before the first byte, a broken connection after it."""
+    record.sending((), None)
+    try:
+        await _carried(incoming, route, reply, record)
+    except UpstreamError as error:
+        record.failed(error.code)
+        record.settle(record.upstream_status or error.status)
+        await fail(reply, error, record.headers())
+    except asyncio.CancelledError:
+        record.failed("client_left")
+        record.settle(record.upstream_status)
+        raise
+    else:
+        record.settle(record.upstream_status)
+
+
+async def _carried(incoming: Incoming, route: Route, reply: Reply, record: Record) -> None:
     headers = outgoing_headers(incoming.headers, route.upstream.settings, readable=False)
     got = await route.upstream.send(incoming.method, incoming.path, incoming.query, headers, incoming.body)
+    record.upstream_status = got.status
+    if not record.status and not _is_fine(got):
+        record.failed("upstream_error")
     async with aclosing(got):
-        await reply.start(got.status, [*got.headers, *more])
-        try:
-            async for chunk in got.chunks():
-                await reply.send(chunk)
-        except UpstreamError:
-            reply.abort()
-        else:
-            await reply.end()
-    return got.status
+        await reply.start(got.status, [*got.headers, *record.headers()])
+        async for chunk in got.chunks():
+            await reply.send(chunk)
+        await reply.end()
 
 
 class Call:
@@ -171,7 +187,16 @@ class Call:
         return Delivery(parts.dialect, self._request, self._reply, self._record.headers, intercept=intercept)
 
     async def carry_out(self) -> None:
-        """Answer the client. What our bookkeeping cannot do before the first byte makes a relay of it."""
+        """Answer the client. Cancelled, the client has left; that is told once, wherever it happened."""
+        try:
+            await self._answered()
+        except asyncio.CancelledError:
+            self._record.failed("client_left")
+            self._record.settle(self._record.upstream_status if self._reply.started else 0)
+            raise
+
+    async def _answered(self) -> None:
+        """What our bookkeeping cannot do before the first byte makes a relay of it."""
         if not self._standing.rendered:
             await self.relay(self._turn_or_none())
             return
@@ -201,6 +226,8 @@ class Call:
             self._record.settle(error.status)
             await self._delivery.fail(error)
             return
+        if not _is_fine(got):
+            self._record.failed("upstream_error")
         async with aclosing(got):
             await self._delivery.begin_round(got)
             complete = await self._stream(turn, got)
@@ -374,7 +401,7 @@ class Call:
             return None  # nothing may leave the line that is not on disk: the refusal passes as it is
 
     async def _refused(self, got: Answer, refusal: bytes) -> None:
-        self._record.failed("upstream_error", got.status)
+        self._record.failed("upstream_error")
         self._record.settle(got.status)
         await self._delivery.refuse(got, refusal)
 
@@ -394,7 +421,10 @@ class Call:
     async def _send(self, body: bytes) -> Answer:
         incoming, upstream = self._incoming, self._route.upstream
         headers = outgoing_headers(incoming.headers, upstream.settings, readable=True)
-        return await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
+        self._record.upstream_status = 0
+        got = await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
+        self._record.upstream_status = got.status
+        return got
 
     # -------------------------------------------------------------------------------------------------------- stream
     async def _stream(self, turn: Turn | None, got: Answer) -> bool:
@@ -406,13 +436,12 @@ class Call:
                     self._draft(turn)
         except UpstreamError as error:
             self._lost = error
-            self._record.failed(error.code, got.status)
+            self._record.failed(error.code)
             return False
         except asyncio.CancelledError:
             await got.aclose()
-            self._record.failed("client_left", got.status)
+            self._record.failed("client_left")
             self._keep_last(turn, self._delivery.end_round(complete=False))
-            self._record.settle(got.status)
             raise
         return True
 
@@ -461,6 +490,10 @@ def _as_sent(dialect: Dialect, request: Request) -> Body:
     """A request of ours only in its model's name."""
     line, head = [m.wire for m in request.messages], [m.wire for m in request.head]
     return dialect.render(request, line, head, Wanted(include_usage=False))
+
+
+def _is_fine(got: Answer) -> bool:
+    return 200 <= got.status < 300
 
 
 def _pause(got: Answer) -> float:

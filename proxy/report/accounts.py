@@ -67,7 +67,7 @@ class Account:
         basis: Literal["reported", "estimated"] = (
             "reported" if None not in reported and self._accountant.reports_caches(self._key) else "estimated"
         )
-        cost, saved = self._money(reported, basis, failed=outcome.upstream_status >= 400)
+        cost, saved = self._money(reported, basis, failed=max(outcome.upstream_status, outcome.client_status) >= 400)
         return Receipt(
             **{name: getattr(outcome, name) for name in _FACTS},
             rounds=rounds,
