@@ -41,7 +41,7 @@ class Proxied:
     """The proxy with its store in `data`, until the `with` block ends. `settings` are keys of `proxy.yaml`, their dots
     written `__`. A busy machine is no reason to stand aside, so rewriting may take its time."""
 
-    def __init__(self, upstream: str, data: Path, **settings: object) -> None:
+    def __init__(self, upstream: str | None, data: Path, **settings: object) -> None:
         usual = {"port": 0, "data": str(data), "wake_at_tokens": 0, "assembly_budget_ms": 10_000}
         flags = {"upstream": upstream} | usual | settings
         config = load_config({key.replace("__", "."): value for key, value in flags.items()})

@@ -47,7 +47,7 @@ def start(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Starting]:
     """Starts a proxy with settings of the test's own, in front of the same provider unless told otherwise."""
     with ExitStack() as stack:
 
-        def one(name: str = "data", upstream: str = provider.url, **settings: object) -> Proxied:
+        def one(name: str = "data", upstream: str | None = provider.url, **settings: object) -> Proxied:
             return stack.enter_context(Proxied(upstream, tmp_path / name, **settings))
 
         yield one
