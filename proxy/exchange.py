@@ -274,8 +274,15 @@ class Call:
                     return
                 line = await self._line(turn)
             except (StoreError, Unfit) as error:
-                await self._break_off(error.code)
+                await self._stand_aside(error.code)
                 return
+
+    async def _stand_aside(self, reason: str) -> None:
+        """A hidden round could not be kept. Where the client has seen nothing yet, its own request is asked instead."""
+        if self._reply.started:
+            await self._break_off(reason)
+        else:
+            await self._relay_instead(reason)
 
     def _is_over(self) -> bool:
         """The provider reported a failure, or the client has been told the end: no round can follow."""
@@ -392,9 +399,9 @@ class Call:
 
     async def _shorter(self, turn: Turn, line: Line, status: int, refusal: bytes) -> Line | None:
         """A line that fits, where the provider refused this one for its length."""
-        if not overflow.is_overflow(status, refusal):
-            return None
         tariff, refused = tariff_for(self._route.model), self._tokens(turn, line)
+        if not overflow.is_overflow(status, refusal, refused):
+            return None
         try:
             return await self._trimmed(turn, line, min(tariff.window, refused) if tariff.known else refused)
         except StoreError:

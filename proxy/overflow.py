@@ -16,7 +16,8 @@ _LONG = re.compile(
     rb"|(prompt|input|request|messages?)[^\"]{0,60}(exceed|too long|too large|larger than|longer than)"
     rb"[^\"]{0,80}(token|context|length|limit|window)"
     rb"|exceeds?[^\"]{0,60}(context|token limit|maximum number of tokens|available context)"
-    rb"|token count[^\"]{0,60}exceeds|reduce the length|string too long|exceed_context_size",
+    rb"|(token count|tokens?)[^\"]{0,80}(exceed|only supports up to|must be <=)|range of input length"
+    rb"|reduce the (length|input token)|string too long|exceed_context_size|request_too_large",
     re.IGNORECASE,
 )
 _WAIT = re.compile(
@@ -26,9 +27,15 @@ _WAIT = re.compile(
 )
 LOOKED_AT = 8_192
 """Bytes of an error body that are read."""
+SILENT = 16_000
+"""Tokens from which a 400 or 413 without a word is taken for overflow: some providers say nothing else."""
 
 
-def is_overflow(status: int, body: bytes) -> bool:
-    """Whether this refusal says that the request does not fit the model's window."""
+def is_overflow(status: int, body: bytes, tokens: int = 0) -> bool:
+    """Whether this refusal says that the request, of so many tokens, does not fit the model's window."""
     told = body[:LOOKED_AT]
-    return status in STATUSES and _LONG.search(told) is not None and _WAIT.search(told) is None
+    if status not in STATUSES or _WAIT.search(told):
+        return False
+    if not told.strip():
+        return status in (400, 413) and tokens >= SILENT
+    return _LONG.search(told) is not None

@@ -113,7 +113,8 @@ class Reception:
         if shelved is None or not tip or not any(m.role == "assistant" for m in arrival.request.messages):
             return Part.MAIN
         thread = shelved.ledger.threads.get(shelved.ledger.entries[tip].thread)
-        return matching.part_of(arrival.request, thread, delegated=False) if thread else Part.MAIN
+        named = bool(shelved.ledger.conversation.hint)
+        return matching.part_of(arrival.request, thread, named=named) if thread else Part.MAIN
 
     def _beside(self, arrival: Arrival, shelved: Shelved, found: Match) -> Standing:
         """A side request: answered beside the thread, nothing of it is kept on the path."""

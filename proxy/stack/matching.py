@@ -14,6 +14,7 @@ What this module does not do: it reads no store (candidates come in as loaded le
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,6 +43,12 @@ TELLING = 24
 ATTEMPTS = 16
 """How many of the newest answers to one request are looked at: clients retry, they do not go back to the hundredth
 answer."""
+NOTE = 300
+"""Characters of the note that a client leaves where it pruned an output."""
+PRUNING = re.compile(
+    r"cleared|removed|truncated|omitted|pruned|elided|compacted|no longer|unchanged since", re.IGNORECASE
+)
+"""How such notes are worded (opencode: "[Old tool result content cleared]")."""
 NEWEST = 48
 """How many of a request's newest turns are used as anchors."""
 
@@ -233,7 +240,19 @@ def _alike(ledger: Ledger, stored: Entry, message: Message) -> bool:
         return False
     if stored.message.identity == message.identity:
         return True
-    return bool(message.answers) and stored.message.answers == message.answers
+    same_call = bool(message.answers) and stored.message.answers == message.answers
+    return same_call and pruned(stored.message.text, message.text)
+
+
+def pruned(original: str, text: str) -> bool:
+    """Whether `text` is a known tidying or pruning of a tool output: other white space, its beginning, or a short
+    note that stands where it was. Anything else is new content."""
+    if original.split() == text.split():
+        return True
+    if len(text) >= len(original):
+        return False
+    head = text[: max(len(text) - NOTE, 0)].strip()
+    return (len(text) <= NOTE and PRUNING.search(text) is not None) or (len(head) >= NOTE and original.startswith(head))
 
 
 def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:
@@ -309,19 +328,20 @@ class Part(StrEnum):
     """A question about the history, answered beside the thread."""
 
 
-def part_of(request: Request, thread: Thread, *, delegated: bool) -> Part:
-    """`delegated`: the request names a parent or an agent id.
+def part_of(request: Request, thread: Thread, *, named: bool) -> Part:
+    """`named`: the client names the session, and it is this thread's.
 
     Another system text and another set of tools: a side request. Fewer of the thread's tools: a fork. A request
     without tools under the thread's own system text goes on on its line, and so does one with all its tools, whatever
-    its system text.
+    its system text. A client that names its sessions gives a delegated one a name of its own; one that offers tools
+    under this name only changed its mode.
     """
     theirs, ours = set(request.tool_names), set(thread.tool_names)
+    if named and theirs:
+        return Part.MAIN
     if theirs != ours and request.system_hash != thread.system_hash:
         return Part.SIDE
-    if delegated or (theirs and theirs < ours):
-        return Part.FORK
-    return Part.MAIN
+    return Part.FORK if theirs and theirs < ours else Part.MAIN
 
 
 def compacted(ledger: Ledger, request: Request) -> Match | None:

@@ -1,0 +1,251 @@
+"""Which conversation is this? Every way a client gives its history back, by values."""
+
+import pytest
+
+from proxy.stack import matching
+from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, Thread, turn_id
+from proxy.stack.matching import How, Match, Part
+from proxy.stack.transcript import Call, Message, Request, Spoken, identity_of
+
+READ = Call("call_1", "read", '{"path":"a.py"}')
+
+
+def message(role: str, text: str = "", calls: tuple[Call, ...] = (), answers: str = "") -> Message:
+    return Message(role, text.encode() or b"-", identity_of(role, text, calls, answers), text, calls, answers, 1)
+
+
+def request(
+    *messages: Message, tools: tuple[str, ...] = ("read", "write"), system: str = "s", body: bytes = b"{}"
+) -> Request:
+    return Request(body, {}, "m", False, False, (), messages, tools, 0, "auto", False, 1, system)
+
+
+ASK = message("user", "please read the file and tell me what is in it")
+CALLED = message("assistant", "", (READ,))
+RESULT = message("tool", "print('hello')\n" * 40, answers="call_1")
+ANSWER = message("assistant", "It prints a greeting, forty times over.")
+MORE = message("user", "and now?")
+
+
+class Book:
+    """A ledger under construction: what clients sent and what was answered."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger(Conversation("c" * 32, "t"))
+        self.ledger.threads["main"] = Thread("main", "s", ("read", "write"))
+        self.now = 0
+
+    def arrive(self, asked: Request, found: Match | None = None) -> str:
+        """Record a request; the id of its last entry."""
+        found = found or matching.match(self.ledger, asked)
+        entries = matching.grown(self.ledger, asked, found, "main", self.now)
+        for entry in entries:
+            self.ledger.add(entry)
+        return entries[-1].id if entries else found.path[-1].id
+
+    def answer(self, node: str, *said: Message, complete: bool = True) -> str:
+        """Record a turn of these rounds; its id."""
+        self.now += 1
+        turn = turn_id(node, len(self.ledger.turns_under.get(node, ())))
+        self.ledger.add(Entry(turn, node, self.ledger.seq, Kind.TURN, "main", created=self.now))
+        for number, spoken in enumerate(said):
+            last = number == len(said) - 1
+            self.ledger.add_round(
+                Round(turn, number, Spoken(spoken, "stop", complete=complete), last=last, created=self.now)
+            )
+        return turn
+
+
+@pytest.fixture
+def book() -> Book:
+    """user, call, result, answer: two turns of ours."""
+    book = Book()
+    first = book.answer(book.arrive(request(ASK), Match(How.NEW)), CALLED)
+    assert first
+    book.answer(book.arrive(request(ASK, CALLED, RESULT)), ANSWER)
+    return book
+
+
+def test_a_history_we_produced_continues(book: Book) -> None:
+    """X-03: only the new tail is new."""
+    found = matching.match(book.ledger, request(ASK, CALLED, RESULT, ANSWER, MORE))
+    assert (found.how, found.depth) == (How.CONTINUED, 4)
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        message("assistant", "", (Call("call_1", "read", '{ "path" : "a.py" }'),)),
+        message("assistant", "", (Call("call_1", "read", '{"path":"a.py","limit":100}'),)),
+    ],
+    ids=["re-serialised", "defaults added"],
+)
+def test_a_turn_is_recognised_however_its_arguments_are_spelled(book: Book, echo: Message) -> None:
+    found = matching.match(book.ledger, request(ASK, echo, RESULT, ANSWER, MORE))
+    assert found.depth == 4
+
+
+def test_a_turn_with_calls_is_recognised_without_its_text() -> None:
+    """crewai drops the text of a turn that has calls."""
+    book = Book()
+    book.answer(book.arrive(request(ASK), Match(How.NEW)), message("assistant", "I will read it.", (READ,)))
+    assert matching.match(book.ledger, request(ASK, CALLED, RESULT)).depth == 2
+
+
+def test_other_arguments_are_another_call(book: Book) -> None:
+    other = message("assistant", "", (Call("call_1", "read", '{"path":"b.py"}'),))
+    assert matching.match(book.ledger, request(ASK, other, RESULT)).depth < 2
+
+
+def test_rounds_of_one_turn_come_back_as_one_message() -> None:
+    """What the client saw of two rounds is joined by a blank line."""
+    book = Book()
+    node = book.arrive(request(ASK), Match(How.NEW))
+    pushed = message("assistant", "Let me see.", (Call("p", "stack_frame_push", "{}"),))
+    book.answer(node, pushed, message("assistant", "It is done."))
+    seen = message("assistant", "Let me see.\n\nIt is done.")
+    assert matching.match(book.ledger, request(ASK, seen, MORE)).depth == 2
+
+
+def test_a_partial_answer_that_the_client_kept_is_the_turn() -> None:
+    book = Book()
+    node = book.arrive(request(ASK), Match(How.NEW))
+    turn = book.answer(node, message("assistant", "It prints a gree"), complete=False)
+    found = matching.match(book.ledger, request(ASK, message("assistant", "It prints"), MORE))
+    assert [e.id for e in found.path] == [node, turn]
+
+
+def test_a_whole_answer_is_not_recognised_by_its_beginning(book: Book) -> None:
+    found = matching.match(book.ledger, request(ASK, CALLED, RESULT, message("assistant", "It prints"), MORE))
+    assert found.depth == 3
+
+
+def test_the_same_words_twice_are_two_messages(book: Book) -> None:
+    node = book.arrive(request(ASK, CALLED, RESULT, ANSWER, ASK))
+    assert node != book.ledger.path(node)[0].id
+
+
+def test_another_continuation_is_a_branch(book: Book) -> None:
+    """X-05: the old tail stays."""
+    node = book.arrive(request(ASK, CALLED, RESULT, ANSWER, MORE))
+    book.answer(node, message("assistant", "Nothing more to say about it, really."))
+    edited = matching.match(book.ledger, request(ASK, CALLED, RESULT, ANSWER, message("user", "no, something else")))
+    assert (edited.how, edited.depth) == (How.BRANCHED, 4)
+    assert node in book.ledger.entries
+
+
+def test_where_two_answers_look_alike_the_newest_wins() -> None:
+    book = Book()
+    node = book.arrive(request(ASK), Match(How.NEW))
+    book.answer(node, ANSWER)
+    newest = book.answer(node, ANSWER)
+    assert matching.match(book.ledger, request(ASK, ANSWER, MORE)).path[-1].id == newest
+
+
+def test_a_changed_first_message_is_aligned_on_the_newest_turns(book: Book) -> None:
+    """Qwen Code changes message 1 between two processes; all call ids stay."""
+    asked = request(message("user", "please read it (new folder listing)"), CALLED, RESULT, ANSWER, MORE)
+    found = matching.match(book.ledger, asked)
+    assert found.how is How.ALIGNED
+    assert [bool(a) for a in found.aliases] == [False, True, True, True, False]
+
+
+def test_a_shortened_history_is_aligned(book: Book) -> None:
+    found = matching.match(book.ledger, request(message("user", "summary of what was"), ANSWER, MORE))
+    assert found.how is How.ALIGNED
+    assert found.adopts in book.ledger.rounds
+
+
+def test_a_pruned_output_is_the_stored_one_and_an_edited_one_is_new(book: Book) -> None:
+    """First-sent bytes win over a client's pruning; they never replace what a client really changed."""
+    cleared = message("tool", "[Old tool result content cleared]", answers="call_1")
+    edited = message("tool", "print('goodbye')\n", answers="call_1")
+    start = message("user", "another start")
+    assert matching.match(book.ledger, request(start, CALLED, cleared, ANSWER)).aliases[2]
+    assert not matching.match(book.ledger, request(start, CALLED, edited, ANSWER)).aliases[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_pruning"),
+    [
+        ("line one  \nline two\n" * 60, True),
+        ("[tool output removed to save space]", True),
+        (("line one\nline two\n" * 60)[:700] + "\n... truncated", True),
+        ("something entirely different", False),
+        ("line one\nline two\n" * 80, False),
+    ],
+    ids=["white space", "note", "beginning", "other text", "longer"],
+)
+def test_what_counts_as_a_pruning(text: str, is_pruning: bool) -> None:
+    assert matching.pruned("line one\nline two\n" * 60, text) is is_pruning
+
+
+def test_an_anchor_needs_more_than_a_call_id(book: Book) -> None:
+    """Call ids repeat across runs: the same id with another name or other arguments is no anchor."""
+    other = message("assistant", "", (Call("call_1", "write", '{"path":"a.py"}'),))
+    assert matching.match(book.ledger, request(message("user", "x"), other, RESULT)).how is How.NEW
+
+
+def test_a_short_answer_is_no_anchor(book: Book) -> None:
+    node = book.arrive(request(ASK, CALLED, RESULT, ANSWER, MORE))
+    book.answer(node, message("assistant", "Done."))
+    assert (
+        matching.match(book.ledger, request(message("user", "x"), message("assistant", "Done."), MORE)).how is How.NEW
+    )
+
+
+def test_no_thread_with_tools_goes_on_from_an_answer_given_without() -> None:
+    """opencode's compaction: its summary is the answer of a side conversation."""
+    side = Book()
+    side.ledger.threads["main"] = Thread("main", "summariser", ())
+    side.answer(side.arrive(request(ASK, tools=()), Match(How.NEW)), ANSWER)
+    assert matching.match(side.ledger, request(message("user", "What did we do so far?"), ANSWER, MORE)).how is How.NEW
+
+
+def test_of_two_conversations_that_look_alike_the_one_that_spoke_last_is_meant() -> None:
+    older, newer = Book(), Book()
+    for book, when in ((older, 10), (newer, 20)):
+        book.now = when
+        book.answer(book.arrive(request(ASK), Match(How.NEW)), CALLED)
+    older.arrive(request(ASK, CALLED, RESULT))
+    best = matching.best([older.ledger, newer.ledger], request(ASK, CALLED, RESULT))
+    assert best is not None
+    assert best[0] is newer.ledger
+
+
+def test_an_identical_opening_joins_until_the_follow_up_or_ten_minutes(book: Book) -> None:
+    fresh = Book()
+    fresh.answer(fresh.arrive(request(ASK), Match(How.NEW)), ANSWER)
+    assert matching.retry_of(fresh.ledger, request(ASK), now=1000) is not None
+    assert matching.retry_of(fresh.ledger, request(ASK), now=matching.RETRY_MS + 1) is None
+    assert matching.retry_of(book.ledger, request(ASK), now=1) is None
+
+
+@pytest.mark.parametrize(
+    ("tools", "system", "named", "part"),
+    [
+        (("read", "write"), "s", False, Part.MAIN),
+        (("read", "write"), "changed at midnight", False, Part.MAIN),
+        ((), "s", False, Part.MAIN),
+        (("read",), "s", False, Part.FORK),
+        (("read",), "other", False, Part.SIDE),
+        ((), "other", False, Part.SIDE),
+        (("read",), "plan mode", True, Part.MAIN),
+        ((), "title generator", True, Part.SIDE),
+    ],
+)
+def test_what_a_request_is_to_the_thread_it_matched(
+    tools: tuple[str, ...], system: str, named: bool, part: Part
+) -> None:
+    """X-07 and DESIGN 5.5, 5.7."""
+    asked = request(ASK, CALLED, RESULT, tools=tools, system=system)
+    assert matching.part_of(asked, Thread("main", "s", ("read", "write")), named=named) is part
+
+
+def test_a_named_session_that_matches_nothing_was_compacted(book: Book) -> None:
+    """X-06: the frames go on from where the thread stood."""
+    found = matching.compacted(book.ledger, request(message("user", "What did we do so far?"), MORE))
+    tip = book.ledger.newest_tip()
+    assert tip is not None
+    assert found == Match(How.COMPACTED, adopts=tip.id)
+    assert matching.compacted(book.ledger, request(MORE, tools=("other",), system="other")) is None
