@@ -70,7 +70,7 @@ def does(*made: Call, text: str = "", **options: Any) -> Scripted:
     return Scripted(text=text, calls=made, **options)
 
 
-# ------------------------------------------------------------------------------------------------- what a client hears
+# -------------------------------------------------------------------------------------------------- what a client hears
 @dataclass(frozen=True)
 class Answer:
     """A client's view of an answer. `ended` says that it came to a regular end; `message` is what it would keep."""
@@ -153,7 +153,7 @@ def _gathered(events: Sequence[Json]) -> Json:
     return message
 
 
-# ----------------------------------------------------------------------------------------------------- running the app
+# ------------------------------------------------------------------------------------------------------ running the app
 class RunningProxy:
     """The application on a port of its own. `stop` and `start` again is a restart on the same data."""
 

@@ -296,6 +296,8 @@ def _passed(evidence: Evidence) -> Iterator[str]:
         if asked.status in (AWAKE, "error", "unknown"):
             continue
         bodies = [sent.body for sent in evidence.left if sent.of == asked.number]
+        if asked.status == "bypass":
+            bodies = bodies[-1:]  # we may have stood aside after rounds of which the client saw nothing
         if bodies != [asked.body]:
             yield f"request {asked.number}, L5: {asked.status}, yet {len(bodies)} bodies left that are not the client's"
 

@@ -40,7 +40,7 @@ def does_one(chat: Conversation, provider: ScriptedProvider, *made: Any, then: s
     return told(provider)
 
 
-# --------------------------------------------------------------------------------------------------------------- plans
+# ---------------------------------------------------------------------------------------------------------------- plans
 def test_planned_frames_cost_no_line_and_begin_nothing(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-26, S0-30, S1-37, S1-73, S1-75, S1-122: a plan changes what is known, not where the work is."""
     answer = does_one(chat, provider, plan("Model", "View", "Tests"))

@@ -15,7 +15,7 @@ def names(provider: ScriptedProvider, at: int = -1) -> list[str]:
     return provider.received[at].tool_names
 
 
-# -------------------------------------------------------------------------------------------------------------- waking
+# --------------------------------------------------------------------------------------------------------------- waking
 def test_a_small_thread_stays_asleep(stage: Stage, provider: ScriptedProvider) -> None:
     """L5, S4-07, DESIGN 8: byte-identical, not even usage is asked for; frames are kept all the same."""
     chat = stage.chat(stage.proxy(wake_at_tokens=20_000))
@@ -81,7 +81,7 @@ def test_a_request_without_tools_on_an_awake_thread_is_rendered_on_its_line(
     assert "stack_recall" in names(provider)
 
 
-# ------------------------------------------------------------------------------------------------- must not be touched
+# -------------------------------------------------------------------------------------------------- must not be touched
 @pytest.mark.parametrize(
     "options",
     [
@@ -152,7 +152,7 @@ def test_a_client_with_a_tool_by_our_prefix_keeps_its_thread_asleep(stage: Stage
     assert answer.calls[0][0] == "stack_overflow_search"
 
 
-# --------------------------------------------------------------------------------------------------------------- modes
+# ---------------------------------------------------------------------------------------------------------------- modes
 WAYS = {
     "configuration": ({"mode": "off"}, {}),
     "model": ({"models.gpt-x.mode": "off"}, {}),
