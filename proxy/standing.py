@@ -20,9 +20,10 @@ from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.block import GUIDANCE, render_block
 from proxy.stack.compaction import title_of
-from proxy.stack.frames import Rooted, Story, Woken, frame_id, recorded
+from proxy.stack.events import Rooted, Woken, frame_id, recorded
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.matching import How, Match, Part
+from proxy.stack.story import Story
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, is_stack_tool
 from proxy.store import Anchored, Record
@@ -30,6 +31,9 @@ from proxy.store import Anchored, Record
 MODES = ("off", "shadow", "active")
 ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""
+CRITERION = 20_000
+"""Characters of the first user message that count as a root's criterion: more than any block has room for, and bounded,
+because a message may be a file of 60 MiB."""
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -262,7 +266,7 @@ def _thread_now(ledger: Ledger, thread: str, request: Request) -> Thread | None:
 
 def _rooted(conversation: Conversation, entries: Sequence[Entry], now: int) -> Event:
     """The root frame: what the user said first is its title and its criterion (S1-36)."""
-    said = next((e.message.text for e in entries if e.message and e.message.role == "user"), "")
+    said = next((e.message.text for e in entries if e.message and e.message.role == "user"), "")[:CRITERION]
     event = Rooted(frame_id(conversation.id, 0), title_of(said), said)
     return recorded(event, entries[0].id, 0, len(entries), now)
 
