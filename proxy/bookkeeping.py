@@ -19,7 +19,7 @@ import msgspec
 from proxy.dialects import Dialect
 from proxy.errors import StoreError
 from proxy.report import Account, Accountant, Chain, Outcome, Receipt, response_headers
-from proxy.stack.frames import Popped, Pushed, read_event
+from proxy.stack.events import Popped, Pushed, read_event
 from proxy.stack.ledger import Event
 from proxy.stack.transcript import Request, Spoken, Usage
 from proxy.standing import Standing

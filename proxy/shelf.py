@@ -17,9 +17,9 @@ from weakref import WeakValueDictionary
 
 from proxy.errors import StoreError
 from proxy.stack import matching
-from proxy.stack.frames import Story, follow
 from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread
 from proxy.stack.matching import How, Match
+from proxy.stack.story import Story, follow
 from proxy.stack.transcript import Request
 from proxy.store import Anchored, Owned, Record, Store
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from proxy.shelf import Shelf
 from proxy.stack import matching, tools
 from proxy.stack.context import Line, Scribe, assemble
-from proxy.stack.frames import FrameEvent, Story, apply, call_key, extend, recorded
+from proxy.stack.events import FrameEvent, apply, call_key, recorded
 from proxy.stack.ledger import Entry, Event, Kind, Round, turn_id
+from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Desk, Group, Outcome, Settings
 from proxy.stack.transcript import Call, Message, Spoken
 from proxy.standing import Standing

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 Json = dict[str, Any]
@@ -23,6 +24,7 @@ BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9
 RETURNED = re.compile(r'<frame-results ref="[^"]*" status="[^"]*" parent="([^"]+)"')
 OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
+HEADS = ("system", "developer")
 
 
 # ----------------------------------------------------------------------------------------------------------- evidence
@@ -113,7 +115,8 @@ class Body:
     @property
     def nonce(self) -> str:
         """The mark of our blocks in this conversation, as the system text says it."""
-        found = BLOCK.search(text_of(self.messages[0])) if self.messages else None
+        head = takewhile(lambda m: m["role"] in HEADS, self.messages)
+        found = BLOCK.search("".join(map(text_of, head)))
         return found[2] if found else ""
 
     def place(self) -> tuple[str, int]:
@@ -123,7 +126,7 @@ class Body:
         frame = ""
         names = {id_: name for m in self.messages for id_, name in calls_of(m)}
         for at, message in enumerate(self.messages):
-            if message["role"] not in ("system", "tool", "user"):
+            if message["role"] == "assistant":
                 continue
             if names.get(message.get("tool_call_id", "")) in OPENING:
                 for returned in RETURNED.finditer(text_of(message)):
@@ -138,7 +141,7 @@ class Body:
         """Positions behind the last assistant message."""
         last = max((at for at, m in enumerate(self.messages) if m["role"] == "assistant"), default=-1)
         behind = range(last + 1, len(self.messages))
-        return [at for at in behind if self.messages[at]["role"] not in ("system", "developer")]
+        return [at for at in behind if self.messages[at]["role"] not in HEADS]
 
 
 def text_of(message: Json) -> str:
@@ -304,7 +307,8 @@ def _passed(evidence: Evidence) -> Iterator[str]:
 
 def _unseen(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
     """L6: nothing of ours is in what the client got."""
-    ids = {id_ for each in awake for m in each.body.messages for id_, name in calls_of(m) if is_ours(name)}
+    made = {call for each in awake for m in each.body.messages for call in calls_of(m)}
+    ids = {id_ for id_, name in made if is_ours(name)} - {id_ for id_, name in made if not is_ours(name)}
     marks = {each.body.nonce for each in awake if each.body.nonce} | {TRACE, "stack_"} | ids
     for asked in evidence.asked:
         if asked.status == AWAKE:
@@ -348,7 +352,7 @@ def _stored(awake: Sequence[Round], kept: Mapping[str, frozenset[str]]) -> Itera
             if client.written[at] not in stored:
                 yield f"request {each.asked.number}, L3: not stored: {client.written[at][:80]}"
         for message, written in zip(each.body.messages, each.body.written, strict=True):
-            ours = message["role"] in ("system", "developer") or (
+            ours = message["role"] in HEADS or (
                 message["role"] != "assistant" and _added(each.body, message, sorted(theirs))
             )
             if not ours and written not in stored:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import msgspec
 
 from proxy.stack.block import element, leaf
-from proxy.stack.frames import Frame, Placed, Status, Tree
+from proxy.stack.frames import Frame, Status, Tree
 from proxy.stack.ranking import TRUNCATED, Count, clean, cut_for_display, escape_xml, truncate_to_tokens
+from proxy.stack.story import Placed
 from proxy.stack.transcript import Call
 
 RESULTS_KEPT = 4_000

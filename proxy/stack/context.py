@@ -18,7 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from proxy.stack.frames import Placed, Story, call_key, path_to
+from proxy.stack.events import call_key
+from proxy.stack.frames import path_to
+from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Call, Message
 
 NEVER_ANSWERED = "(cancelled: the client returned no result for this call)"

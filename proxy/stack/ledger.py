@@ -26,6 +26,9 @@ from proxy.stack.transcript import Call, Message, Spoken, identity_of
 JOINT = "\n\n"
 """Between the texts of two rounds of one turn, as the client sees them."""
 
+RENAMED = "invalid"
+"""What opencode makes of a call to a tool it never offered; the arguments it keeps then are its own."""
+
 
 # ------------------------------------------------------------------------------------------------------------- values
 class Kind(StrEnum):
@@ -240,10 +243,14 @@ def _cut_of(told: str, text: str) -> bool:
 
 
 def same_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:
-    """The same calls in the same order; clients may have added defaulted arguments."""
-    if [(c.id, c.name) for c in ours] != [(c.id, c.name) for c in theirs]:
+    """The same calls in the same order; clients may have added defaulted arguments, or renamed a call of a tool they
+    do not have."""
+    if [c.id for c in ours] != [c.id for c in theirs]:
         return False
-    return all(_covers(t.arguments, o.arguments) for o, t in zip(ours, theirs, strict=True))
+    return all(
+        t.name == RENAMED or (t.name == o.name and _covers(t.arguments, o.arguments))
+        for o, t in zip(ours, theirs, strict=True)
+    )
 
 
 def _covers(larger: str, smaller: str) -> bool:

@@ -1,9 +1,9 @@
 """What leaves a line that does not fit the window: the oldest call groups of the frames on it, as one trace with
 their ref.
 
-The law: **the head, every user message and the newest call groups stay**; a call group leaves whole or not at all,
-and what left can be asked for. This is the way out when a provider refuses a request for its length; it is no way to
-save.
+The law: **the head, every user message, the calls that opened the frames on the path and the newest call groups
+stay**; a call group leaves whole or not at all, and what left can be asked for. This is the way out when a provider
+refuses a request for its length; it is no way to save.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.stack.context import Line, owner_of
-from proxy.stack.frames import Placed, Story, Trimmed
+from proxy.stack.events import Trimmed
+from proxy.stack.frames import path_to
+from proxy.stack.story import Placed, Story
 
 KEPT = 0.6
 """Of the window, what may stay."""
@@ -20,9 +22,10 @@ KEPT = 0.6
 def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
     """The event that brings the line down to `room` tokens, or None when there is no group to give up."""
     groups = _groups([p for p in story.placed if p.at in line.entries])
+    opened = _opening_turns(story)
     over = line.tokens - room
     gone: list[Sequence[Placed]] = []
-    for group in groups[:-1]:
+    for group in (g for g in groups[:-1] if not any(p.entry.id in opened for p in g)):
         if over <= 0:
             break
         over -= sum(map(_tokens, group))
@@ -31,6 +34,13 @@ def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
         return None
     entries = tuple(dict.fromkeys(p.at for group in gone for p in group))
     return Trimmed(entries, _trace(story, gone), _place(story, line, entries[0]))
+
+
+def _opening_turns(story: Story) -> frozenset[str]:
+    """Turns in which a frame on the path was opened: the result of that call tells where the work stands now, and will
+    tell the parent what came of it."""
+    path = path_to(story.tree, story.tree.active) if story.tree.active else ()
+    return frozenset(frame.opening.turn for frame in path if frame.opening)
 
 
 def _groups(placed: Sequence[Placed]) -> list[list[Placed]]:

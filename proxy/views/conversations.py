@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import cast
 
 from proxy.errors import UnknownFrame
-from proxy.stack.frames import Story, Tree, ancestors, children, follow
+from proxy.stack.frames import Tree, ancestors, children
 from proxy.stack.ledger import Ledger
+from proxy.stack.story import Story, follow
 from proxy.stack.tools.desk import Desk, Group
 from proxy.stack.tools.looking import state_of
 from proxy.stack.tools.looking import tree as stack_tree

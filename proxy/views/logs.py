@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proxy.stack.context import owner_of
-from proxy.stack.frames import Placed, Story
 from proxy.stack.ledger import Ledger
+from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Call, Message
 from proxy.views.lookup import newest_story, stories
 from proxy.views.shapes import CallMade, FrameLog, LogItem, MessageShown

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from proxy.errors import UnknownFrame
-from proxy.stack.frames import Frame, Story, Tree, find, follow
+from proxy.stack.frames import Frame, Tree, find
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger
+from proxy.stack.story import Story, follow
 from proxy.store import Store
 
 Scope = str | None

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from proxy.report import Accountant, Outcome
-from proxy.stack.frames import FrameEvent, Planned, Popped, Pushed, Rooted, Status, recorded
+from proxy.stack.events import FrameEvent, Planned, Popped, Pushed, Rooted, recorded
+from proxy.stack.frames import Status
 from proxy.stack.ledger import Conversation, Entry, Kind, Round, Thread
 from proxy.stack.transcript import Call, Message, Spoken, Usage, identity_of
 from proxy.store import Owned, Record, RequestRecord, SentRecord, Store

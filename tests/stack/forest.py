@@ -8,8 +8,10 @@ from typing import Any
 
 from rs_bpe import openai
 
-from proxy.stack.frames import FrameEvent, Popped, Pushed, Rooted, Status, Story, Tree, apply, extend, recorded
+from proxy.stack.events import FrameEvent, Popped, Pushed, Rooted, apply, recorded
+from proxy.stack.frames import Status, Tree
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
+from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Desk, Group, Settings
 from proxy.stack.transcript import Call, Message, Spoken, identity_of
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.stack.block import GUIDANCE, render_block
-from proxy.stack.frames import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned, Status, Tree
+from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned
+from proxy.stack.frames import Status, Tree
 from proxy.stack.ranking import clean, estimate_tokens
 from proxy.stack.tools.desk import Budgets
 from tests.stack.forest import MINUTE, NONCE, count, grown, popped, pushed, rooted

@@ -18,7 +18,8 @@ from proxy.stack.compaction import (
     title_of,
     touched_by,
 )
-from proxy.stack.frames import Decided, Planned, Status, children
+from proxy.stack.events import Decided, Planned
+from proxy.stack.frames import Status, children
 from proxy.stack.ranking import clean
 from proxy.stack.transcript import Call
 from tests.stack.forest import Talk, call, count, grown, popped, pushed, rooted

@@ -4,16 +4,8 @@ import json
 
 import pytest
 
-from proxy.stack.frames import (
-    ArtifactAdded,
-    Decided,
-    FrameEvent,
-    Invalidated,
-    Planned,
-    Popped,
-    Rooted,
-    Status,
-)
+from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned, Popped, Rooted
+from proxy.stack.frames import Status
 from proxy.stack.tools import run
 from proxy.stack.tools.desk import Desk
 from proxy.stack.tools.looking import state_of

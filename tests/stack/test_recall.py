@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.stack.frames import Activated, Popped, Rooted, Status
+from proxy.stack.events import Activated, Popped, Rooted
+from proxy.stack.frames import Status
 from proxy.stack.tools import run
 from proxy.stack.tools.desk import Desk, Settings
 from proxy.stack.tools.recall import RECALL

@@ -5,7 +5,7 @@ from dataclasses import replace
 from proxy.dialects import OPENAI_CHAT
 from proxy.scribe import Writer
 from proxy.stack.context import Line, assemble, unpaired
-from proxy.stack.frames import Rooted
+from proxy.stack.events import Rooted
 from proxy.stack.trim import trimmed
 from tests.stack.forest import Talk, call
 

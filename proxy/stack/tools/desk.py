@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.stack.frames import FrameEvent, Opening, Story, Tree
+from proxy.stack.events import FrameEvent
+from proxy.stack.frames import Opening, Tree
 from proxy.stack.ledger import Ledger
+from proxy.stack.story import Story
 
 
 class Mistake(Exception):

@@ -19,28 +19,23 @@ import msgspec
 from proxy.stack.block import render_block
 from proxy.stack.compaction import derived_compaction, paths_of_calls, returned_text
 from proxy.stack.context import owner_of
+from proxy.stack.events import Activated, Planned, Popped, Pushed, apply, frame_id, way_back
 from proxy.stack.frames import (
     ALLOWED,
     FINAL,
     RETURNED,
-    Activated,
     Frame,
     Opening,
-    Planned,
-    Popped,
-    Pushed,
     Status,
-    Story,
     Tree,
     ancestors,
-    apply,
     children,
     descendants,
     find,
-    frame_id,
     path_to,
-    way_back,
 )
+from proxy.stack.ledger import Round
+from proxy.stack.story import Story
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
 
 Opened = TypeVar("Opened", Pushed, Activated)
@@ -172,7 +167,7 @@ def _target(tree: Tree, reference: str) -> Frame:
         raise Mistake(f"Error: frame {frame.id} is {frame.status}; it cannot be popped again.")
     if frame.id not in {f.id for f in open_frames}:
         raise Mistake(
-            f"Error: frame {frame.id} is {frame.status} and not open. Only the active frame {tree.active} can be popped."
+            f"Error: frame {frame.id} is {frame.status}, not open. Only {tree.active} or one above it can be popped."
         )
     return frame
 
@@ -233,9 +228,7 @@ def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[st
     answered: list[str] = []
     waiting: list[tuple[str, str]] = []
     for placed in story.placed:
-        if placed.round and _finished(
-            placed.round.last, placed.round.spoken.complete, placed.round.spoken.client_calls
-        ):
+        if placed.round and _finished(placed.round):
             answered += [text for _, text in waiting]
             waiting = []
         message = placed.entry.message
@@ -244,14 +237,15 @@ def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[st
     return tuple(answered), tuple(entry for entry, _ in waiting)
 
 
-def _finished(last: bool, complete: bool, client_calls: Sequence[object]) -> bool:  # noqa: FBT001  three facts of one round
-    return last and complete and not client_calls
+def _finished(done: Round) -> bool:
+    """The client was answered, and has nothing to do for the model."""
+    return done.last and done.spoken.complete and not done.spoken.client_calls
 
 
 def _pop_text(tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
     closed = "".join(f" {f.id} below it closed as blocked." for f in below)
     if not target.parent:
-        return f"Root frame {target.id} is {status}.{closed} Give the user your closing answer; their next message reopens it."
+        return f"Root frame {target.id} is {status}.{closed} Answer the user; their next message reopens it."
     return f"Frame {target.id} is {status}.{closed} You are back in {tree.active} ({tree.current.title})."
 
 
@@ -311,7 +305,7 @@ _STRING = {"type": "string"}
 PUSH = Tool(
     "stack_frame_push",
     "push",
-    "Begin a distinct subtask as a frame of its own, under the current one. Its work leaves your context when you pop it; "
+    "Begin a distinct subtask as a frame of its own, under the current one. Its work leaves your context at its pop; "
     "only its results stay.",
     {
         "type": "object",
@@ -335,7 +329,7 @@ POP = Tool(
             "status": {"type": "string", "enum": ["completed", "failed", "blocked"]},
             "results": {
                 "type": "string",
-                "description": "what was done, found and decided, files touched, what is open; on failure what was tried and why",
+                "description": "done, found, decided, files touched, left open; on failure what was tried and why",
             },
             "resultsCompacted": _STRING,
             "frameID": {"type": "string", "description": "default: the current frame"},

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.stack.frames import FINAL, ArtifactAdded, Decided, Frame
+from proxy.stack.events import ArtifactAdded, Decided
+from proxy.stack.frames import FINAL, Frame
 from proxy.stack.ranking import cut_for_display
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.looking import frame_named

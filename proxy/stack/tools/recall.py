@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proxy.stack.compaction import READ, touched_by
-from proxy.stack.frames import Frame, Placed, Story, Tree, children, descendants, find, follow, path_to
+from proxy.stack.frames import Frame, Tree, children, descendants, find, path_to
 from proxy.stack.ledger import Ledger
 from proxy.stack.ranking import cut_for_display
+from proxy.stack.story import Placed, Story, follow
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.looking import known_frames
 from proxy.stack.tools.pages import LEAST_TEXT, Piece, matching, pages_of

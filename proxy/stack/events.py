@@ -1,0 +1,344 @@
+"""What can happen to a tree of frames, and what it is afterwards.
+
+An event hangs on the entry it was decided at, as JSON; state is never edited, it is what the events on a path make of
+it. So forks, retries and edits of history need no code of their own.
+
+The law: **what the table does not allow changes nothing**. Two writers may have decided at once; the first one wins,
+and the other event is read and passed over.
+
+What this module does not do: it decides nothing (the tools do) and walks no path (`story` does).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+import msgspec
+
+from proxy.stack.frames import ALLOWED, FINAL, RETURNED, Frame, Opening, Status, Tree, Trim, Waking, ancestors
+from proxy.stack.ledger import Event
+
+
+class Rooted(msgspec.Struct, frozen=True, tag="rooted"):
+    """A conversation began."""
+
+    frame: str
+    title: str
+    criteria: str
+
+
+class Planned(msgspec.Struct, frozen=True, tag="planned"):
+    frame: str
+    parent: str
+    title: str
+    criteria: str
+    compacted: str = ""
+    origin: str = "model"
+
+
+class Replanned(msgspec.Struct, frozen=True, tag="replanned"):
+    """A planned frame was given other words; allowed only while it is planned."""
+
+    frame: str
+    title: str
+    criteria: str
+    compacted: str = ""
+
+
+class Pushed(msgspec.Struct, frozen=True, tag="pushed"):
+    """A frame began. `turn`, `call` name the opening call; `block` is the text the child is told as its result."""
+
+    frame: str
+    parent: str
+    title: str
+    criteria: str
+    turn: str
+    call: str
+    block: str
+    compacted: str = ""
+    before: str = ""
+    view: str = "fork"
+    retry_of: str = ""
+    origin: str = "model"
+
+
+class Activated(msgspec.Struct, frozen=True, tag="activated"):
+    """A planned frame began, or a blocked one was resumed; `through` are the planned frames between it and the one it
+    was called from, the outermost first: they begin with it."""
+
+    frame: str
+    turn: str
+    call: str
+    block: str
+    before: str = ""
+    view: str = "fork"
+    through: tuple[str, ...] = ()
+
+
+class Popped(msgspec.Struct, frozen=True, tag="popped"):
+    """A frame ended. `told` is what the result of its opening call says from now on; `closed` are frames below it
+    that closed as blocked; `carried` are the user messages of the unfinished turn, handed to the frame it returns
+    to."""
+
+    frame: str
+    status: Status
+    results: str
+    compacted: str
+    told: str = ""
+    carried: tuple[str, ...] = ()
+    tokens: int = 0
+
+
+class Invalidated(msgspec.Struct, frozen=True, tag="invalidated"):
+    """`cascade`: planned descendants that go with it."""
+
+    frame: str
+    reason: str
+    told: str = ""
+    cascade: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
+
+
+class ArtifactAdded(msgspec.Struct, frozen=True, tag="artifact"):
+    frame: str
+    artifact: str
+
+
+class Decided(msgspec.Struct, frozen=True, tag="decision"):
+    frame: str
+    decision: str
+
+
+class Woken(msgspec.Struct, frozen=True, tag="woken"):
+    """The thread woke: tools and guidance, as rendered then."""
+
+    guidance: str
+    tools: str
+
+
+class Trimmed(msgspec.Struct, frozen=True, tag="trim"):
+    """The line did not fit the window: these entries left it."""
+
+    entries: tuple[str, ...]
+    trace: str
+    at: str = ""
+
+
+class ReasoningRemoved(msgspec.Struct, frozen=True, tag="reasoning removed"):
+    """From the first item that no longer fits its prefix all are left out, never put back."""
+
+    turns: tuple[str, ...]
+
+
+FrameEvent = (
+    Rooted
+    | Planned
+    | Replanned
+    | Pushed
+    | Activated
+    | Popped
+    | Invalidated
+    | ArtifactAdded
+    | Decided
+    | Woken
+    | Trimmed
+    | ReasoningRemoved
+)
+_decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
+
+
+def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> Event:
+    """The event as the ledger keeps it.
+
+    A frame is born once. What may happen to it again in the same turn (popped as blocked, resumed, popped) is told
+    apart by its round and its words, or the second time would count as another writer's first.
+    """
+    data = msgspec.json.encode(event)
+    subject = getattr(event, "frame", "")
+    if isinstance(event, Replanned | Activated | Popped | Invalidated | ArtifactAdded | Decided):
+        subject += f"/{number}/" + sha256(data).hexdigest()[:12]
+    return Event(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
+
+
+def read_event(event: Event) -> FrameEvent:
+    return _decoder.decode(event.data)
+
+
+def call_key(number: int, call: str) -> str:
+    """A call within its turn: providers repeat ids from round to round."""
+    return f"{number}/{call}"
+
+
+def frame_id(turn: str, call_number: int) -> str:
+    """`f` and 8 letters: base32 of a hash over the turn and the number of the call in it."""
+    digest = sha256(f"{turn}\n{call_number}".encode()).digest()
+    return "f" + base64.b32encode(digest[:5]).decode().lower()
+
+
+# -------------------------------------------------------------------------------------------------------------- apply
+def apply(tree: Tree, event: FrameEvent, now: int) -> Tree:
+    """The tree after `event`. What the table does not allow changes nothing: two writers may have decided at once."""
+    match event:
+        case Rooted():
+            return _with(tree, _born(tree, event, Status.IN_PROGRESS, now), active=event.frame)
+        case Planned():
+            return _with(tree, _born(tree, event, Status.PLANNED, now))
+        case Replanned():
+            return _replanned(tree, event, now)
+        case Pushed():
+            return _pushed(tree, event, now)
+        case Activated():
+            return _activated(tree, event, now)
+        case Popped():
+            return _popped(tree, event, now)
+        case Invalidated():
+            return _invalidated(tree, event, now)
+        case _:
+            return _noted(tree, event, now)
+
+
+def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
+    """Events that change no status."""
+    match event:
+        case ArtifactAdded() if event.frame in tree.frames:
+            frame = tree.frames[event.frame]
+            known = event.artifact in frame.artifacts
+            return (
+                tree
+                if known
+                else _with(tree, replace(frame, artifacts=(*frame.artifacts, event.artifact), updated_at=now))
+            )
+        case Decided() if event.frame in tree.frames:
+            frame = tree.frames[event.frame]
+            return _with(tree, replace(frame, decisions=(*frame.decisions, event.decision), updated_at=now))
+        case Woken():
+            return replace(tree, waking=Waking(event.guidance, event.tools))
+        case Trimmed():
+            return replace(tree, trims=(*tree.trims, Trim(frozenset(event.entries), event.trace, event.at)))
+        case ReasoningRemoved():
+            return replace(tree, mute=tree.mute | set(event.turns))
+        case _:
+            return tree
+
+
+def _born(tree: Tree, event: Rooted | Planned | Pushed, status: Status, now: int) -> Frame:
+    if isinstance(event, Rooted):
+        return Frame(event.frame, "", event.title, event.criteria, "", status, len(tree.frames), "root", now, now)
+    words = (event.frame, event.parent, event.title, event.criteria, event.compacted)
+    return Frame(*words, status, len(tree.frames), event.origin, now, now)
+
+
+def _with(tree: Tree, *frames: Frame, active: str = "", told: Mapping[tuple[str, str], str] | None = None) -> Tree:
+    return replace(
+        tree,
+        frames={**tree.frames, **{f.id: f for f in frames}},
+        active=active or tree.active,
+        told={**tree.told, **told} if told else tree.told,
+    )
+
+
+def _replanned(tree: Tree, event: Replanned, now: int) -> Tree:
+    frame = tree.frames.get(event.frame)
+    if frame is None or frame.status is not Status.PLANNED:
+        return tree
+    words = replace(
+        frame, title=event.title, criteria=event.criteria, criteria_compacted=event.compacted, updated_at=now
+    )
+    return _with(tree, words)
+
+
+def _pushed(tree: Tree, event: Pushed, now: int) -> Tree:
+    opening = Opening(event.turn, event.call, event.before, event.view, event.block)
+    frame = replace(_born(tree, event, Status.IN_PROGRESS, now), opening=opening, retry_of=event.retry_of)
+    return _with(tree, frame, active=frame.id, told=_opened(opening))
+
+
+def _opened(opening: Opening) -> Mapping[tuple[str, str], str]:
+    return {(opening.turn, opening.call): joined(opening.before, opening.block)}
+
+
+def joined(before: str, text: str) -> str:
+    """Two texts that share the result of one call."""
+    return f"{before}\n\n{text}" if before and text else before or text
+
+
+def _activated(tree: Tree, event: Activated, now: int) -> Tree:
+    frame = tree.frames.get(event.frame)
+    if frame is None or Status.IN_PROGRESS not in ALLOWED[frame.status]:
+        return tree
+    opening = Opening(event.turn, event.call, event.before, event.view, event.block)
+    begun = [_begun(tree.frames[i], opening, now) for i in (*event.through, event.frame) if i in tree.frames]
+    return _with(tree, *begun, active=frame.id, told=_opened(opening))
+
+
+def _begun(frame: Frame, opening: Opening, now: int) -> Frame:
+    """Planned, it begins; blocked, it is resumed as a new segment."""
+    segment = frame.segment + 1 if frame.status is Status.BLOCKED else frame.segment
+    return replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening, segment=segment)
+
+
+def _popped(tree: Tree, event: Popped, now: int) -> Tree:
+    frame = tree.frames.get(event.frame)
+    if frame is None or event.status not in ALLOWED[frame.status]:
+        return tree
+    ended = replace(
+        frame,
+        status=event.status,
+        results=event.results,
+        results_compacted=event.compacted,
+        tokens=event.tokens,
+        updated_at=now,
+    )
+    return _returned(_with(tree, ended), frame, event.told, event.carried)
+
+
+def _returned(tree: Tree, frame: Frame, told: str, carried: Sequence[str]) -> Tree:
+    """Back in the frame it returns to, whose line now says `told` where the way down to `frame` begins."""
+    way = way_back(tree, frame.id)
+    home = tree.frames.get(way[-1].parent)
+    if home is None:
+        return _with(tree, active=way[-1].id)
+    opening = way[-1].opening
+    said = {(opening.turn, opening.call): joined(opening.before, told)} if opening else None
+    back = _with(tree, active=home.id, told=said)
+    return replace(back, carried={**back.carried, **dict.fromkeys(carried, home.owner)})
+
+
+def way_back(tree: Tree, frame: str) -> tuple[Frame, ...]:
+    """The frames that are left when `frame` ends: itself, and those above it that were invalidated while it was at
+    work. The parent of the last one is where it returns to; the root is never passed."""
+    left = [tree.frames[frame]]
+    for above in ancestors(tree, frame):
+        if above.status not in FINAL or not above.parent:
+            break
+        left.append(above)
+    return tuple(left)
+
+
+def _invalidated(tree: Tree, event: Invalidated, now: int) -> Tree:
+    gone = [
+        replace(
+            tree.frames[i],
+            status=Status.INVALIDATED,
+            invalidation_reason=event.reason if i == event.frame else f"Parent frame invalidated: {event.reason}",
+            invalidated_at=now,
+            updated_at=now,
+        )
+        for i in (event.frame, *event.cascade)
+        if i in tree.frames and Status.INVALIDATED in ALLOWED[tree.frames[i].status]
+    ]
+    after = _with(tree, *gone)
+    target = tree.frames.get(event.frame)
+    if target is None or event.frame != tree.active:
+        return after
+    return _returned(after, target, event.told, event.carried)
+
+
+def reopened(tree: Tree, now: int) -> Tree:
+    """The tree after a new user message: the only way out of a final status is the root's."""
+    if not tree.frames or tree.root.status not in RETURNED:
+        return tree
+    return _with(tree, replace(tree.root, status=Status.IN_PROGRESS, updated_at=now), active=tree.root.id)

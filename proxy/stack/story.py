@@ -1,0 +1,107 @@
+"""A path of the ledger, folded: the tree at its end, and everything on it with its owner.
+
+The law: **state is folded, never edited**. The story of a path is the story of its beginning and one more entry; the
+same path always gives the same story, so what is known of a beginning may be kept or forgotten at will.
+
+What this module does not do: it renders nothing and decides nothing about the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.stack.events import apply, read_event, reopened
+from proxy.stack.frames import Tree
+from proxy.stack.ledger import Entry, Kind, Ledger, Round
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An entry (for a turn: one round of it) and the segment of a frame that owns it.
+
+    `at` is the entry of the path it stands for: itself, or the alias that a client's rewriting made of it.
+    """
+
+    entry: Entry
+    owner: str
+    round: Round | None = None
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class Story:
+    """A path of the ledger, folded: the tree at its end, and everything on it with its owner, oldest first."""
+
+    tree: Tree = field(default_factory=Tree)
+    placed: tuple[Placed, ...] = ()
+    tip: str = ""
+
+
+def follow(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, Story]) -> Story:
+    """The story of `path` (from the first entry on). `known` holds stories of earlier tips; the longest one is gone
+    on from."""
+    start, story = 0, Story()
+    for at in range(len(path) - 1, -1, -1):
+        if (found := known.get(path[at].id)) is not None:
+            start, story = at + 1, found
+            break
+    return extend(ledger, story, path[start:])
+
+
+def extend(ledger: Ledger, story: Story, entries: Iterable[Entry]) -> Story:
+    """`story` with further entries behind it."""
+    tree, placed, tip = story.tree, list(story.placed), story.tip
+    adopted: dict[str, list[Placed]] = {}
+    for entry in entries:
+        if entry.adopts:
+            elsewhere = follow(ledger, ledger.path(entry.adopts), {})
+            tree = elsewhere.tree
+            adopted = {}
+            for standing in elsewhere.placed:
+                adopted.setdefault(standing.at, []).append(standing)
+        if entry.alias in adopted:
+            placed += [replace(p, at=entry.id) for p in adopted[entry.alias]]
+        else:
+            tree, more = _step(ledger, tree, entry, placed)
+            placed += more
+        placed += [Placed(overlay, _owner(tree), at=overlay.id) for overlay in ledger.overlays.get(entry.id, ())]
+        tip = entry.id
+    return Story(tree, tuple(placed), tip)
+
+
+def _step(ledger: Ledger, tree: Tree, entry: Entry, before: Sequence[Placed]) -> tuple[Tree, list[Placed]]:
+    """One more entry: who owns it, and the tree after it."""
+    if entry.kind is Kind.TURN:
+        return _told_turn(ledger, tree, entry)
+    message = entry.message
+    if message and message.role == "user" and entry.kind is Kind.MESSAGE:
+        tree = reopened(tree, entry.created)
+    for event in ledger.events.get(entry.id, ()):
+        tree = apply(tree, read_event(event), event.created)
+    owner = _owner_of_result(before, message.answers) if message and message.answers else ""
+    return tree, [Placed(entry, owner or _owner(tree), at=entry.id)]
+
+
+def _owner(tree: Tree) -> str:
+    return tree.current.owner if tree.active else ""
+
+
+def _told_turn(ledger: Ledger, tree: Tree, entry: Entry) -> tuple[Tree, list[Placed]]:
+    """Each round belongs to the frame that was active when it was produced; then what was decided in it happens."""
+    placed = []
+    events = ledger.events.get(entry.id, ())
+    for done in ledger.rounds.get(entry.id, ()):
+        placed.append(Placed(entry, _owner(tree), done, at=entry.id))
+        for event in (e for e in events if e.round == done.number):
+            tree = apply(tree, read_event(event), event.created)
+    return tree, placed
+
+
+def _owner_of_result(before: Sequence[Placed], call: str) -> str:
+    """A call group is never cut through: a result belongs where its call does, the newest call by that id."""
+    for placed in reversed(before):
+        said = placed.round.spoken.message if placed.round else placed.entry.message
+        if said and any(c.id == call for c in said.calls):
+            return placed.owner
+    return ""
