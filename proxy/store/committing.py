@@ -14,12 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, bindparam, case, delete, select, update
+from sqlalchemy import ColumnElement, Connection, Table, bindparam, case, delete, func, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
+from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.dml import UpdateBase
 
 from proxy.errors import StoreError
@@ -32,6 +34,9 @@ INSERTS: dict[str, Callable[[Table], SqliteInsert | PostgresInsert]] = {
     "postgresql": postgresql.insert,
 }
 """`ON CONFLICT` is the same in both, and in neither part of the common language."""
+
+NOUGHT: ColumnElement[int] = literal_column("0")
+"""Written out, so that the parameters of a statement are the columns of a row and nothing else."""
 
 ASKED = 500
 """Keys looked up with one statement."""
@@ -51,44 +56,67 @@ class Batch:
 
 
 # --------------------------------------------------------------------------------------------------------- statements
+class Prepared:
+    """A statement as the driver takes it, and its values in the driver's order.
+
+    Compiled here and not by SQLAlchemy per call: building the parameters of a row cost more than writing it.
+    """
+
+    def __init__(self, statement: UpdateBase, dialect: Dialect, columns: Sequence[str] | None = None) -> None:
+        compiled = statement.compile(dialect=dialect, column_keys=columns)
+        self._sql = str(compiled)
+        self._named = not compiled.positional
+        self._order = itemgetter(*(compiled.positiontup or ()))
+
+    def run(self, connection: Connection, values: list[rows.Values]) -> None:
+        """Once for each of `values`, which name every parameter. None of them: nothing is run."""
+        if values:
+            connection.exec_driver_sql(self._sql, values if self._named else list(map(self._order, values)))
+
+
 class Statements:
     """The insert of every table, compiled once, with its rule for what is there already."""
 
-    def __init__(self, dialect: str) -> None:
-        insert = INSERTS[dialect]
-        self.inserts: dict[Table, UpdateBase] = {
+    def __init__(self, dialect: Dialect) -> None:
+        insert = INSERTS[dialect.name]
+        inserts: dict[Table, UpdateBase] = {
             table: insert(table).on_conflict_do_nothing() for table in schema.metadata.tables.values()
         }
-        self.inserts[schema.conversations] = _replacing(
-            schema.conversations, insert(schema.conversations), keep=("newest",)
+        inserts[schema.conversations] = _replacing(schema.conversations, insert(schema.conversations), keep=("newest",))
+        inserts[schema.rounds] = _replacing(
+            schema.rounds, insert(schema.rounds), where=schema.rounds.c.complete == NOUGHT
         )
-        self.inserts[schema.rounds] = _replacing(
-            schema.rounds, insert(schema.rounds), where=schema.rounds.c.complete == 0
+        inserts[schema.messages] = _replacing(
+            schema.messages, insert(schema.messages), where=schema.messages.c.final == NOUGHT
         )
-        self.inserts[schema.messages] = _replacing(
-            schema.messages, insert(schema.messages), where=schema.messages.c.final == 0
-        )
-        self.drafts = _replacing(schema.blobs, insert(schema.blobs))
+        self.drafts = Prepared(_replacing(schema.blobs, insert(schema.blobs)), dialect, schema.blobs.columns.keys())
         self.finished = [
-            delete(table).where(table.c.tenant == bindparam("of_tenant"), table.c.digest == bindparam("of_digest"))
+            Prepared(
+                delete(table).where(table.c.tenant == bindparam("of_tenant"), table.c.digest == bindparam("of_digest")),
+                dialect,
+            )
             for table in (schema.holds, schema.blobs)
         ]
-        self.inserts[schema.threads] = _replacing(schema.threads, insert(schema.threads))
-        self.inserts[schema.sent] = _replacing(schema.sent, insert(schema.sent))
-        self.inserts[schema.requests] = _replacing_request(insert(schema.requests))
+        inserts[schema.threads] = _replacing(schema.threads, insert(schema.threads))
+        inserts[schema.sent] = _replacing(schema.sent, insert(schema.sent))
+        inserts[schema.requests] = _replacing_request(insert(schema.requests))
         anchored = insert(schema.anchors)
-        self.inserts[schema.anchors] = anchored.on_conflict_do_update(
+        inserts[schema.anchors] = anchored.on_conflict_do_update(
             index_elements=list(schema.anchors.primary_key.columns),
             set_={"created": anchored.excluded.created},
             where=anchored.excluded.created > schema.anchors.c.created,
         )
         table = schema.conversations
-        self.newest = (
+        newest = (
             update(table)
             .where(table.c.tenant == bindparam("of_tenant"), table.c.id == bindparam("of_id"))
             .where(table.c.newest < bindparam("is_newest"))
             .values(newest=bindparam("is_newest"))
         )
+        self.newest = Prepared(newest, dialect)
+        self.inserts = {
+            table: Prepared(statement, dialect, table.columns.keys()) for table, statement in inserts.items()
+        }
 
 
 def _replacing(
@@ -109,7 +137,7 @@ def _replacing_request(insert: SqliteInsert | PostgresInsert) -> UpdateBase:
     table = schema.requests
     keys = list(table.primary_key.columns)
     changed: dict[str, Any] = {c.name: insert.excluded[c.name] for c in table.columns if c not in keys}
-    changed["body"] = case((insert.excluded.body == b"", table.c.body), else_=insert.excluded.body)
+    changed["body"] = case((func.length(insert.excluded.body) == NOUGHT, table.c.body), else_=insert.excluded.body)
     return insert.on_conflict_do_update(index_elements=keys, set_=changed)
 
 
@@ -139,14 +167,11 @@ def commit(
         done.conversations = len(gathered.made - known)
         _write_bodies(connection, gathered)
         for table, values in gathered.rows.items():
-            connection.execute(statements.inserts[table], values)
-        if gathered.drafts:
-            connection.execute(statements.drafts, gathered.drafts)
-        if gathered.finished:
-            for taken_away in statements.finished:
-                connection.execute(taken_away, gathered.finished)
-        if gathered.newest:
-            connection.execute(statements.newest, gathered.newest_rows())
+            statements.inserts[table].run(connection, values)
+        statements.drafts.run(connection, gathered.drafts)
+        for taken_away in statements.finished:
+            taken_away.run(connection, gathered.finished)
+        statements.newest.run(connection, gathered.newest_rows())
     return done
 
 

@@ -255,7 +255,7 @@ class Writer:
         """The connection that writes, opened when it was not; what is known of the store is asked anew then."""
         connection = self._database.writing
         if self._statements is None or connection is not self._connection:
-            self._statements = Statements(connection.dialect.name)
+            self._statements = Statements(connection.dialect)
             with self._database.reading.connect() as reader:
                 self.conversations = reading.count(reader)
             self._connection = connection
