@@ -120,7 +120,7 @@ class Answer:
     @property
     def usage(self) -> Json | None:
         if not self.streamed:
-            return self.json.get("usage")
+            return dict(self.json["usage"])
         return next((event["usage"] for event in reversed(self.events) if event.get("usage")), None)
 
 
@@ -285,11 +285,11 @@ class RunningProxy:
         """The stored texts of all messages, by conversation."""
         stored: dict[str, set[str]] = {}
         for conversation in self.conversations:
-            texts = stored.setdefault(conversation["id"], set())
-            for thread in conversation["threads"]:
-                for frame in self.frames(conversation["id"], thread).values():
-                    for entry in self.log(frame["sessionID"]):
-                        texts |= {entry["wire"], *(result["wire"] for result in entry["results"])}
+            at = conversation["id"]
+            threads = (self.get(f"/stack/conversations/{at}/frames?thread={t}") for t in conversation["threads"])
+            frames = {frame["sessionID"] for thread in threads for frame in thread["frames"]}
+            entries = [entry for frame in frames for entry in self.log(frame)]
+            stored[at] = {said["wire"] for entry in entries for said in (entry, *entry["results"])}
         return {conversation: frozenset(texts) for conversation, texts in stored.items()}
 
     def receipts(self) -> list[Json]:

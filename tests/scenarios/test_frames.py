@@ -10,13 +10,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.scripted import ScriptedProvider, call, says
 from tests.harness import (
     Conversation,
     Stage,
     activate,
     bash,
-    call,
     does,
     everything,
     op,
@@ -30,7 +29,7 @@ from tests.harness import (
 
 def told(provider: ScriptedProvider, at: int = -1) -> str:
     """The newest tool result on a line."""
-    return next(m["content"] for m in reversed(provider.received[at].messages) if m["role"] == "tool")
+    return str(next(m["content"] for m in reversed(provider.received[at].messages) if m["role"] == "tool"))
 
 
 def does_one(chat: Conversation, provider: ScriptedProvider, *made: Any, then: str = "ok") -> str:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
-from tests.harness import Conversation, Stage, bash, call, does, everything, pop, push, recall
+from proxy.scripted import ScriptedProvider, call, says
+from tests.harness import Conversation, Stage, bash, does, everything, pop, push, recall
 
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
 

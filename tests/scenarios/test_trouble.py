@@ -19,24 +19,24 @@ LIMITS = {
 
 
 # --------------------------------------------------------------------------------------------------------------- errors
-@pytest.mark.parametrize("code", [400, 401, 404, 429, 500, 502, 503, 529])
-def test_an_error_of_the_provider_reaches_the_client_unchanged(
-    provider: ScriptedProvider, chat: Conversation, code: int
-) -> None:
+def test_an_error_of_the_provider_reaches_the_client_unchanged(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-19, S8: status, body bytes, rate-limit headers; once, without a second try; the tree is as before."""
     body = b'{ "error" : {"message":"no", "code": null, "odd": 1e400} }'
-    provider.will(says("one"), status(code, headers=LIMITS, body=body))
+    provider.will(says("one"))
     chat.says("hello")
     chat.history.append({"role": "user", "content": "go on"})
+    for code in (400, 401, 404, 429, 500, 502, 503, 529):
+        provider.will(status(code, headers=LIMITS, body=body))
+        before = len(provider.received)
 
-    refused = chat.tries()
+        refused = chat.tries()
 
-    assert (refused.status, refused.raw) == (code, body)
-    assert {name: refused.headers[name] for name in LIMITS} == LIMITS
-    assert len(provider.received) == 2
-    assert list(chat.proxy.frames()) == ["hello"]
+        assert (refused.status, refused.raw) == (code, body)
+        assert {name: refused.headers[name] for name in LIMITS} == LIMITS
+        assert len(provider.received) == before + 1
     provider.will(says("two"))
     assert chat.asks().text == "two"
+    assert list(chat.proxy.frames()) == ["hello"]
     assert len(chat.proxy.conversations) == 1
 
 
@@ -153,34 +153,30 @@ def test_a_locked_store_lets_requests_pass_and_says_so(stage: Stage, provider: S
     assert (second.status, second.stack_status) == (200, "bypass; reason=store_locked")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"not json",
-        b"[1, 2]",
-        b'{"model": "gpt-x"}',
-        b'{"model": "gpt-x", "messages": []}',
-        b'{"model": "gpt-x", "messages": "hello"}',
-        b'{"model": "gpt-x", "messages": [1, null]}',
-        b'{"model": 5, "messages": [{"role": "user", "content": {"odd": true}}]}',
-        b'{"messages": [{"role": "user", "content": "\\ud800 lone"}], "x": 123456789012345678901234567890}',
-        b'{"messages": [{"role": "user", "content": "nul \\u0000"}]}',
-        b"[" * 100_000,
-    ],
-    ids=["text", "array", "no messages", "empty", "string", "odd items", "odd types", "surrogate", "nul", "deep"],
+UNREADABLE = (
+    b"not json",
+    b"[1, 2]",
+    b'{"model": "gpt-x"}',
+    b'{"model": "gpt-x", "messages": []}',
+    b'{"model": "gpt-x", "messages": "hello"}',
+    b'{"model": "gpt-x", "messages": [1, null]}',
+    b'{"model": 5, "messages": [{"role": "user", "content": {"odd": true}}]}',
+    b'{"messages": [{"role": "user", "content": "\\ud800 lone"}], "x": 123456789012345678901234567890}',
+    b'{"messages": [{"role": "user", "content": "nul \\u0000"}]}',
+    b"[" * 100_000,
 )
-def test_what_we_cannot_read_may_still_pass(
-    stage: Stage, provider: ScriptedProvider, chat: Conversation, body: bytes
-) -> None:
+
+
+def test_what_we_cannot_read_may_still_pass(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
     """X-14, A3: never a 500 of ours; what the provider says of it is what the client reads."""
     provider.when(lambda _: True, says("fine"), loop=True)
+    for body in UNREADABLE:
+        answer = chat.proxy.post(body)
 
-    answer = chat.proxy.post(body)
-
-    assert answer.status in (200, 400, 422)
-    if answer.stack_status.startswith(("bypass", "asleep")):
-        assert provider.received[0].raw == body
-    stage.notes.clear()
+        assert answer.status in (200, 400, 422), body[:60]
+        assert provider.received[-1].raw == body
+        assert answer.stack_status.startswith(("bypass; reason=", "asleep")), body[:60]
+    stage.notes.clear()  # the judge reads bodies, and most of these are none
 
 
 def test_unknown_fields_and_spellings_survive(provider: ScriptedProvider, chat: Conversation) -> None:

@@ -1,0 +1,385 @@
+"""What real traffic does at the edges: repeated ids, odd orders, interrupted turns, narrow views in odd company."""
+
+import pytest
+
+from proxy.scripted import Answer, Call, ScriptedProvider, answers, call, cut, empty, overflow, says
+from tests.harness import (
+    Conversation,
+    Habits,
+    Stage,
+    activate,
+    bash,
+    does,
+    everything,
+    op,
+    plan,
+    pop,
+    push,
+    texts,
+)
+
+
+def numbered(*made: Call, text: str = "") -> Answer:
+    """An answer of a provider that counts the calls of each answer from zero."""
+    return answers(text, [Call(c.name, c.arguments, f"call_{n}") for n, c in enumerate(made)])
+
+
+def test_ids_that_repeat_in_every_round_are_kept_apart(provider: ScriptedProvider, chat: Conversation) -> None:
+    """CLIENTS 8.2, X-10: hidden and client calls under the same ids, round after round."""
+    provider.will(
+        numbered(push("A")), numbered(op("add_decision", decision="JWT"), bash("ls")), numbered(push("B"), bash("pwd")),
+        numbered(pop("B done.")), numbered(bash("cat")), numbered(pop("A done.")), says("end"), says("more"),
+    )  # fmt: skip
+    chat.says("go")
+    chat.returns("ls-result")
+    chat.returns("pwd-result")
+    assert "ls-result" in everything(provider.received[4].messages)
+    assert "pwd-result" in everything(provider.received[4].messages)
+    assert "B done." in everything(provider.received[4].messages)
+    chat.returns("cat-result")
+    chat.says("and?")
+
+    line = everything(provider.received[-1].messages)
+    assert "A done." in line
+    assert "cat-result" not in line
+    assert chat.proxy.statuses() == {"go": "in_progress", "A": "completed", "B": "completed"}
+
+
+def test_a_conversation_without_a_system_message(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 6: a system message of ours where the client sends none."""
+    chat = stage.chat(system=None)
+    provider.will(does(push("A")), says("one"), does(pop("done")), says("two"))
+    chat.says("hello")
+    chat.says("go on")
+
+    assert [m["role"] for m in provider.received[0].messages] == ["system", "user"]
+    assert texts(provider.received[-1].messages)[-1] == "user: go on"
+
+
+def test_system_texts_as_parts_and_in_the_middle(provider: ScriptedProvider, chat: Conversation) -> None:
+    """CLIENTS 2, 8: guidance is one more part of the last head message; later system messages keep their place."""
+    chat.system = None
+    parts = [
+        {"type": "text", "text": "Part one."},
+        {"type": "text", "text": "Part two.", "cache_control": {"type": "x"}},
+    ]
+    chat.history = [{"role": "developer", "content": parts}]
+    provider.will(does(push("A")), says("one"), says("two"))
+    chat.says("hello")
+    chat.history.append({"role": "system", "content": "A reminder in the middle."})
+    chat.says("go on")
+
+    line = provider.received[-1].messages
+    assert line[0]["content"][:2] == parts
+    assert len(line[0]["content"]) == 3
+    assert texts(line)[-2:] == ["system: A reminder in the middle.", "user: go on"]
+
+
+def test_a_partial_echo_of_a_turn_with_hidden_rounds_keeps_its_frames(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 5.2, 10: the push before the break was durable; the client goes on from what it had."""
+    chat = stage.chat(streamed=True)
+    provider.will(
+        does(push("Auth"), text="Let me see."), cut(says("I begin with the form of it."), after_events=3),
+        says("Good."), does(pop("done")), says("back"),
+    )  # fmt: skip
+    chat.history.append({"role": "user", "content": "add a login"})
+    broken = chat.tries()
+    assert broken.text.startswith("Let me see.\n\nI be")
+    chat.history.append({"role": "assistant", "content": broken.text})
+
+    chat.says("go on")
+
+    assert len(chat.proxy.conversations) == 1
+    assert chat.proxy.active() == "Auth"
+    assert "stack_frame_push" in everything(provider.received[-1].messages[1:])
+    chat.says("finish")
+    assert chat.proxy.statuses()["Auth"] == "completed"
+
+
+def test_an_aborted_call_kept_with_empty_arguments(stage: Stage, provider: ScriptedProvider) -> None:
+    """CLIENTS 7 (opencode): after a cut the history holds the call with `{}` and a result of the client's own."""
+    chat = stage.chat(streamed=True)
+    provider.will(says("hi"), cut(does(bash("a long command to be cut")), after_events=4), says("I see."), says("ok"))
+    chat.says("hello")
+    chat.history.append({"role": "user", "content": "run it"})
+    broken = chat.tries()
+    aborted = {**broken.message["tool_calls"][0], "function": {"name": "bash", "arguments": "{}"}}
+    chat.history.append({"role": "assistant", "content": None, "tool_calls": [aborted]})
+    chat.history.append({"role": "tool", "tool_call_id": aborted["id"], "content": "Tool execution aborted"})
+
+    assert chat.says("again").text == "I see."
+    chat.says("go on")
+    assert len(chat.proxy.conversations) == 1
+    assert "Tool execution aborted" in everything(provider.received[-1].messages)
+
+
+def test_a_call_renamed_by_the_client(provider: ScriptedProvider, chat: Conversation) -> None:
+    """CLIENTS 2 (opencode): an unknown tool comes back as `invalid` with other arguments."""
+    provider.will(does(push("Auth")), does(call("bsh", command="ls")), says("I see."), says("ok"))
+    chat.says("hello")
+    made = chat.history[-1]["tool_calls"][0]
+    made["function"] = {"name": "invalid", "arguments": '{"tool": "bsh", "error": "unknown"}'}
+    answer = chat.returns("no such tool")
+    chat.says("go on")
+
+    assert answer.status == 200
+    assert len(chat.proxy.conversations) == 1
+    assert chat.proxy.active() == "Auth"
+
+
+def test_results_in_another_order_than_the_calls(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-10, L1: the client answered last things first, with a stack call in the group."""
+    provider.will(does(bash("one"), push("A"), bash("two")), says("ok"))
+    chat.says("hello")
+    first, second = chat.history[-1]["tool_calls"]
+    for made, words in ((second, "result two"), (first, "result one")):
+        chat.history.append({"role": "tool", "tool_call_id": made["id"], "content": words})
+    body = chat.body()
+    chat.proxy.stage.notes.clear()
+
+    assert chat.proxy.post(body, streamed=chat.streamed).status == 200
+    line = provider.received[-1].messages
+    assert [c["id"] for c in line[-4]["tool_calls"]] == [m["tool_call_id"] for m in line[-3:]]
+    chat.proxy.stage.notes.clear()  # the judge knows one order of results: that of the client
+
+
+def test_a_user_message_behind_tool_results(provider: ScriptedProvider, chat: Conversation) -> None:
+    """Some clients speak in the same request that brings the results."""
+    provider.will(does(push("A")), does(bash("ls")), says("ok"), does(pop("done")), says("back"))
+    chat.says("hello")
+    made = chat.history[-1]["tool_calls"][0]
+    chat.history.append({"role": "tool", "tool_call_id": made["id"], "content": "a.py"})
+    chat.says("here it is, and hurry")
+    chat.says("go on")
+
+    assert chat.proxy.statuses()["A"] == "completed"
+    returned = next(m["content"] for m in provider.received[-1].messages if m["role"] == "tool")
+    assert "here it is, and hurry" in returned
+
+
+def test_only_some_of_the_results_came(provider: ScriptedProvider, chat: Conversation) -> None:
+    """L1: the user interrupted between two parallel calls."""
+    provider.will(does(bash("one"), bash("two")), says("ok"))
+    chat.says("hello")
+    first = chat.history[-1]["tool_calls"][0]
+    chat.history.append({"role": "tool", "tool_call_id": first["id"], "content": "result one"})
+    chat.says("stop")
+
+    line = provider.received[-1].messages
+    assert [m["role"] for m in line[-4:]] == ["assistant", "tool", "tool", "user"]
+
+
+def test_a_group_that_holds_a_push_stays_with_the_parent(provider: ScriptedProvider, chat: Conversation) -> None:
+    """DESIGN 6: a call group belongs to the frame it was made in; after the pop it is on the parent's line, whole."""
+    provider.will(does(push("A"), bash("ls")), does(bash("in child")), does(pop("A done.")), says("back"), says("end"))
+    chat.says("hello")
+    chat.returns("parent-result")
+    chat.returns("child-result")
+    chat.says("and?")
+
+    line = everything(provider.received[-1].messages)
+    assert "parent-result" in line
+    assert "child-result" not in line
+    assert "A done." in line
+
+
+def test_three_moves_in_one_message(provider: ScriptedProvider, chat: Conversation) -> None:
+    """pop + plan + activate in one group: the activated frame hangs on the call that opened the popped one."""
+    provider.will(does(push("A")), says("in A"), does(pop("A done."), plan("B", "C"), activate("B")), says("in B"))
+    provider.will(does(pop("B done.")), says("back"), says("end"))
+    for words in ("one", "two"):
+        chat.says(words)
+    assert chat.proxy.active() == "B"
+    assert "in A" not in everything(provider.received[-1].messages)
+    chat.says("three")
+    chat.says("four")
+
+    assert chat.proxy.statuses() == {"one": "in_progress", "A": "completed", "B": "completed", "C": "planned"}
+    line = everything(provider.received[-1].messages)
+    assert "B done." in line
+    assert "in B" not in line
+
+
+def test_push_pop_push_in_one_message(provider: ScriptedProvider, chat: Conversation) -> None:
+    """The first push of a group is done; what follows a pop in it is planned, and says so."""
+    provider.will(does(push("A"), pop("A done."), push("B")), says("ok"), says("end"))
+    chat.says("go")
+    chat.says("and?")
+
+    statuses = chat.proxy.statuses()
+    assert statuses["A"] == "completed"
+    assert statuses["B"] in ("planned", "in_progress")
+
+
+def test_invalidate_and_push_in_one_message(provider: ScriptedProvider, chat: Conversation) -> None:
+    """The wrong way is given up and the right one begun: its block stands where the wrong one was opened."""
+    provider.will(does(push("Wrong")), says("going wrong"), does(op("invalidate", reason="wrong"), push("Right")))
+    provider.will(says("in Right"), does(pop("Right done.")), says("back"), says("end"))
+    for words in ("one", "two", "three", "four"):
+        chat.says(words)
+
+    assert chat.proxy.statuses() == {"one": "in_progress", "Wrong": "invalidated", "Right": "completed"}
+    line = everything(provider.received[-1].messages)
+    assert "Right done." in line
+    assert "going wrong" not in line
+    assert "in Right" not in line
+
+
+def test_a_push_by_the_title_of_a_plan_begins_that_plan(provider: ScriptedProvider, chat: Conversation) -> None:
+    provider.will(does(plan("Model", "View")), does(push("Model")), says("ok"))
+    chat.says("go")
+
+    assert chat.proxy.statuses() == {"go": "in_progress", "Model": "in_progress", "View": "planned"}
+
+
+def test_activating_below_a_planned_frame_begins_that_too(provider: ScriptedProvider, chat: Conversation) -> None:
+    """A frame in progress has no planned parent."""
+    provider.will(does(plan("B")), does(plan("B1", parentSessionID="B")), does(activate("B1")), says("in B1"))
+    provider.will(does(pop("B1 done.")), says("in B"), does(pop("B done.")), says("back"), says("end"))
+    for words in ("one", "two", "three", "four"):
+        chat.says(words)
+
+    assert chat.proxy.statuses() == {"one": "in_progress", "B": "completed", "B1": "completed"}
+    assert chat.proxy.active() == "one"
+
+
+def test_words_to_a_grandchild_survive_the_pop_of_an_ancestor(provider: ScriptedProvider, chat: Conversation) -> None:
+    """L4: the newest user message is never folded, through however many frames."""
+    provider.will(does(push("A")), does(push("B")), does(push("C")), says("in C"))
+    provider.will(does(pop("all of it", frameID="A")), says("back"), says("end"))
+    chat.says("go deep")
+    chat.says("now finish everything")
+
+    assert texts(provider.received[-1].messages)[-1] == "user: now finish everything"
+    chat.says("and?")
+
+
+@pytest.mark.parametrize("view", ["isolate", "last:2"])
+def test_narrow_views_grow_nest_and_return(stage: Stage, provider: ScriptedProvider, view: str) -> None:
+    """L2 in narrow views: several turns in a child, a child of it, users in both, a restart, and the way back."""
+    proxy = stage.proxy(child_view=view)
+    chat = stage.chat(proxy)
+    provider.will(does(bash("0")), does(push("A")), does(bash("1")), does(bash("2")), says("in A"))
+    provider.will(
+        does(push("B")), does(bash("3")), says("in B"), does(pop("B done.")), does(bash("4")), says("A again")
+    )
+    provider.will(does(pop("A done."), push("C")), does(bash("5")), says("in C"), does(pop("C done.")), says("back"))
+    chat.says("begin")
+    for n in range(3):
+        chat.returns(f"result {n}")
+    chat.says("into B")
+    chat.returns("result 3")
+    proxy.restart()
+    chat.says("out of B")
+    chat.returns("result 4")
+    chat.says("into C")
+    chat.returns("result 5")
+    chat.says("out of C")
+
+    assert proxy.statuses() == {"begin": "in_progress", "A": "completed", "B": "completed", "C": "completed"}
+    line = everything(provider.received[-1].messages)
+    assert "result 0" in line
+    assert not any(f"result {n}" in line for n in range(1, 6))
+
+
+def test_a_blank_answer_is_the_clients_to_keep_or_drop(provider: ScriptedProvider, chat: Conversation) -> None:
+    """CLIENTS 7: of itself the proxy puts none on a line; one that the client kept is its own message."""
+    provider.will(says("one"), says(""), says("three"))
+    chat.says("hello")
+    chat.says("go on")
+    kept = chat.branch(4)
+    kept.history[-1] = {"role": "assistant", "content": ""}
+    chat.history.pop()
+
+    provider.will(says("four"))
+    assert chat.says("are you there?").text == "three"
+    assert texts(provider.received[-1].messages)[-2:] == ["user: go on", "user: are you there?"]
+    assert kept.says("are you there?").text == "four"
+    assert provider.received[-1].messages[-2] == {"role": "assistant", "content": ""}
+    assert len(chat.proxy.conversations) == 1
+
+
+def test_an_empty_body_from_the_provider_is_passed(provider: ScriptedProvider, chat: Conversation) -> None:
+    """S10."""
+    provider.will(says("one"), empty(), says("two"))
+    chat.says("hello")
+    chat.history.append({"role": "user", "content": "go on"})
+    chat.tries()
+
+    assert chat.asks().text == "two"
+
+
+def test_a_line_may_be_trimmed_again_and_survives_pops_and_restarts(stage: Stage, provider: ScriptedProvider) -> None:
+    """L1, L3, L7 after two trims."""
+    proxy = stage.proxy()
+    chat = stage.chat(proxy)
+    provider.will(does(push("A")), *(does(bash(f"{n}")) for n in range(5)), overflow(), does(bash("5")))
+    chat.says("go")
+    for n in range(4):
+        chat.returns(f"result {n} " + "word " * 300)
+    stage.excuse()
+    chat.returns("result 4 " + "word " * 300)
+    proxy.restart()
+    provider.will(
+        does(bash("6")), does(bash("7")), overflow(), says("fits"), does(pop("A done.")), says("back"), says("end")
+    )
+    chat.returns("result 5 " + "word " * 300)
+    chat.returns("result 6 " + "word " * 300)
+    stage.excuse()
+    chat.returns("result 7 " + "word " * 300)
+    chat.says("finish")
+    chat.says("and?")
+
+    assert proxy.statuses() == {"go": "in_progress", "A": "completed"}
+    assert "A done." in everything(provider.received[-1].messages)
+
+
+def test_a_branch_inside_a_child_goes_on_in_that_child(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-05: state at an entry is the fold of the events on its path; the branch pops, the main path does not."""
+    provider.will(
+        does(push("A")), says("in A"), says("main"), does(pop("popped in the branch")), says("branch"), says("m")
+    )
+    chat.says("hello")
+    chat.says("left")
+    branch = chat.branch(2)
+    branch.says("right")
+    chat.says("on")
+
+    at = chat.proxy.conversations[0]["id"]
+    assert chat.proxy.frames(at, "main")["A"]["status"] == "in_progress"
+    assert branch.last is not None
+    assert chat.proxy.frames(at, branch.last.headers["x-stack-thread"])["A"]["status"] == "completed"
+    assert "popped in the branch" not in everything(provider.received[-1].messages)
+
+
+def test_a_retry_of_a_turn_that_pushed_leaves_the_given_up_frame_behind(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """X-04, H10 (regenerate): only the answer that is echoed counts."""
+    provider.will(says("hi"), does(push("First try")), says("one"), does(push("Second try")), says("two"), says("ok"))
+    chat.says("hello")
+    chat.history.append({"role": "user", "content": "do it"})
+    chat.tries()
+    chat.asks()
+    chat.says("go on")
+
+    assert "First try" not in everything(provider.received[-1].messages)
+    assert chat.proxy.active() == "Second try"
+
+
+def test_a_client_that_rewrites_all_it_can_at_once(stage: Stage, provider: ScriptedProvider) -> None:
+    """CLIENTS 2: respelled arguments, absent content, dropped reasoning, tidied results together, over many turns."""
+    chat = stage.chat(habits=Habits("respelled", "absent", drops_text=True, keeps_reasoning=False, results="tidied"))
+    for n in range(4):
+        provider.will(
+            Answer("text", "thought", (push(f"Step {n}"), bash(f"do {n}"))), Answer("", "more", (bash(f"check {n}"),)),
+            Answer("", "", (pop(f"Step {n} done."),)), says(f"Finished {n}."),
+        )  # fmt: skip
+        chat.says(f"step {n}")
+        chat.returns(f"  did {n}\n")
+        chat.returns(f"\tchecked {n}  ")
+
+    line = everything(provider.received[-1].messages)
+    assert len(chat.proxy.conversations) == 1
+    assert chat.proxy.conversations[0]["threads"] == ["main"]
+    assert all(f"Step {n} done." in line and f"did {n}" in line and f"checked {n}" not in line for n in range(4))
