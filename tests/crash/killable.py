@@ -1,0 +1,44 @@
+"""The proxy as a process of its own that can be killed at any moment and started again on the same data."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from proxy.config import load_config
+from tests.harness import RunningProxy, Stage
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class KillableProxy(RunningProxy):
+    """`callstack serve`. It prints where it is reached once it answers, so starting is waiting for that line."""
+
+    def __init__(self, stage: Stage, **settings: object) -> None:
+        self.data = stage.folder / "data"
+        flags = {"upstreams.default.url": stage.provider.url, "data": str(self.data), **settings}
+        super().__init__(load_config(flags), stage)
+        self._assigned = [part for key, value in flags.items() for part in ("--set", f"{key}={value}")]
+        self._process: subprocess.Popen[str] | None = None
+        stage.proxies.append(self)
+
+    def start(self) -> KillableProxy:
+        command = [sys.executable, "-m", "proxy", "serve", "--port", str(self.port), *self._assigned]
+        with (self.stage.folder / "proxy.log").open("a") as log:
+            self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("clients"):
+                self.port = int(line.split(":")[-1].split("/")[0])
+                return self
+        raise AssertionError((self.stage.folder / "proxy.log").read_text()[-2000:])
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, nobody is told."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    stop = kill
