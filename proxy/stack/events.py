@@ -153,12 +153,12 @@ _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
 def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> Event:
     """The event as the ledger keeps it.
 
-    A frame is born once. What may happen to it again in the same turn (popped as blocked, resumed, popped) is told
-    apart by its round and its words, or the second time would count as another writer's first.
+    A frame is born once. What may happen again at the same entry (a frame popped as blocked, resumed, popped; a line
+    trimmed twice) is told apart by its round and its words, or the second time would count as another writer's first.
     """
     data = msgspec.json.encode(event)
     subject = getattr(event, "frame", "")
-    if isinstance(event, Replanned | Activated | Popped | Invalidated | ArtifactAdded | Decided):
+    if not isinstance(event, Rooted | Planned | Pushed | Woken):
         subject += f"/{number}/" + sha256(data).hexdigest()[:12]
     return Event(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
 

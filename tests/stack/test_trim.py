@@ -5,7 +5,7 @@ from dataclasses import replace
 from proxy.dialects import OPENAI_CHAT
 from proxy.scribe import Writer
 from proxy.stack.context import Line, assemble, unpaired
-from proxy.stack.events import Rooted
+from proxy.stack.events import Rooted, Trimmed
 from proxy.stack.trim import trimmed
 from tests.stack.forest import Talk, call
 
@@ -64,3 +64,11 @@ def test_the_last_group_never_leaves() -> None:
 def test_a_line_that_fits_is_left_alone() -> None:
     talk = worked(4)
     assert trimmed(talk.story, line_of(talk), 1_000_000) is None
+
+
+def test_a_line_may_be_trimmed_twice_at_one_request() -> None:
+    """Both events stand: the second is not taken for another writer's first."""
+    talk = worked(6)
+    for entry in (talk.ledger.path(talk.tip)[1].id, talk.ledger.path(talk.tip)[3].id):
+        talk.happens(Trimmed((entry,), "gone"))
+    assert len(talk.story.tree.trims) == 2
