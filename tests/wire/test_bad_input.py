@@ -18,7 +18,7 @@ from proxy.scripted import ScriptedProvider, says
 from tests.harness import Json
 from tests.wire.proxied import Proxied
 from tests.wire.stage import Starting
-from tests.wire.talking import CHAT, TOOLS, Heard, ask, body_of, heard
+from tests.wire.talking import CHAT, TOOLS, Heard, ask, body_of, exchange, heard, raw_request
 
 MEBI = 1024 * 1024
 OTHERS_WAIT_S = 3.0
@@ -363,7 +363,7 @@ def test_a_query_of_a_chat_request_passes(proxy: Proxied, provider: ScriptedProv
 
 @pytest.mark.parametrize(
     "kind",
-    ["", "text/plain", "multipart/form-data; boundary=x", "application/json; charset=utf-16", "\x7f", "a" * 5000],
+    ["", "text/plain", "multipart/form-data; boundary=x", "application/json; charset=utf-16", "a" * 5000],
 )
 def test_the_content_type_is_the_clients_affair(proxy: Proxied, provider: ScriptedProvider, kind: str) -> None:
     told = ask(proxy.origin, GOOD, headers={"content-type": kind})
@@ -390,3 +390,16 @@ def test_a_session_name_is_only_a_name(proxy: Proxied, provider: ScriptedProvide
     told = ask(proxy.origin, GOOD, headers={"x-stack-session": session})
     assert (told.status, told.told) == (200, "full")
     assert provider.received[0].header("x-stack-session") is None
+
+
+@pytest.mark.parametrize("name", ["content-type", "authorization", "x-other"])
+@pytest.mark.parametrize("value", [b"\x7f", b"a\x01b", b"a\x00b"])
+def test_a_header_that_is_no_text_is_a_clear_400(
+    proxy: Proxied, provider: ScriptedProvider, name: str, value: bytes
+) -> None:
+    got = exchange(proxy.port, raw_request(GOOD, headers=f"{name}: VALUE\r\n").replace(b"VALUE", value))
+    head, _, body = got.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
+    assert provider.received == []
+    assert_serves(proxy)

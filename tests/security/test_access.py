@@ -1,0 +1,193 @@
+"""A4, A5, A13: who may talk to the whole proxy, on every route there is; and with which configuration it starts at all.
+
+The matrix comes from the router and the endpoints of `/v1`, so a new route is in it.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from fastapi.routing import APIRoute
+
+from proxy.api import routes
+from proxy.scripted import ScriptedProvider, says
+from tests.security.starting import Ended, Start, started
+from tests.wire.proxied import Proxied
+from tests.wire.stage import Starting
+from tests.wire.talking import CHAT, Heard, ask, body_of, exchange
+
+MANAGED = [
+    (method, route.path.replace("{", "").replace("}", ""))
+    for router in (routes.router, routes.open_router)
+    for route in router.routes
+    if isinstance(route, APIRoute)
+    for method in sorted(route.methods or ())
+]
+PASSED = [
+    ("POST", CHAT),
+    ("GET", "/v1/models"),
+    ("POST", "/v1/embeddings"),
+    ("GET", "/v1/unknown"),
+    ("GET", "/unknown"),
+]
+OPEN = [("GET", "/"), ("HEAD", "/"), ("GET", "/health")]
+ROUTES = [*MANAGED, *PASSED, ("GET", "/")]
+STRANGE = {
+    "host": {"host": "evil.example"},
+    "rebound host": {"host": "127.0.0.1.evil.example:8787"},
+    "metadata host": {"host": "169.254.169.254"},
+    "origin": {"origin": "https://evil.example"},
+    "null origin": {"origin": "null"},
+    "cross-site": {"sec-fetch-site": "cross-site"},
+}
+
+
+def body_for(method: str) -> dict[str, object] | None:
+    return body_of(awake=True) if method in ("POST", "PUT", "PATCH") else None
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+def test_a4_a_foreign_page_or_name_reaches_no_route(proxy: Proxied, provider: ScriptedProvider, strange: str) -> None:
+    for method, path in ROUTES:
+        told = ask(proxy.origin, body_for(method), method=method, path=path, headers=STRANGE[strange])
+        assert (method, path, told.status) == (method, path, 403)
+        assert "access-control-allow-origin" not in dict(told.headers)
+        assert told.json["error"]["code"] == "forbidden"
+    assert provider.received == []
+
+
+@pytest.mark.parametrize("tenancy", ["key"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer sk-somebodys-own"},
+        {"authorization": "Bearer csk_guessed"},
+        {"x-stack-key": "csk_guessed"},
+        {"x-api-key": "csk_"},
+        {"x-stack-key": ""},
+        {"authorization": "Basic Y3NrOmNzaw=="},
+    ],
+    ids=str,
+)
+def test_a5_without_a_key_no_route_answers(
+    start: Starting, provider: ScriptedProvider, tenancy: str, headers: dict[str, str]
+) -> None:
+    proxy = start(tenancy=tenancy)
+    closed = [route for route in [*MANAGED, *PASSED] if route not in OPEN]
+    for method, path in closed:
+        for spelled in spellings(path):
+            told = ask(proxy.origin, body_for(method), method=method, path=spelled, headers=headers)
+            assert (method, spelled, told.status in (400, 401)) == (method, spelled, True), told.status
+            assert b"conversations" not in told.body or b"error" in told.body
+    for method in ("OPTIONS", "HEAD", "TRACE", "PATCH"):
+        assert ask(proxy.origin, method=method, path="/stack/conversations", headers=headers).status == 401
+    assert provider.received == []
+
+
+def spellings(path: str) -> list[str]:
+    """A route as somebody writes it who hopes that the guard reads another path than the router."""
+    first, _, rest = path.lstrip("/").partition("/")
+    return [
+        path,
+        f"{path}/",
+        f"/{path}",
+        f"/{first.upper()}/{rest}",
+        f"/x/..{path}",
+        f"/{first}%2f{rest}",
+        f"/%2e{path}",
+        f"{path}?x=/health",
+        f"{path};/health",
+    ]
+
+
+def test_a5_what_is_open_tells_nothing_of_anybody(start: Starting, provider: ScriptedProvider) -> None:
+    proxy = start(tenancy="key")
+    for method, path in OPEN:
+        assert ask(proxy.origin, method=method, path=path).status == 200
+    health = ask(proxy.origin, method="GET", path="/health").json
+    assert set(health) == {"status", "version", "started", "now", "store", "token_counter"}
+
+
+def test_a5_an_upgrade_to_a_websocket_is_not_served(proxy: Proxied, provider: ScriptedProvider) -> None:
+    key = b"Sec-WebSocket-Key: eHh4eHh4eHh4eHh4eHh4eA==\r\nSec-WebSocket-Version: 13\r\n"
+    wish = b"Connection: upgrade\r\nUpgrade: websocket\r\n" + key
+    provider.will(says("hi"))
+    for path in (b"/stack/conversations", b"/v1/realtime"):
+        got = exchange(
+            proxy.port, b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + wish + b"Connection: close\r\n\r\n"
+        )
+        assert not got.startswith(b"HTTP/1.1 101")
+
+
+# ----------------------------------------------------------------------------------------------------------------- A13
+UPSTREAM = ("--upstream", "http://127.0.0.1:9/v1")
+REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    "no upstream": ((), "upstreams"),
+    "bind to all": ((*UPSTREAM, "--host", "0.0.0.0"), "tenancy"),
+    "bind to all, v6": ((*UPSTREAM, "--host", "::"), "tenancy"),
+    "bind to all by credential": ((*UPSTREAM, "--host", "0.0.0.0", "--set", "tenancy=credential"), "tenancy"),
+    "bind to a name": ((*UPSTREAM, "--host", "example.com"), "tenancy"),
+    "unknown key": ((*UPSTREAM, "--set", "wake_at_token=5"), "wake_at_tokens"),
+    "wrong type": ((*UPSTREAM, "--set", "port=many"), "port"),
+    "out of range": ((*UPSTREAM, "--port", "70000"), "port"),
+    "wrong mode": ((*UPSTREAM, "--mode", "loud"), "mode"),
+    "a mode of later": ((*UPSTREAM, "--mode", "passive"), "passive"),
+    "a tenancy of later": ((*UPSTREAM, "--set", "tenancy=header"), "tenancy"),
+    "no url": (("--upstream", "localhost:9"), "upstreams.default.url"),
+    "a url with a password": (("--upstream", "http://u:canary@127.0.0.1:9/v1"), "upstreams.default.url"),
+    "no equals": ((*UPSTREAM, "--set", "mode"), "mode"),
+    "a key that is not in the environment": ((*UPSTREAM, "--set", "upstreams.default.key=env:NOT_THERE"), "NOT_THERE"),
+    "no such file": ((*UPSTREAM, "--config", "missing.yaml"), "missing.yaml"),
+    "an unknown upstream": ((*UPSTREAM, "--set", "models.m.upstream=other"), "models.m.upstream"),
+    "no such certificate": ((*UPSTREAM, "--set", "upstreams.default.ca_file=missing.pem"), "ca_file"),
+}
+
+
+FILES: dict[str, tuple[str, str]] = {
+    "an unknown key": ("upstream: http://127.0.0.1:9/v1\nmoed: off\n", "mode"),
+    "a list for a number": ("upstream: http://127.0.0.1:9/v1\nport: [1]\n", "port"),
+    "a key twice": ("upstream: http://127.0.0.1:9/v1\nport: 1\nport: 2\n", "port"),
+    "no mapping": ("- a\n- b\n", "proxy.yaml"),
+    "no YAML": ("a: b: c\n", "proxy.yaml"),
+    "a tab": ("\tx", "proxy.yaml"),
+    "open to all": ("upstream: http://127.0.0.1:9/v1\nhost: 0.0.0.0\n", "tenancy"),
+}
+VARIABLES = ["STACK_PORT", "STACK_WAKE_AT_TOKEN", "STACK_UPSTREAMS_DEFAULT_URLL"]
+Ends = dict[str, tuple[Ended, str]]
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Ends:
+    """How every wrong start ended, and the name it had to tell."""
+    starts, named = {}, {}
+    folder = tmp_path_factory.mktemp("options")
+    for fault, (options, name) in REFUSED.items():
+        starts[fault], named[fault] = Start(options, str(folder)), name
+    for fault, (text, name) in FILES.items():
+        place = tmp_path_factory.mktemp("file")
+        (place / "proxy.yaml").write_text(text)
+        starts[f"file: {fault}"], named[f"file: {fault}"] = Start((), str(place)), name
+    for name in VARIABLES:
+        starts[name], named[name] = Start(UPSTREAM, str(folder), {name: "many"}), name
+    return {fault: (ended, named[fault]) for fault, ended in zip(starts, started(list(starts.values())), strict=True)}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the starts are forks of one process")
+@pytest.mark.parametrize("fault", [*REFUSED, *(f"file: {fault}" for fault in FILES), *VARIABLES])
+def test_a13_a_configuration_that_is_wrong_is_told_with_its_key_and_nothing_starts(ends: Ends, fault: str) -> None:
+    ended, named = ends[fault]
+
+    assert (ended.code, ended.out) == (2, ""), ended
+    assert named in ended.err
+    assert "Traceback" not in ended.err
+    assert "canary" not in ended.err
+    # What YAML has to say of a place in a file takes a few lines.
+    assert len(ended.err.strip().splitlines()) == 1 or named == "proxy.yaml" or "twice" in fault, ended.err
+
+
+def test_a13_a_bind_beyond_loopback_with_client_keys_starts(provider: ScriptedProvider, start: Starting) -> None:
+    proxy = start(host="0.0.0.0", tenancy="key")
+    told: Heard = ask(proxy.origin, body_of())
+    assert told.status == 401
