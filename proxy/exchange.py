@@ -362,10 +362,10 @@ class Call:
     async def _ask(self, turn: Turn, line: Line, *, no_calls: bool) -> Answer | None:
         """The provider's answer to the next round; None when the client has been answered with an error.
 
-        The first round is asked once, and once more where the provider refuses it for its length. A hidden round that
-        fails is asked again, because no byte of it has left.
+        A round is asked once, and once more where the provider refuses it for its length. A hidden round that fails is
+        asked again, because no byte of it has left.
         """
-        tries, may_trim = (TRIES, False) if turn.number else (0, True)
+        tries, may_trim = TRIES if turn.number else 0, True
         while True:
             body = self._rendered(turn, line, no_calls=no_calls)
             try:
