@@ -133,9 +133,12 @@ class App:
         """The store's secret. Without a store there is one for as long as this process lives."""
         try:
             await self._store.start()
+            for note in self._store.health().notes:
+                log.warning("store opened, with a word about it", extra={"note": note})
             return await self._store.secret()
         except StoreError as error:
-            log.exception("store cannot be opened; requests pass without us", extra={"reason": error.code})
+            words = {"reason": error.code, "cause": str(error)}
+            log.error("store cannot be opened; requests pass without us", extra=words)  # noqa: TRY400 - one line says it
             return secrets.token_bytes(32)
 
     async def _last_opening(self) -> int:
@@ -258,24 +261,26 @@ async def _read(receive: Receive) -> bytes | None:
 
 async def _until_gone(work: Coroutine[None, None, None], receive: Receive) -> None:
     """Carry out `work`; when the client leaves, cancel it and wait until it has put things in order."""
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
+    working = asyncio.current_task()
+    gone = False
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        if working is not None:
             working.cancel()
-        await working
+
+    watching = asyncio.create_task(watch())
+    try:
+        await work
     except asyncio.CancelledError:
-        if not working.cancelled():
+        if not gone or working is None:
             raise
+        working.uncancel()
     finally:
-        working.cancel()
         watching.cancel()
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _hello(reply: AsgiReply, *, body: bool) -> None:

@@ -2,13 +2,19 @@
 
 Three lines say when requests are answered: where to point clients, where the data lies, where to look. Everything else
 it has to say is the log, on stderr.
+
+One data directory has one proxy: a second one would keep its own memory of the same conversations, and `mode` and
+`forget` could reach only one of them.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
-from pathlib import Path
+import shlex
+import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -16,11 +22,16 @@ import typer
 from proxy.app import build
 from proxy.commands.journal import keep_journal
 from proxy.commands.place import ConfigFile, DataDirectory, configuration
-from proxy.commands.presence import Presence, announce, withdraw
+from proxy.commands.presence import Presence, announce, running, withdraw
 from proxy.commands.printing import say
 from proxy.config import Config, parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import serve as run_server
+
+log = logging.getLogger(__name__)
+
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - an address to recognise, not to bind
+"""Addresses that mean "every one of this machine's": nothing can be reached at them, so one of it is named instead."""
 
 
 def serve(  # noqa: PLR0913 - one parameter for each option
@@ -46,18 +57,25 @@ def serve(  # noqa: PLR0913 - one parameter for each option
 
 def _serve(settings: Config) -> None:
     keep_journal(settings.log_level)
+    prepare(settings)
     token = secrets.token_urlsafe(32)
     app = build(settings, operator_token=token)
     here: list[Presence] = []
 
     def ready(url: str) -> None:
-        here.append(Presence(url, token, os.getpid()))
-        announce(settings.data, here[0])
-        for line in welcome(url, settings.store_path):
+        reached = reachable(url)
+        here.append(Presence(reached, token, os.getpid()))
+        try:
+            announce(settings.data, here[0])
+        except OSError as error:
+            log.warning("no note left: mode and forget will not find this proxy", extra={"reason": error.strerror})
+        for line in welcome(reached, settings):
             say(line)
 
     def draining() -> None:
         app.draining = True
+        # Inside a signal handler, where a buffered stream may be in the middle of a line.
+        os.write(sys.stderr.fileno(), f"stopping: running answers get {settings.drain_s} s\n".encode())
 
     try:
         run_server(app, settings, ready=ready, draining=draining)
@@ -68,10 +86,43 @@ def _serve(settings: Config) -> None:
         raise ProxyError("the proxy did not start; the log above says why", code="not_started")
 
 
-def welcome(url: str, store: Path | None) -> tuple[str, str, str]:
-    """Where to point clients, where the data lies, where to look."""
-    return (
+def prepare(settings: Config) -> None:
+    """Make the data directory. Raises InvalidConfiguration where it cannot be used, or another proxy uses it."""
+    data = settings.data
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "not a directory" if data.exists() else error.strerror
+        raise InvalidConfiguration(f"data: {data} cannot be made: {reason}; name a directory with --data") from None
+    if not os.access(data, os.W_OK | os.X_OK):
+        raise InvalidConfiguration(f"data: {data} cannot be written to; name another directory with --data")
+    other = running(data)
+    if other is not None:
+        raise InvalidConfiguration(
+            f"data: a proxy runs on {data} already, at {other.url} (process {other.pid}); "
+            "stop it, or name another directory with --data"
+        )
+
+
+def reachable(url: str) -> str:
+    """`url` as somebody on this machine can open it."""
+    scheme, _, address = url.partition("://")
+    host, _, port = address.rpartition(":")
+    return f"{scheme}://{WILDCARDS.get(host, host)}:{port}"
+
+
+def welcome(url: str, settings: Config) -> Sequence[str]:
+    """Where to point clients, where the data lies, where to look; and what is unusual about it."""
+    store = settings.store_path
+    tree = "" if settings.data == Config().data else f" --data {shlex.quote(str(settings.data))}"
+    lines = [
         f"clients  {url}/v1",
         f"data     {store.resolve() if store else 'in memory, lost at exit'}",
-        f"look     {url}/stack/conversations, or: callstack tree",
-    )
+        f"look     {url}/stack/conversations" + (f", or: callstack tree{tree}" if store else ""),
+    ]
+    if settings.mode != "active":
+        lines.append(f"mode     {settings.mode}: requests are sent as they came")
+    if settings.host.strip("[]") in {address.strip("[]") for address in WILDCARDS}:
+        names = ", ".join(settings.allowed_hosts) or "none yet"
+        lines.append(f"hosts    other machines reach it by a name or address in allowed_hosts: {names}")
+    return lines

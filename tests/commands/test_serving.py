@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from proxy.commands.serving import reachable, welcome
+from proxy.config import Config
 from tests.commands.conftest import Shell
 
 CANARY = "sk-canary-0123456789"
@@ -95,11 +97,13 @@ def test_serve_says_three_lines_and_takes_its_note_away(shell: Shell, serving: C
     note = shell.data / "server.json"
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (note, shell.data)]
     proxy.process.send_signal(signal.SIGTERM)
-    rest, _ = proxy.process.communicate(timeout=30)
+    rest, errors = proxy.process.communicate(timeout=30)
 
     assert [line.split()[0] for line in proxy.said] == ["clients", "data", "look"]
     assert proxy.said[1].endswith(str(shell.data / "callstack.db"))
+    assert proxy.said[2].endswith(f"callstack tree --data {shell.data}")
     assert (rest, proxy.process.returncode, modes) == ("", 0, [0o600, 0o700])
+    assert errors == "stopping: running answers get 30 s\n"
     assert not note.exists()
 
 
@@ -140,7 +144,7 @@ def test_mode_and_forget_go_through_the_proxy_that_runs(shell: Shell, serving: C
     gone, _ = proxy.ask("GET", f"/stack/conversations/{row['id']}", **{"x-stack-key": key})
 
     assert (asked, set_off.code, forgotten.code, gone) == (200, 0, 0, 404)
-    assert forgotten.out.startswith("deleted 1 conversations")
+    assert forgotten.out.startswith("deleted 1 conversation,")
     assert told["mode"] == "off"
 
 
@@ -152,7 +156,7 @@ def test_the_note_of_a_proxy_that_was_killed_counts_for_nothing(shell: Shell, se
 
     assert (shell.data / "server.json").exists()
     assert "no proxy runs on this data" in shell.on_data("doctor").out
-    assert shell.on_data("forget", "--all", "--yes").out.startswith("deleted 1 conversations")
+    assert shell.on_data("forget", "--all", "--yes").out.startswith("deleted 1 conversation,")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,11 @@ def test_the_note_of_a_proxy_that_was_killed_counts_for_nothing(shell: Shell, se
         (["--upstream", "nonsense"], "upstreams.default.url"),
         (["--upstream", "http://127.0.0.1:9/v1", "--set", "wake_at_tokn=3"], "did you mean wake_at_tokens?"),
         (["--upstream", "http://127.0.0.1:9/v1", "--set", "nothing"], "key=value"),
-        (["--upstream", "http://127.0.0.1:9/v1", "--mode", "loud"], "mode"),
+        (
+            ["--upstream", "http://127.0.0.1:9/v1", "--mode", "loud"],
+            "mode: 'loud': allowed: off, shadow, active (from --mode)",
+        ),
+        (["--upstream", "http://127.0.0.1:9/v1", "--mode", "activ"], "did you mean active?"),
         (["--upstream", "http://127.0.0.1:9/v1", "--host", "0.0.0.0"], "callstack key add"),
         (["--upstream", "http://127.0.0.1:9/v1", "--config", "none.yaml"], "none.yaml"),
     ],
@@ -186,3 +194,61 @@ def test_a_port_in_use_is_one_message(shell: Shell, serving: Callable[..., Proxy
 
     assert (ended.code, ended.out) == (2, "")
     assert "is in use" in ended.errors
+
+
+def test_a_second_proxy_on_the_same_data_is_refused_and_the_first_keeps_its_note(
+    shell: Shell, serving: Callable[..., Proxy]
+) -> None:
+    """Otherwise `mode` and `forget` would reach the wrong one, or none after it has gone."""
+    first = serving()
+    note = (shell.data / "server.json").read_bytes()
+    ended = shell.on_data("serve", "--upstream", "http://127.0.0.1:9/v1", "--port", "0")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert f"a proxy runs on {shell.data} already, at {first.url}" in ended.errors
+    assert (shell.data / "server.json").read_bytes() == note
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_data_directory_that_cannot_be_is_one_message(shell: Shell, below: str) -> None:
+    shell.data.touch()
+    ended = shell.run("serve", "--upstream", "http://127.0.0.1:9/v1", "--port", "0", "--data", str(shell.data / below))
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.errors.startswith(f"error: data: {shell.data / below} cannot be made: ")
+    assert "Traceback" not in ended.errors
+
+
+def test_a_damaged_store_is_told_when_it_is_set_aside(shell: Shell, serving: Callable[..., Proxy]) -> None:
+    shell.data.mkdir()
+    (shell.data / "callstack.db").write_bytes(b"no database, only words " * 400)
+    proxy = serving()
+    proxy.process.terminate()
+    _, errors = proxy.process.communicate(timeout=30)
+
+    assert "the store's file was damaged; it was kept as callstack.db.corrupt-" in errors
+
+
+@pytest.mark.parametrize(
+    ("url", "opened"),
+    [
+        ("http://0.0.0.0:8787", "http://127.0.0.1:8787"),
+        ("http://[::]:1", "http://[::1]:1"),
+        ("http://127.0.0.1:8787", "http://127.0.0.1:8787"),
+    ],
+)
+def test_an_address_that_cannot_be_opened_is_not_told_to_clients(url: str, opened: str) -> None:
+    assert reachable(url) == opened
+
+
+def test_beyond_loopback_it_says_by_which_names_it_is_reached(tmp_path: Path) -> None:
+    settings = Config(host="0.0.0.0", tenancy="key", data=tmp_path, mode="shadow")
+
+    assert [line.split()[0] for line in welcome("http://127.0.0.1:8787", settings)] == [
+        "clients",
+        "data",
+        "look",
+        "mode",
+        "hosts",
+    ]
+    assert welcome("http://127.0.0.1:8787", settings)[-1].endswith("none yet")
