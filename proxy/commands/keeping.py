@@ -13,11 +13,12 @@ import typer
 
 from proxy.commands.place import ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.presence import ask, running
-from proxy.commands.printing import say
+from proxy.commands.printing import counted, harmless, say
 from proxy.config import Config
 from proxy.errors import InvalidConfiguration
 from proxy.store import Forgotten
 from proxy.views import lookup
+from proxy.views.conversations import conversation_row
 
 END_OF_TIME = 2**53
 """ms since the epoch, behind everything: a clock that ran ahead must not save a conversation from `--all`."""
@@ -25,7 +26,7 @@ MODES = ("off", "shadow", "active", "default")
 
 
 def mode(
-    conversation: Annotated[str, typer.Argument(help="Id, or a unique beginning of one.")],
+    conversation: Annotated[str, typer.Argument(help="Id, or its beginning (4 characters or more).")],
     mode: Annotated[str, typer.Argument(help="off, shadow, active, or default: what the configuration says.")],
     config: ConfigFile = None,
     data: DataDirectory = None,
@@ -50,7 +51,7 @@ async def _set_mode(settings: Config, reference: str, wanted: str) -> str:
 
 
 def forget(  # noqa: PLR0913 - one parameter for each option
-    conversation: Annotated[str, typer.Argument(help="Id, or a unique beginning of one.")] = "",
+    conversation: Annotated[str, typer.Argument(help="Id, or its beginning (4 characters or more).")] = "",
     before: Annotated[str, typer.Option(help="Everything last written before this day or time (ISO 8601).")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Everything there is.")] = False,  # noqa: FBT002 - a flag
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002 - a flag
@@ -62,11 +63,22 @@ def forget(  # noqa: PLR0913 - one parameter for each option
         raise typer.BadParameter("name one conversation, or --before DATE, or --all")
     until = END_OF_TIME if everything else milliseconds(before) if before else 0
     settings = at(config, data)
-    what = f"conversation {conversation}" if conversation else f"everything before {before}" if before else "everything"
+    if conversation:
+        conversation, what = run(_described(settings, conversation))
+    else:
+        what = f"everything before {before}" if before else "everything"
     if not yes:
-        typer.confirm(f"Delete {what} in {settings.data} for good?", abort=True)
+        typer.confirm(harmless(f"Delete {what} in {settings.data} for good?"), abort=True)
     gone = run(_forget(settings, conversation, until))
-    say(f"deleted {gone.conversations} conversations, {gone.bytes:,} bytes")
+    say(f"deleted {counted(gone.conversations, 'conversation')}, {gone.bytes:,} bytes")
+
+
+async def _described(settings: Config, reference: str) -> tuple[str, str]:
+    """Its whole id, and words by which a person knows it again. Raises UnknownFrame."""
+    async with opened(settings) as store:
+        ledger = await lookup.ledger_named(store, None, reference)
+        row = await conversation_row(store, ledger)
+    return row["id"], f"conversation {row['id']} ({row['title']!r}, {counted(row['requests'], 'request')})"
 
 
 async def _forget(settings: Config, reference: str, before: int) -> Forgotten:

@@ -11,7 +11,9 @@ from proxy.commands.printing import columns, say, say_json
 from proxy.errors import InvalidConfiguration
 from proxy.tenancy import issue_key, list_keys, revoke_key
 
-key = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The client keys this proxy issues.")
+key = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="The client keys this proxy issues."
+)
 Name = Annotated[str, typer.Argument(help="Whose key it is.")]
 
 
@@ -32,6 +34,9 @@ def list_(config: ConfigFile = None, data: DataDirectory = None, as_json: AsJson
     issued = list_keys(at(config, data).keys_path)
     if as_json:
         say_json([{"name": k.name, "created": k.created, "admin": k.admin} for k in issued])
+        return
+    if not issued:
+        say("There is no key yet. Issue one with: callstack key add NAME")
         return
     for line in columns([("name", "created", ""), *((k.name, k.created, "admin" if k.admin else "") for k in issued)]):
         say(line)

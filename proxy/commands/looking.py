@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
-from proxy.commands.printing import columns, page, say, say_bytes, say_json
+from proxy.commands.printing import columns, counted, page, say, say_bytes, say_json
 from proxy.config import Config
 from proxy.errors import UnknownFrame
 from proxy.report import By, Receipt, Row, table, total, totals
@@ -32,7 +32,7 @@ NAMED = 30
 SIGNS = {KEPT: "  ", FIRST_BYTES: " ~", LEFT_OUT: " -", INSERTED: " +"}
 COLORS = {LEFT_OUT: "red", INSERTED: "green", FIRST_BYTES: "yellow", KEPT: None}
 
-Conversation = Annotated[str, typer.Argument(help="Id, or a unique beginning of one; default: the newest.")]
+Conversation = Annotated[str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")]
 
 
 # --------------------------------------------------------------------------------------------------------------- tree
@@ -59,7 +59,7 @@ async def _tree(config: Config, reference: str, *, details: bool, as_json: bool)
             await _list_conversations(store)
         awake = "awake" if row["awake"] else "asleep"
         mode = f", mode {row['mode']}" if row["mode"] else ""
-        say(f"{row['id']}  {row['requests']} requests, {awake}{mode}", "cyan")
+        say(f"{row['id']}  {counted(row['requests'], 'request')}, {awake}{mode}", "cyan")
         say(conversations.tree_text(ledger, story, details=details))
 
 
@@ -83,7 +83,7 @@ def moment(at_ms: int) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------- log
 def log(
-    frame: Annotated[str, typer.Argument(help="Id, a unique beginning of one, or a title.")],
+    frame: Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")],
     raw: Annotated[bool, typer.Option("--raw", help="The stored bytes of each message, one a line.")] = False,  # noqa: FBT002 - a flag
     config: ConfigFile = None,
     data: DataDirectory = None,
@@ -130,7 +130,7 @@ def _entry_text(entry: LogItem) -> str:
 # ------------------------------------------------------------------------------------------------------------- report
 def report(
     by: Annotated[str, typer.Option(help="request, frame, conversation, model or day.")] = "day",
-    conversation: Annotated[str, typer.Option(help="Only this one: an id, or a unique beginning of one.")] = "",
+    conversation: Annotated[str, typer.Option(help="Only this one: an id, or its beginning.")] = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,  # noqa: FBT002 - a flag
@@ -158,11 +158,14 @@ async def _report(config: Config, by: By, reference: str, *, as_json: bool) -> N
         say(table([_titled(row, titles) for row in totals(receipts, by)]))
         say(in_one_line(total(receipts)), "cyan")
         if unsettled:
-            say(f"{unsettled} requests without a receipt: still being answered, or cut off")
+            say(f"{counted(unsettled, 'request')} without a receipt: still being answered, or cut off")
 
 
 async def _titles(store: Store, receipts: Iterable[Receipt], by: By) -> dict[str, str]:
-    """What the conversations or frames are called, where rows stand for them; forgotten ones have no name."""
+    """What the conversations or frames are called, where rows stand for them, and of requests when and how each was
+    answered. Forgotten ones have no name."""
+    if by == "request":
+        return {r.id: f"{moment(r.created)}  {r.status}" for r in receipts}
     titles: dict[str, str] = {}
     for conversation in dict.fromkeys(r.conversation for r in receipts) if by in ("frame", "conversation") else ():
         with suppress(UnknownFrame):
@@ -183,12 +186,12 @@ def in_one_line(row: Row) -> str:
     """The sums of everything, for the end of a report."""
     tokens = f"{row.tokens_in:,} tokens came, {row.tokens_sent:,} were sent, {row.tokens_saved:,} saved"
     money = f"{row.cost:.4f} USD with the proxy, {row.cost_untouched:.4f} without, {row.saved:.4f} saved"
-    return f"total: {row.requests} requests; {tokens}; {money}"
+    return f"total: {counted(row.requests, 'request')}; {tokens}; {money}"
 
 
 # --------------------------------------------------------------------------------------------------------------- diff
 def diff(
-    request: Annotated[str, typer.Argument(help="Id, or a unique beginning of one.")],
+    request: Annotated[str, typer.Argument(help="Id, or its beginning; `callstack report --by request` lists them.")],
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,  # noqa: FBT002 - a flag
@@ -199,6 +202,8 @@ def diff(
         say_json(found)
         return
     say(f"request {found['id']}  {found['status']}", "cyan")
+    if any(not one["same"] and one["readable"] for one in found["rounds"]):
+        say("- left out   + inserted by the proxy   ~ in the bytes it was first sent in   B bytes")
     if not found["rounds"]:
         say("Nothing was sent for it, or the client's bytes were passed on and not kept twice.")
     for one in found["rounds"]:

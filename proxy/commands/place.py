@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from proxy.config import Config, load_config
-from proxy.errors import InvalidConfiguration
+from proxy.errors import InvalidConfiguration, UnknownFrame
 from proxy.store import Store
 from proxy.store.opening import open_store
 
@@ -59,6 +59,9 @@ async def opened(config: Config) -> AsyncIterator[Store]:
     try:
         await store.start()
         yield store
+    except UnknownFrame as error:
+        # Most often it lies in another directory, the one a `serve --data` was told.
+        raise UnknownFrame(f"{error} Looked in {path}; --data names another directory.") from None
     finally:
         await store.close()
 

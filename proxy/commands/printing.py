@@ -23,12 +23,19 @@ _UNSAFE = re.compile(
 
 def harmless(text: str) -> str:
     """`text` with what a terminal would obey written out. Line ends and tabs stay."""
+    if text.isprintable():  # nothing of what is unsafe is
+        return text
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(text: str) -> str:
     """The same on one line, for titles in rows."""
     return harmless(" ".join(text.split()))
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 request`, `2 requests`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def say(text: str = "", color: str | None = None) -> None:

@@ -101,7 +101,10 @@ def table(rows: Sequence[Row], *, fixed: bool = True) -> str:
         )
         for line in lines
     ]
-    notes = [f"{sum(row.estimated for row in rows)} of {sum(row.requests for row in rows)} requests: cost estimated"]
+    estimated, requests = sum(row.estimated for row in rows), sum(row.requests for row in rows)
+    notes = []
+    if estimated:
+        notes.append(f"{estimated} of {requests} requests: cost estimated, no usage or no cached tokens were reported")
     if unpriced := sum(row.unpriced for row in rows):
         notes.append(f"{unpriced} requests: model not in the price table of {AS_OF}, a round price stands in")
     return "\n".join([*text, *notes])

@@ -12,6 +12,7 @@ def test_forget_asks_first_and_a_no_changes_nothing(own_stock: Stocked) -> None:
     asked = own_stock.shell.on_data("forget", own_stock.older.conversation, typed="n\n")
 
     assert asked.code == 1
+    assert "'Make the suite green', 1 request)" in asked.out
     assert own_stock.shell.on_data("tree", own_stock.older.conversation).code == 0
 
 
@@ -19,7 +20,7 @@ def test_forgetting_one_leaves_the_other_and_no_copy(own_stock: Stocked) -> None
     """T10: not even in the bytes of the file and its log."""
     done = own_stock.shell.on_data("forget", own_stock.older.conversation[:6], "--yes")
 
-    assert done.out.startswith("deleted 1 conversations")
+    assert done.out.startswith("deleted 1 conversation,")
     assert own_stock.shell.on_data("tree", own_stock.older.conversation).code == 2
     assert own_stock.shell.on_data("tree", own_stock.newer.conversation).code == 0
     held = b"".join(path.read_bytes() for path in own_stock.shell.data.iterdir())
@@ -30,7 +31,7 @@ def test_forgetting_one_leaves_the_other_and_no_copy(own_stock: Stocked) -> None
     ("words", "gone"), [(["--all"], 2), (["--before", "2030-01-01"], 2), (["--before", "2020-01-01"], 0)]
 )
 def test_forgetting_by_age(own_stock: Stocked, words: list[str], gone: int) -> None:
-    assert own_stock.shell.on_data("forget", *words, "--yes").out.startswith(f"deleted {gone} conversations")
+    assert own_stock.shell.on_data("forget", *words, "--yes").out.startswith(f"deleted {gone} conversations,")
 
 
 @pytest.mark.parametrize("words", [[], ["x", "--all"], ["--before", "soon"], [""]])
@@ -50,6 +51,10 @@ def test_a_mode_is_kept_in_the_store_and_taken_back(own_stock: Stocked) -> None:
     assert own_stock.shell.on_data("mode", own_stock.older.conversation, "default").code == 0
     assert mode() is None
     assert own_stock.shell.on_data("mode", own_stock.older.conversation, "loud").code == 2
+
+
+def test_without_a_key_the_list_says_how_to_get_one(shell: Shell) -> None:
+    assert shell.on_data("key", "list").out == "There is no key yet. Issue one with: callstack key add NAME\n"
 
 
 def test_a_key_is_shown_once_and_kept_as_a_hash(shell: Shell) -> None:
