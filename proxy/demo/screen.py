@@ -17,8 +17,13 @@ from proxy.report import Receipt, Row, table
 
 DOING = 40
 FRAME = 24
-_WIDTHS = (3, DOING, FRAME, 8, 8, 6, 8, 10, 11)
-_TITLES = ("#", "what the agent did", "frame", "tokens", "sent", "rounds", "saved", "$ cached", "$ untouched")
+_WIDTHS = (3, DOING, FRAME, 9, 8, 6, 8, 9, 11)
+_TITLES = ("#", "what the agent did", "frame", "tokens in", "sent", "rounds", "saved", "cost $", "untouched $")
+LEGEND = """\
+`tokens in` came from the agent, `sent` went to the model. A stack call the agent never sees is one more round upstream,
+and `sent` counts every round: such a row may save less than nothing; the rows after it earn it back. `untouched $` is
+what the same request would have cost without the proxy. Both costs count the provider's prompt cache."""
+
 _LEFT = 3
 """Columns that are words; the rest are figures."""
 
@@ -49,10 +54,7 @@ class Screen:
         )
         self.say("A scripted coding agent -> the proxy -> a scripted model, all on this machine.", "bold")
         self.say(f"proxy  {clients}\ndata   {data}\nset    {stated}")
-        self.say(
-            "A hidden stack call is one more round upstream: `sent` and `$ cached` count all rounds. `$ untouched` is"
-        )
-        self.say("what the same request would have cost without the proxy. Both with the provider's prompt cache.")
+        self.say(LEGEND)
         self.say()
         self.say(_line(_TITLES), "bold")
 
