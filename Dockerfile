@@ -10,7 +10,7 @@
 # client keys. The second line issues one: it prints the key, for the client, and keeps only its hash, in the volume. More
 # settings go into a `proxy.yaml` mounted at /etc/callstack/proxy.yaml, or as STACK_* variables. A key for the provider is such
 # a variable at run time, never a build argument: a layer keeps what it has seen. Reached under another name than localhost,
-# the proxy must be told that name: STACK_ALLOWED_HOSTS='["callstack.internal"]'.
+# the proxy must be told that name: STACK_ALLOWED_HOSTS=callstack.internal.
 
 ARG PYTHON=3.12-slim
 
