@@ -16,6 +16,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -44,6 +45,9 @@ _LATER = {
     ("tenancy", "header"): "is not built yet; use single, key or credential",
 }
 """Words of the design that this version does not serve: refused by name, so that nobody believes they are on."""
+
+_OPTIONS = frozenset({"upstream", "host", "port", "data", "mode"})
+"""Keys that are options of the command line by their own names."""
 
 _SHORT: dict[ConfigPath, ConfigPath] = {("upstream",): ("upstreams", "default", "url")}
 
@@ -120,6 +124,9 @@ class ModelSettings(_Model):
 
     alias: str | None = None
     """Name sent upstream instead of the one the client asked for."""
+
+
+_NOTHING_ELSE = ModelSettings()
 
 
 class Budgets(_Model):
@@ -269,7 +276,7 @@ class Config(_Model):
         exact = self.models.get(name)
         if exact is not None:
             return exact
-        return next((model for glob, model in self.models.items() if fnmatchcase(name, glob)), ModelSettings())
+        return next((model for glob, model in self.models.items() if fnmatchcase(name, glob)), _NOTHING_ELSE)
 
     def mode_of(self, name: str) -> Mode:
         """The mode requests for this model run in, unless the request or its conversation says otherwise."""
@@ -288,6 +295,7 @@ class Config(_Model):
         return self.data / "keys.json"
 
 
+@lru_cache(256)
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach `host`. A name we would have to look up is not."""
     if host == "localhost":
@@ -396,6 +404,9 @@ def _from_file(file: Path | None) -> list[Setting]:
         document = yaml.load(file.read_text(encoding="utf-8"), Loader=_Yaml)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise InvalidConfiguration(f"{file}: cannot be read: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InvalidConfiguration(f"{file}{line}: is not valid YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidConfiguration(f"{file}: is not valid YAML: {error}") from None
     if document is None:
@@ -435,7 +446,12 @@ def _from_environ(environ: Mapping[str, str]) -> list[Setting]:
 
 
 def _from_flags(flags: Mapping[str, object]) -> list[Setting]:
-    return [Setting(_split(key), value, f"--set {key}") for key, value in flags.items() if value is not None]
+    return [Setting(_split(key), value, _flag(key)) for key, value in flags.items() if value is not None]
+
+
+def _flag(key: str) -> str:
+    """How a key is written on the command line; those with an option of their own may stand in `--set` too."""
+    return f"--{key}" if key in _OPTIONS else f"--set {key}"
 
 
 def _split(key: str) -> ConfigPath:
@@ -503,12 +519,11 @@ def _explain(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
         return message
     # A value that may hold a secret is never shown: a password stands in a URL as easily as in a key.
     shown = "" if path[-1] in {"key", "url", "proxy"} else f"{detail['input']!r}: "
-    hint = _nearest(str(detail["input"]), _choices(detail)) if detail["type"] == "literal_error" else ""
-    return f"{key}: {shown}{message[:1].lower()}{message[1:]}{hint}{origin}"
-
-
-def _choices(detail: ErrorDetails) -> list[str]:
-    return re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
+    if detail["type"] == "literal_error":
+        choices = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
+        near = difflib.get_close_matches(str(detail["input"]), choices, n=1)
+        message = f"did you mean {near[0]}? allowed: {', '.join(choices)}" if near else f"allowed: {', '.join(choices)}"
+    return f"{key}: {shown}{message[:1].lower()}{message[1:]}{origin}"
 
 
 def _siblings(path: ConfigPath) -> list[str]:
