@@ -82,23 +82,25 @@ def owner_of(story: Story, placed: Placed) -> str:
 
 
 def _selected(story: Story) -> list[Placed]:
-    """What the frames on the path own, in ledger order, less what was trimmed."""
+    """What the frames on the path own, in ledger order."""
     tree = story.tree
     if not tree.active:
         return list(story.placed)
     owners = {frame.owner for frame in path_to(tree, tree.active)}
-    trimmed: frozenset[str] = frozenset().union(*(t.entries for t in tree.trims))
-    return [p for p in story.placed if owner_of(story, p) in owners and p.at not in trimmed]
+    return [p for p in story.placed if owner_of(story, p) in owners]
 
 
-def _units(story: Story, placed: Iterable[Placed], scribe: Scribe) -> list[Unit]:
-    """Messages of entries, and the traces of what was trimmed at their places."""
-    traces = {t.at: t.trace for t in story.tree.trims}
-    units = [Unit(scribe.user_message(traces.pop("")), "")] if "" in traces else []
+def _units(story: Story, placed: Sequence[Placed], scribe: Scribe) -> list[Unit]:
+    """Messages of entries; where some were trimmed, the trace that stands for them."""
+    trims = [t for t in story.tree.trims if any(p.at in t.entries for p in placed)]
+    gone: frozenset[str] = frozenset().union(*(t.entries for t in trims))
+    traces: dict[str, list[Unit]] = {}
+    for trim in trims:
+        traces.setdefault(trim.at, []).append(Unit(scribe.user_message(trim.trace), ""))
+    units = traces.pop("", [])
     for standing in placed:
-        units += _unit(story, standing, scribe)
-        if standing.at in traces:
-            units.append(Unit(scribe.user_message(traces.pop(standing.at)), ""))
+        units += [] if standing.at in gone else _unit(story, standing, scribe)
+        units += traces.pop(standing.at, [])
     return units
 
 

@@ -72,3 +72,13 @@ def test_a_line_may_be_trimmed_twice_at_one_request() -> None:
     for entry in (talk.ledger.path(talk.tip)[1].id, talk.ledger.path(talk.tip)[3].id):
         talk.happens(Trimmed((entry,), "gone"))
     assert len(talk.story.tree.trims) == 2
+
+
+def test_a_trace_stays_when_the_entry_before_it_is_trimmed_too() -> None:
+    """L7: whatever left can be asked for, however often a line was trimmed."""
+    talk = worked(6)
+    first, second = talk.ledger.path(talk.tip)[1].id, talk.ledger.path(talk.tip)[3].id
+    talk.happens(Trimmed((second,), 'ref="second"', first))
+    talk.happens(Trimmed((first,), 'ref="first"'))
+    texts = [m.text for m in assemble(talk.story, WRITER).messages]
+    assert [t for t in texts if t.startswith("ref=")] == ['ref="first"', 'ref="second"']
