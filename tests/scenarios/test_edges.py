@@ -18,6 +18,9 @@ from tests.harness import (
     texts,
 )
 
+SMALL, WINDOW = "claude-haiku-4-5", 200_000
+"""A model whose window is known, the smallest there is in the table."""
+
 
 def numbered(*made: Call, text: str = "") -> Answer:
     """An answer of a provider that counts the calls of each answer from zero."""
@@ -383,3 +386,93 @@ def test_a_client_that_rewrites_all_it_can_at_once(stage: Stage, provider: Scrip
     assert len(chat.proxy.conversations) == 1
     assert chat.proxy.conversations[0]["threads"] == ["main"]
     assert all(f"Step {n} done." in line and f"did {n}" in line and f"checked {n}" not in line for n in range(4))
+
+
+def test_an_overflow_of_a_hidden_round_is_trimmed_too(provider: ScriptedProvider, chat: Conversation) -> None:
+    """DESIGN 7: "first byte" is counted per upstream call; a recalled page may be what was too much."""
+    provider.will(*(does(bash(f"{n}")) for n in range(4)), does(op("status")), overflow(), says("It fits now."))
+    chat.says("go")
+    for n in range(3):
+        chat.returns(f"result {n} " + "word " * 400)
+    chat.proxy.stage.excuse()
+
+    answer = chat.returns("result 3 " + "word " * 400)
+
+    assert answer.text == "It fits now."
+    assert len(provider.received[-1].messages) < len(provider.received[-2].messages)
+    provider.will(says("ok"))
+    chat.says("go on")
+
+
+def test_a_root_popped_and_reopened_works_on(provider: ScriptedProvider, chat: Conversation) -> None:
+    """S1-106, C20: pop the root, speak again, push and pop below it, pop the root again."""
+    provider.will(does(pop("First done.")), says("Finished."), does(push("More")), says("in More"))
+    provider.will(does(pop("More done.")), does(pop("Second done.")), says("Finished again."), says("end"))
+    for words in ("build it", "one more thing", "finish it", "thanks"):
+        chat.says(words)
+
+    assert chat.proxy.statuses() == {"build it": "in_progress", "More": "completed"}
+    line = everything(provider.received[-1].messages)
+    assert "More done." in line
+    assert "in More" not in line
+
+
+def test_shadow_for_one_request_leaves_the_thread_awake(provider: ScriptedProvider, chat: Conversation) -> None:
+    """X-15: by header, in mid-conversation."""
+    provider.will(does(push("A")), says("one"), says("two"), does(pop("done")), says("three"))
+    chat.says("hello")
+    assert chat.says("go on", headers={"x-stack-mode": "shadow"}).stack_status == "shadow"
+    assert chat.says("finish").stack_status == "full"
+    assert chat.proxy.statuses()["A"] == "completed"
+
+
+def test_a_clash_that_comes_later_passes_untouched(provider: ScriptedProvider, chat: Conversation) -> None:
+    """H6: the client begins to offer a tool by our prefix on an awake thread."""
+    provider.will(does(push("A")), says("one"), says("two"))
+    chat.says("hello")
+    chat.tools = ("bash", "read", "stack_overflow_search")
+
+    assert chat.says("go on").stack_status == "asleep; reason=name_clash"
+
+
+def test_more_tools_in_mid_conversation_are_the_clients_own_edit(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """L2: an MCP server came up; ours stay behind the client's."""
+    provider.will(does(push("A")), says("one"), says("two"))
+    chat.says("hello")
+    chat.tools = ("bash", "read", "browse")
+    chat.says("go on")
+
+    assert provider.received[-1].tool_names[:4] == ["bash", "read", "browse", "stack_frame_push"]
+    assert chat.proxy.active() == "A"
+
+
+def test_a_line_over_a_known_window_is_trimmed_before_it_leaves(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 7: every assembled round is checked against the window; the provider is not asked in vain."""
+    chat = stage.chat(stage.proxy(assembly_budget_ms=5_000), model=SMALL)
+    provider.will(*(does(bash(f"{n}")) for n in range(4)), says("done"))
+    chat.says("go")
+    for n in range(3):
+        chat.returns(f"result {n} " + "word " * 60_000)
+    stage.excuse()
+
+    answer = chat.returns("result 3 " + "word " * 60_000)
+
+    assert (answer.status, answer.stack_status, answer.text) == (200, "full", "done")
+    assert [r.status for r in provider.received] == [200] * 5
+    line = everything(provider.received[-1].messages)
+    assert "result 3" in line
+    assert "result 0" not in line
+
+
+def test_a_line_that_only_we_made_too_long_is_left_to_the_client(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 11: the rewrite does not fit the window although the original does: bypass, with the reason."""
+    chat = stage.chat(stage.proxy(assembly_budget_ms=5_000), model=SMALL)
+    provider.will(says("one"))
+
+    answer = chat.says("word " * (WINDOW - 300))
+
+    assert answer.status == 200
+    assert answer.stack_status == "bypass; reason=window"
+    assert provider.received[0].raw == stage.notes[0].body
