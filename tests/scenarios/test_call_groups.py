@@ -155,7 +155,7 @@ def test_user_writes_in_an_open_child(provider: ScriptedProvider, chat: Conversa
 
 
 def test_depth_3_popped_one_by_one(provider: ScriptedProvider, chat: Conversation) -> None:
-    """S0-01, S0-02, S0-04, S0-18, S0-31, S1-32: each pop returns into its parent and takes its own work off."""
+    """S0-01, S0-02, S0-04, S0-18, S0-31, S1-32: each pop returns into its parent, its work leaves."""
     provider.will(
         does(push("A")), says("in A"), does(push("B")), says("in B"), does(push("C")), says("in C"),
         does(pop("C is done.")), says("back in B"), does(pop("B is done.")), says("back in A"),

@@ -292,8 +292,8 @@ def test_every_frame_keeps_its_whole_log(provider: ScriptedProvider, chat: Conve
 
 # ------------------------------------------------------------------------------------------------------- active context
 def test_the_block_has_the_way_up_and_the_uncles(provider: ScriptedProvider, chat: Conversation) -> None:
-    """S0-20 to S0-23, S0-25, S0-44, S2-28 to S2-31: goal, parent, finished siblings of every frame on the path; no cousin's
-    history; XML whatever the titles hold."""
+    """S0-20 to S0-23, S0-25, S0-44, S2-28 to S2-31: goal, parent, finished siblings of every frame on the path;
+    no cousin's history; XML whatever the titles hold."""
     does_one(chat, provider, push('A <"quoted" & odd>', "a < b"))
     does_one(chat, provider, push("A1"), then="A1-UNIQUE exploration")
     does_one(chat, provider, pop("A1 results"))
