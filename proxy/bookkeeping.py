@@ -201,8 +201,11 @@ def _head_piece(request: Request, guidance: str, own: int) -> tuple[str, int]:
     return sha256(said.encode()).hexdigest()[:32], sum(m.tokens for m in request.head) + request.tools_tokens + own
 
 
+_IDS = ("id", "conversation", "frame", "model", "upstream", "status", "reason", "client_status", "upstream_status")
+_FIGURES = ("hidden_calls", "duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "cost", "cost_untouched")
+_LOGGED = tuple((f"stack_{name}", name) for name in (*_IDS, *_FIGURES))
+
+
 def _line(told: Outcome) -> dict[str, object]:
     """The story of a request for the log: figures and ids."""
-    names = ("id", "conversation", "frame", "model", "upstream", "status", "reason", "client_status", "upstream_status")
-    figures = ("hidden_calls", "duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "cost", "cost_untouched")
-    return {f"stack_{name}": getattr(told, name) for name in (*names, *figures) if hasattr(told, name)}
+    return {field: getattr(told, name) for field, name in _LOGGED if hasattr(told, name)}

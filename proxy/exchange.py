@@ -112,8 +112,8 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
 async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing:
     if not request.messages:
         raise Unfit("there is no message to place", code="no_messages")
-    if not parts.keeper.store.health().ok:
-        raise StoreError("the store does not take records", code=parts.keeper.store.health().reason)
+    if (trouble := parts.keeper.store.trouble()) is not None:
+        raise StoreError("the store does not take records", code=trouble.code)
     if texts := parts.dialect.countables(request):
         request = parts.dialect.weighed(request, await parts.counter.count_all(texts), parts.known)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):

@@ -47,3 +47,5 @@ def keep_journal(level: str) -> None:
     handler.setFormatter(Line())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("proxy").setLevel(level.upper())
+    # Of threads and processes no line tells anything, and asking for them costs as much as the line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

@@ -269,11 +269,14 @@ class Answer:
         return out
 
     def _end_of_body(self) -> None:
-        found = self._round.read(bytes(self._body))
+        body = bytes(self._body)
+        found = self._round.read(body)
         self._round.ended = self._round.choices > 0
+        if not self._intercept:
+            return  # it has left as it came
         if not self._first:
-            self._first = _identity(bytes(self._body))
-        self._told += self._show.see(Piece(found, bytes(self._body))) + self._show.end_round()
+            self._first = _identity(body)
+        self._told += self._show.see(Piece(found, body)) + self._show.end_round()
 
     def _whole_body(self) -> bytes:
         """The last round's body, or the answer of all rounds in its shape."""

@@ -65,7 +65,10 @@ def _summed(details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _first(told: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> int:
     """The first of `paths` that holds more than 0."""
-    return next((figure for path in paths if (figure := _figure(_at(told, path)))), 0)
+    for path in paths:
+        if path[0] in told and (figure := _figure(_at(told, path))):
+            return figure
+    return 0
 
 
 def _at(told: Mapping[str, Any], path: tuple[str, ...]) -> object:

@@ -216,11 +216,19 @@ def seen_calls(rounds: Sequence[Round]) -> tuple[Call, ...]:
     return rounds[-1].spoken.client_calls if rounds else ()
 
 
+def seen_identity(rounds: Sequence[Round]) -> str:
+    """The identity of the turn as the client was shown it. Mostly that of its only round, which is known."""
+    only = rounds[0].spoken.message if len(rounds) == 1 else None
+    if only and only.role == "assistant" and not only.answers and not any(c.is_ours for c in only.calls):
+        return only.identity
+    return identity_of("assistant", seen_text(rounds), seen_calls(rounds))
+
+
 def forms(rounds: Sequence[Round]) -> set[str]:
     """The identities a finished turn may come back under: whole, or without its text where it has calls (crewai drops
     it)."""
     text, calls = seen_text(rounds), seen_calls(rounds)
-    found = {identity_of("assistant", text, calls)} if text or calls else set()
+    found = {seen_identity(rounds)} if text or calls else set()
     return found | ({identity_of("assistant", "", calls)} if calls else set())
 
 

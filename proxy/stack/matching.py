@@ -32,9 +32,10 @@ from proxy.stack.ledger import (
     forms,
     message_id,
     seen_calls,
+    seen_identity,
     seen_text,
 )
-from proxy.stack.transcript import Message, Request, identity_of
+from proxy.stack.transcript import Message, Request
 
 RETRY_MS = 600_000
 """How long an identical opening request joins the conversation it opened."""
@@ -78,7 +79,7 @@ def anchors_of_turn(messages: Sequence[Message], rounds: Sequence[Round]) -> tup
     if not rounds:
         return ()
     text, calls = seen_text(rounds), seen_calls(rounds)
-    kept = _turn_anchors(Message("assistant", b"", identity_of("assistant", text, calls), text, calls))
+    kept = _turn_anchors(Message("assistant", b"", seen_identity(rounds), text, calls))
     if any(m.role == "assistant" for m in messages):
         return kept
     opened = [_opening_key(messages, identity) for identity in sorted(forms(rounds))]

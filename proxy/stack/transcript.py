@@ -141,6 +141,9 @@ def canonical_arguments(arguments: str) -> str:
         return arguments.strip()
 
 
+_WRITER = json.JSONEncoder(separators=(",", ":"))
+
+
 def identity_of(role: str, text: str, calls: tuple[Call, ...] = (), answers: str = "") -> str:
     """The identity of a message by its canonical content: 16 bytes of sha256 as hex.
 
@@ -148,5 +151,5 @@ def identity_of(role: str, text: str, calls: tuple[Call, ...] = (), answers: str
     neither.
     """
     said = [role, text.strip(), [[c.id, c.name, canonical_arguments(c.arguments)] for c in calls], answers]
-    raw = json.dumps(said, separators=(",", ":")).encode()
+    raw = _WRITER.encode(said).encode()
     return sha256(raw).hexdigest()[:32]

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread
 
 Body = tuple[bytes, ...]
@@ -148,4 +149,8 @@ class Store(Protocol):
     async def secret(self) -> bytes:
         """32 random bytes made when the store was, for nonces and keyed hashes. Never leaves the process."""
 
-    def health(self) -> Health: ...
+    def trouble(self) -> StoreError | None:
+        """Why nothing can be written at this moment; asked with every request, so it looks at nothing."""
+
+    def health(self) -> Health:
+        """As of now; touches no table."""

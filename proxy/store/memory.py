@@ -178,5 +178,9 @@ class MemoryStore:
     async def secret(self) -> bytes:
         return self._secret
 
+    def trouble(self) -> StoreError | None:
+        """Memory has none."""
+        return None
+
     def health(self) -> Health:
         return Health(ok=True, where="memory", conversations=len(self._conversations))

@@ -119,8 +119,7 @@ class SqlStore:
         self._remains = False
 
     # ---------------------------------------------------------------------------------------------------------- health
-    def health(self) -> Health:
-        """As of now; touches no table."""
+    def trouble(self) -> StoreError | None:
         trouble = self._writer.trouble()
         if trouble is None and not self._database.is_open:
             trouble = StoreError("the store is not open", code="store_unreachable")
