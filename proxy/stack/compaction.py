@@ -85,12 +85,22 @@ class Touched:
 
 def paths_of_calls(placed: Iterable[Placed]) -> tuple[str, ...]:
     """Each file that the client's tools were called on, once, in order, with how: `src/a.py (changed)` (S0-16)."""
-    found: dict[str, str] = {}
+    return tuple(str(touched) for touched in files_of(placed))
+
+
+def files_of(placed: Iterable[Placed]) -> tuple[Touched, ...]:
+    """Each file once, in the order of its first call; changed where any call changed it."""
+    found: dict[str, Touched] = {}
     for call in calls_of(placed):
         for touched in touched_by(call):
-            if found.get(touched.path) != CHANGED:
-                found[touched.path] = touched.how
-    return tuple(str(Touched(path, how)) for path, how in found.items())
+            if touched.path not in found or touched.how == CHANGED:
+                found[touched.path] = touched
+    return tuple(found.values())
+
+
+def artifacts_of(placed: Iterable[Placed]) -> tuple[str, ...]:
+    """The paths of the files that were changed: what a frame made, as far as its calls tell."""
+    return tuple(touched.path for touched in files_of(placed) if touched.how == CHANGED)
 
 
 def calls_of(placed: Iterable[Placed]) -> Iterator[Call]:

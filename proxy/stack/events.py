@@ -81,7 +81,7 @@ class Activated(msgspec.Struct, frozen=True, tag="activated"):
 class Popped(msgspec.Struct, frozen=True, tag="popped"):
     """A frame ended. `told` is what the result of its opening call says from now on; `closed` are frames below it
     that closed as blocked; `carried` are the user messages of the unfinished turn, handed to the frame it returns
-    to."""
+    to. `artifacts` are the files its calls changed, `decisions` those its results tell of: both join what was noted."""
 
     frame: str
     status: Status
@@ -90,6 +90,8 @@ class Popped(msgspec.Struct, frozen=True, tag="popped"):
     told: str = ""
     carried: tuple[str, ...] = ()
     tokens: int = 0
+    artifacts: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
 
 
 class Invalidated(msgspec.Struct, frozen=True, tag="invalidated"):
@@ -290,6 +292,8 @@ def _popped(tree: Tree, event: Popped, now: int) -> Tree:
         results=event.results,
         results_compacted=event.compacted,
         tokens=event.tokens,
+        artifacts=tuple(dict.fromkeys((*frame.artifacts, *event.artifacts))),
+        decisions=tuple(dict.fromkeys((*frame.decisions, *event.decisions))),
         updated_at=now,
     )
     return _returned(_with(tree, ended), frame, event.told, event.carried)

@@ -221,6 +221,7 @@ def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
         "invalidationReason": frame.invalidation_reason,
         "invalidatedAt": frame.invalidated_at,
         "plannedChildren": [f.id for f in children(state, frame.id) if f.status is Status.PLANNED],
+        "auto": frame.origin != "model",
     }
     return always | {name: value for name, value in sometimes.items() if value}
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.stack.block import render_block
-from proxy.stack.compaction import derived_compaction, paths_of_calls, returned_text
+from proxy.stack.compaction import artifacts_of, decisions_in, derived_compaction, paths_of_calls, returned_text
 from proxy.stack.context import owner_of
 from proxy.stack.events import Activated, Planned, Popped, Pushed, apply, frame_id, way_back
 from proxy.stack.frames import (
@@ -211,7 +211,14 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
     tokens = sum(
         p.round.spoken.message.tokens if p.round else p.entry.message.tokens if p.entry.message else 0 for p in own
     )
-    done = msgspec.structs.replace(event, told=told, carried=unfinished if frame.parent else (), tokens=tokens)
+    done = msgspec.structs.replace(
+        event,
+        told=told,
+        carried=unfinished if frame.parent else (),
+        tokens=tokens,
+        artifacts=artifacts_of(own),
+        decisions=decisions_in(event.results),
+    )
     events.append(done)
     return apply(tree, done, desk.now)
 
