@@ -50,7 +50,7 @@ def tree(
 async def _tree(config: Config, reference: str, *, details: bool, as_json: bool) -> None:
     async with opened(config) as store:
         ledger = await lookup.ledger_named(store, None, reference)
-        story = lookup.newest_story(ledger)
+        story = conversations.story_of(ledger)
         row = await conversations.conversation_row(store, ledger)
         if as_json:
             say_json({"conversation": row, "state": conversations.state(story.tree)})

@@ -7,19 +7,22 @@ the active frame is a property of a path, not of a conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import cast
 
 from proxy.errors import UnknownFrame
-from proxy.stack.frames import Tree, ancestors, children
+from proxy.stack.compaction import CHANGED, artifacts_of, files_of
+from proxy.stack.context import owner_of
+from proxy.stack.frames import Status, Tree, ancestors, children
 from proxy.stack.ledger import Ledger
-from proxy.stack.story import Story, follow
+from proxy.stack.story import Placed, Story, follow
 from proxy.stack.tools.desk import Desk, Group
 from proxy.stack.tools.looking import state_of
 from proxy.stack.tools.looking import tree as stack_tree
 from proxy.store import Store
 from proxy.views.lookup import Scope, newest_story, root_of, shown, thread_tips
-from proxy.views.shapes import ConversationRow, FrameDetail, FrameState, State, ThreadRow
+from proxy.views.shapes import ConversationRow, FileTouched, FrameDetail, FrameState, State, ThreadRow
 
 COUNTED = 100_000
 """Requests counted at most for one conversation."""
@@ -50,6 +53,8 @@ async def conversation_row(store: Store, ledger: Ledger) -> ConversationRow:
         "created": conversation.created,
         "last_active": last_active(ledger, (r.created for r in requests)),
         "requests": len(requests),
+        "turns": len(ledger.turns_under),
+        "retries": sum(len(answers) - 1 for answers in ledger.turns_under.values()),
         "frames": len(tree.frames),
         "active_frame": tree.active or None,
         "awake": tree.awake,
@@ -87,13 +92,26 @@ def thread_rows(ledger: Ledger) -> list[ThreadRow]:
 def story_of(ledger: Ledger, thread: str = "") -> Story:
     """The path of a thread, or the one that grew last. Raises UnknownFrame for a thread that is not there."""
     if not thread:
-        return newest_story(ledger)
+        return with_artifacts(newest_story(ledger))
     tip = thread_tips(ledger).get(thread)
     if tip is None:
         raise UnknownFrame(
             f"There is no thread {shown(thread)} here. GET /stack/conversations/{{id}}/threads lists them."
         )
-    return follow(ledger, ledger.path(tip.id), {})
+    return with_artifacts(follow(ledger, ledger.path(tip.id), {}))
+
+
+def with_artifacts(story: Story) -> Story:
+    """The story with the files that open frames changed so far; what ended lists its own (S0-16)."""
+    open_frames = [f for f in story.tree.frames.values() if f.status is Status.IN_PROGRESS]
+    made = {f.id: artifacts_of(_own(story, f.id)) for f in open_frames}
+    known = {f.id: replace(f, artifacts=tuple(dict.fromkeys((*f.artifacts, *made[f.id])))) for f in open_frames}
+    return replace(story, tree=replace(story.tree, frames={**story.tree.frames, **known}))
+
+
+def _own(story: Story, frame: str) -> Iterator[Placed]:
+    """What any segment of the frame owns."""
+    return (placed for placed in story.placed if owner_of(story, placed).partition("#")[0] == frame)
 
 
 def state(tree: Tree) -> State:
@@ -129,7 +147,7 @@ def frame_rows(tree: Tree, *, status: str = "", parent: str = "", ancestors_of: 
 
 
 def frame_detail(ledger: Ledger, story: Story, frame: str) -> FrameDetail:
-    tree = story.tree
+    tree = with_artifacts(story).tree
     found = tree.frames[frame]
     return {
         **state(tree)["frames"][frame],
@@ -141,7 +159,19 @@ def frame_detail(ledger: Ledger, story: Story, frame: str) -> FrameDetail:
         "attempts": found.segment,
         "retryOf": found.retry_of or None,
         "tokens": found.tokens,
+        "files": _files(story, frame),
     }
+
+
+def _files(story: Story, frame: str) -> list[FileTouched]:
+    """Each file once, in the order of its first call; changed where any call changed it."""
+    found: dict[str, FileTouched] = {}
+    for placed in _own(story, frame):
+        for touched in files_of([placed]):
+            before = found.get(touched.path)
+            how = CHANGED if before and before["how"] == CHANGED else touched.how
+            found[touched.path] = {"path": touched.path, "how": how, "entry": placed.entry.id}
+    return list(found.values())
 
 
 def shortened(text: str, most: int = TITLE) -> str:

@@ -7,14 +7,15 @@ path that grew last. The wire is the stored text, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from proxy.stack.context import owner_of
 from proxy.stack.ledger import Ledger
 from proxy.stack.story import Placed, Story
-from proxy.stack.transcript import Call, Message
+from proxy.stack.transcript import Message
 from proxy.views.lookup import newest_story, stories
-from proxy.views.shapes import CallMade, FrameLog, LogItem, MessageShown
+from proxy.views.parts import is_error, place_of, states_of
+from proxy.views.shapes import FrameLog, LogItem, MessageShown, PartState
 
 
 def frame_log(ledger: Ledger, story: Story, frame: str, *, raw: bool = False) -> FrameLog:
@@ -31,15 +32,16 @@ def frame_log(ledger: Ledger, story: Story, frame: str, *, raw: bool = False) ->
 
 
 def _entries(ledger: Ledger, frame: str, *, raw: bool) -> list[LogItem]:
-    current = {_key(placed) for placed in newest_story(ledger).placed}
+    current = {place_of(placed) for placed in newest_story(ledger).placed}
     found: dict[tuple[int, int], LogItem] = {}
     for story in stories(ledger):
+        states = states_of(story.placed)
         for placed in _of_frame(story, frame):
-            entry, number = _key(placed)
+            at = place_of(placed)
             message = placed.round.spoken.message if placed.round else placed.entry.message
-            if message is not None and (placed.entry.seq, number) not in found:
-                is_current = (entry, number) in current
-                found[placed.entry.seq, number] = _item(placed, message, current=is_current, raw=raw)
+            if message is not None and (placed.entry.seq, at[1]) not in found:
+                shown = _message(message, states.get(at, ()), raw=raw)
+                found[placed.entry.seq, at[1]] = _item(placed, shown, current=at in current, raw=raw)
     return [found[place] for place in sorted(found)]
 
 
@@ -51,11 +53,7 @@ def _of_frame(story: Story, frame: str) -> Iterator[Placed]:
             yield placed
 
 
-def _key(placed: Placed) -> tuple[str, int]:
-    return placed.entry.id, placed.round.number if placed.round else -1
-
-
-def _item(placed: Placed, message: Message, *, current: bool, raw: bool) -> LogItem:
+def _item(placed: Placed, shown: MessageShown, *, current: bool, raw: bool) -> LogItem:
     entry, done = placed.entry, placed.round
     return {
         "id": f"{entry.id}/{done.number}" if done else entry.id,
@@ -63,28 +61,28 @@ def _item(placed: Placed, message: Message, *, current: bool, raw: bool) -> LogI
         "thread": entry.thread,
         "created": (done.created if done else 0) or entry.created,
         "current": current,
-        **_message(message, raw=raw),
-        "results": [_message(result, raw=raw) for result in done.results] if done else [],
+        **shown,
+        "results": [_message(result, (), raw=raw) for result in done.results] if done else [],
         "finish": done.spoken.finish if done else "",
         "complete": done.spoken.complete if done else True,
     }
 
 
-def _message(message: Message, *, raw: bool) -> MessageShown:
+def _message(message: Message, states: Sequence[PartState], *, raw: bool) -> MessageShown:
     item: MessageShown = {
         "role": message.role,
         "text": message.text,
-        "calls": [_call(call) for call in message.calls],
+        "calls": [
+            {"id": call.id, "name": call.name, "arguments": call.arguments, "state": state}
+            for call, state in zip(message.calls, states, strict=True)
+        ],
         "answers": message.answers,
+        "error": bool(message.answers) and is_error(message.text),
         "tokens": message.tokens,
     }
     if raw:
         item["wire"] = as_text(message.wire)
     return item
-
-
-def _call(call: Call) -> CallMade:
-    return {"id": call.id, "name": call.name, "arguments": call.arguments}
 
 
 def as_text(data: bytes) -> str:

@@ -6,13 +6,17 @@ Times are ms since the epoch. Names of frames and states are those of the state 
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads the one of `typing` from Python 3.12 on only
 
+PartState = Literal["pending", "running", "completed", "error"]
+"""Of a call: its arguments arrive; it runs; its result came, and says that it worked or that it did not."""
+
 
 class ConversationRow(TypedDict):
-    """One conversation. Titles, frames and `awake` tell of the path that grew last."""
+    """One conversation. Titles, frames and `awake` tell of the path that grew last. `turns` are client requests that
+    were answered, an identical one asked again counted once; `retries` are the further answers to those."""
 
     id: str
     parent: str | None
@@ -21,6 +25,8 @@ class ConversationRow(TypedDict):
     created: int
     last_active: int
     requests: int
+    turns: int
+    retries: int
     frames: int
     active_frame: str | None
     awake: bool
@@ -40,7 +46,8 @@ class ThreadRow(TypedDict):
 
 
 class FrameState(TypedDict):
-    """One frame. What does not apply is left out."""
+    """One frame. What does not apply is left out. `artifacts` are what was noted and the files its calls changed;
+    `auto` is there, and true, where the proxy made the frame and not the model."""
 
     sessionID: str
     parentSessionID: NotRequired[str]
@@ -58,6 +65,15 @@ class FrameState(TypedDict):
     invalidationReason: NotRequired[str]
     invalidatedAt: NotRequired[int]
     plannedChildren: NotRequired[list[str]]
+    auto: NotRequired[bool]
+
+
+class FileTouched(TypedDict):
+    """A file that a frame's calls named. `how`: changed or read; `entry`: where it was last touched."""
+
+    path: str
+    how: str
+    entry: str
 
 
 class FrameDetail(FrameState):
@@ -71,6 +87,7 @@ class FrameDetail(FrameState):
     attempts: int
     retryOf: str | None
     tokens: int
+    files: list[FileTouched]
 
 
 class State(TypedDict):
@@ -87,16 +104,18 @@ class CallMade(TypedDict):
     id: str
     name: str
     arguments: str
+    state: PartState
 
 
 class MessageShown(TypedDict):
-    """`answers` is the id of the call this is the result of, or empty. `wire`, the stored text byte for byte, is there
-    when it was asked for."""
+    """`answers` is the id of the call this is the result of, or empty; `error`: that result tells of a failure. `wire`,
+    the stored text byte for byte, is there when it was asked for."""
 
     role: str
     text: str
     calls: list[CallMade]
     answers: str
+    error: bool
     tokens: int
     wire: NotRequired[str]
 

@@ -28,6 +28,8 @@ async def test_a_row_says_what_a_conversation_is_about_and_where_it_stands(serve
         "created": CLOCK,
         "last_active": row["last_active"],
         "requests": 1,
+        "turns": 2,
+        "retries": 0,
         "frames": 3,
         "active_frame": served.ours.root,
         "awake": False,

@@ -1,0 +1,99 @@
+"""Rows of the requirements that are seen in the management API alone."""
+
+from proxy.scripted import ScriptedProvider, call, says
+from tests.harness import Stage, bash, does, pop, push
+
+
+def test_s0_16_files_that_calls_change_are_artifacts_once_and_at_once(stage: Stage, provider: ScriptedProvider) -> None:
+    """S0-16: the union of tool argument paths and explicit notes, with how each was touched and when last; what ended
+    tells it to the model and to its siblings too."""
+    chat = stage.chat(tools=("bash", "read", "write"))
+    provider.will(
+        does(push("Auth")),
+        does(call("read", filePath="src/old.py"), call("write", filePath="src/auth.py", content="x")),
+        does(call("edit", filePath="src/auth.py", oldString="x", newString="y")),
+    )
+    chat.says("hello")
+    chat.returns("old", "written")
+
+    open_frame = chat.proxy.frames()["Auth"]
+    assert open_frame["artifacts"] == ["src/auth.py"]
+    files = chat.proxy.get(f"/stack/frames/{open_frame['sessionID']}")["files"]
+    assert [(f["path"], f["how"]) for f in files] == [("src/old.py", "read"), ("src/auth.py", "changed")]
+    assert files[0]["entry"] != files[1]["entry"]
+
+    provider.will(does(pop("Tokens.\nDecision: rotate daily")), does(push("Docs")), says("ok"))
+    chat.returns("edited")
+
+    ended = chat.proxy.frames()["Auth"]
+    assert ended["artifacts"] == ["src/auth.py"]
+    assert "src/auth.py" in str(stage.lines()[-1][-1]["content"])
+
+
+def test_s0_17_decision_lines_of_results_are_decisions(stage: Stage, provider: ScriptedProvider) -> None:
+    """S0-17: noted ones, and lines of the results that say they are one."""
+    chat = stage.chat()
+    provider.will(
+        does(push("Auth")),
+        does(call("stack", op="add_decision", args={"decision": "use JWT"})),
+        does(pop("Works.\nDecision: rotate daily")),
+        says("ok"),
+    )
+    chat.says("hello")
+
+    assert chat.proxy.frames()["Auth"]["decisions"] == ["use JWT", "rotate daily"]
+
+
+def test_s1_36_a_frame_that_nobody_named_says_so(stage: Stage, provider: ScriptedProvider) -> None:
+    """S1-36: `auto` marks what was not made by the model."""
+    chat = stage.chat()
+    provider.will(does(push("Auth")), says("ok"))
+    chat.says("Make the login work")
+
+    frames = chat.proxy.frames()
+    assert frames["Make the login work"]["auto"] is True
+    assert "auto" not in frames["Auth"]
+
+
+def test_x_04_turns_and_retries_are_counted(stage: Stage, provider: ScriptedProvider) -> None:
+    """X-01, X-04, X-19: an identical body is a retry of the same turn; a failed call is no turn."""
+    chat = stage.chat()
+    provider.will(says("one"), says("two"), says("two again"))
+    chat.says("hello")
+    chat.says("go on")
+    chat.history.pop()
+    chat.asks()
+
+    row = chat.proxy.conversations[0]
+    assert (row["turns"], row["retries"], row["requests"]) == (2, 1, 3)
+
+
+def test_s4_14_calls_tell_their_state_and_results_whether_they_failed(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-12 to S4-16: running while the client is at it, completed or error with the result of its next request."""
+    chat = stage.chat()
+    provider.will(does(push("Auth")), does(bash("make"), bash("lint"), bash("exit 3")), says("ok"))
+    chat.says("hello")
+    frame = chat.proxy.frames()["Auth"]["sessionID"]
+
+    def states() -> list[str]:
+        return [c["state"] for entry in chat.proxy.log(frame) for c in entry["calls"] if c["name"] == "bash"]
+
+    assert states() == ["running"] * 3
+    chat.returns("all built", "Error: no such rule", "no output\nexit code: 3")
+
+    assert states() == ["completed", "error", "error"]
+    log = chat.proxy.log(frame)
+    assert [entry["error"] for entry in log if entry["role"] == "tool"] == [False, True, True]
+    assert [entry["finish"] for entry in log if entry["role"] == "assistant"] == ["tool_calls", "stop"]
+
+
+def test_s4_15_a_mistake_in_a_stack_call_is_an_error_in_the_log(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-15, S1-132: hidden calls have states as well."""
+    chat = stage.chat()
+    provider.will(does(push("")), does(push("Auth")), says("ok"))
+    chat.says("hello")
+    root = chat.proxy.conversations[0]["active_frame"]
+    above = chat.proxy.get(f"/stack/frames/{root}")["ancestors"][0]
+
+    made = [(c["state"], entry["results"][0]["error"]) for entry in chat.proxy.log(above) for c in entry["calls"]]
+    assert made == [("error", True), ("completed", False)]

@@ -1,0 +1,41 @@
+"""What the text of a tool result tells of how the tool did (S4-14, S4-15)."""
+
+import pytest
+
+from proxy.views.parts import is_error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: no such file",
+        "<error>no such file</error>",
+        "[ERROR] no",
+        "Traceback (most recent call last):\n  File",
+        "<tool_error>denied</tool_error>",
+        "fatal: not a git repository",
+        "Permission denied",
+        "2 failed\n\n[exit code: 1]",
+        "Command exited with code 127",
+        '{"output": "", "exit_code": 2}',
+        "a\n" * 50 + "Exit status: 3",
+    ],
+)
+def test_a_failure_is_known_by_its_first_word_or_its_exit_code(text: str) -> None:
+    assert is_error(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ok",
+        "errors: none",
+        "no error",
+        "exit code: 0",
+        "sys.exit(1)",
+        "a\n" * 50 + "Exit status: 3\n" + "b\n" * 50,
+    ],
+)
+def test_words_of_failure_inside_a_text_are_its_content(text: str) -> None:
+    assert not is_error(text)
