@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Ledger
@@ -143,11 +143,21 @@ class SqlStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._with_connection, read)
 
     def _with_connection(self, read: Callable[[Connection], Read]) -> Read:
+        engine = self._database.reading
         try:
-            with self._database.reading.connect() as connection:
+            with engine.connect() as connection:
                 return read(connection)
         except Exception as caught:
-            raise as_store_error(caught) from caught
+            error = as_store_error(caught)
+            if error.code == "store_corrupt":
+                self._writer.do(partial(self._report_damage, engine, error))
+            raise error from caught
+
+    def _report_damage(self, engine: Engine, error: StoreError) -> None:
+        """What a reader found: the writer sets the file aside, unless that is done already. Nobody may write for long,
+        and every read would fail until then."""
+        if self._database.is_open and self._database.reading is engine:
+            raise error
 
     async def _in_turn(self, work: Callable[[], Read]) -> Read:
         """Run `work` in the writer's thread, after all that is queued."""

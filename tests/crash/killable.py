@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from proxy.config import load_config
@@ -15,24 +17,37 @@ ROOT = Path(__file__).resolve().parents[2]
 class KillableProxy(RunningProxy):
     """`callstack serve`. It prints where it is reached once it answers, so starting is waiting for that line."""
 
-    def __init__(self, stage: Stage, **settings: object) -> None:
+    def __init__(self, stage: Stage, environment: Mapping[str, str] | None = None, **settings: object) -> None:
+        """`environment` is added to that of the tests."""
         self.data = stage.folder / "data"
         flags = {"upstreams.default.url": stage.provider.url, "data": str(self.data), **settings}
         super().__init__(load_config(flags), stage)
         self._assigned = [part for key, value in flags.items() for part in ("--set", f"{key}={value}")]
+        self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[str] | None = None
         stage.proxies.append(self)
 
     def start(self) -> KillableProxy:
         command = [sys.executable, "-m", "proxy", "serve", "--port", str(self.port), *self._assigned]
         with (self.stage.folder / "proxy.log").open("a") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment
+            )
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("clients"):
                 self.port = int(line.split(":")[-1].split("/")[0])
                 return self
         raise AssertionError((self.stage.folder / "proxy.log").read_text()[-2000:])
+
+    @property
+    def database(self) -> Path:
+        return self.data / "callstack.db"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """SIGKILL: nothing is flushed, nobody is told."""

@@ -214,5 +214,5 @@ def finished(agent: Agent, after: Oracle, *, streamed: bool = False) -> Answer:
 
 
 def is_intact(proxy: KillableProxy) -> None:
-    with closing(sqlite3.connect(proxy.data / "callstack.db")) as reading:
+    with closing(sqlite3.connect(proxy.database)) as reading:
         assert reading.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
