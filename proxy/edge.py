@@ -14,12 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from proxy.config import Config, is_loopback
 from proxy.errors import BadRequest, Forbidden, ProxyError, TooLarge
+
+log = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -162,8 +166,12 @@ def error_body(error: ProxyError) -> bytes:
 
 async def _refuse(error: ProxyError, body: _LimitedBody, send: Send, *, drain: bool) -> None:
     """Answer and close. Whole answer first; then, with `drain`, a moment of reading what the client still sends."""
-    text = error_body(error)
+    text, request = error_body(error), "r" + secrets.token_hex(10)
+    told = {"id": request, "status": "error", "reason": error.code, "client_status": error.status, "upstream_status": 0}
+    log.info("request", extra={f"stack_{name}": value for name, value in told.items()})
     headers = [
+        (b"x-stack-status", f"error; reason={error.code}".encode()),
+        (b"x-stack-request-id", request.encode()),
         (b"content-type", b"application/json"),
         (b"content-length", str(len(text)).encode()),
         (b"connection", b"close"),
