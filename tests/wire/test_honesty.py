@@ -106,6 +106,20 @@ def test_o3_a_stranger_leaves_one_line(start: Starting, provider: ScriptedProvid
     assert provider.received == []
 
 
+@pytest.mark.parametrize("name", ["host", "origin"])
+def test_o3_a_request_that_the_edge_refuses_leaves_one_line(
+    proxy: Proxied, provider: ScriptedProvider, journal: Journal, name: str
+) -> None:
+    told = ask(proxy.origin, body_of(), headers={name: "evil.example"})
+    assert line_of(journal, told) == ("error", "forbidden", 403, 0)
+    assert (told.told, provider.received) == ("error; reason=forbidden", [])
+
+
+def test_o3_a_body_above_the_limit_leaves_one_line(start: Starting, journal: Journal) -> None:
+    told = ask(start(body_limit_bytes=2048).origin, b"x" * 3000)
+    assert line_of(journal, told) == ("error", "too_large", 413, 0)
+
+
 @AWAKE
 def test_o3_what_goes_well_leaves_one_line_too(
     proxy: Proxied, provider: ScriptedProvider, journal: Journal, awake: bool
