@@ -147,9 +147,6 @@ class Budgets(_Model):
     overhead: int = Field(default=200, ge=0)
     """Tags around it all."""
 
-    guidance: int = Field(default=400, ge=0)
-    """The constant text that tells the model how to use frames, where it wakes."""
-
 
 class Config(_Model):
     """The whole configuration. Reading it never fails later: what is in here has been checked."""
@@ -201,9 +198,6 @@ class Config(_Model):
 
     budgets: Budgets = Budgets()
     """Token budgets of the frame block."""
-
-    output_cap: float = Field(default=0.5, gt=0, le=1)
-    """Share of the model's window from which one tool output alone is cut, with a pointer to the rest."""
 
     max_depth: int = Field(default=10, ge=1)
     """How deep frames may nest."""

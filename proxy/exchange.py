@@ -86,6 +86,18 @@ class Unfit(ProxyError):
     code = "internal"
 
 
+class Withheld(ProxyError):
+    """The operator's `fail_policy` lets no request pass that is not on disk."""
+
+    status = 503
+
+    def __init__(self, reason: str) -> None:
+        words = (
+            f"The proxy cannot keep this conversation now ({reason}), and its fail_policy is closed. Try again later."
+        )
+        super().__init__(words, code=reason)
+
+
 async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
     """One client turn. Raises ProxyError for what is refused before anything was sent upstream."""
     try:
@@ -97,14 +109,16 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
     try:
         standing = await _stand(parts, incoming, request)
     except StoreError as error:
-        await bypass(parts, incoming, route, reply, error.code)
+        await _without_us(parts, incoming, route, reply, error.code)
     except TimeoutError:
-        await bypass(parts, incoming, route, reply, "too_slow")
+        await _without_us(parts, incoming, route, reply, "too_slow")
+    except Unfit as error:
+        await bypass(parts, incoming, route, reply, error.code)
     except BadRequest:
         raise
     except Exception:  # the outermost edge of our bookkeeping: the agent must not notice
         log.exception("request could not be placed", extra={"request": incoming.id})
-        await bypass(parts, incoming, route, reply, "internal")
+        await _without_us(parts, incoming, route, reply, "internal")
     else:
         await Call(parts, incoming, reply, route, standing).carry_out()
 
@@ -118,6 +132,13 @@ async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing
         request = parts.dialect.weighed(request, await parts.counter.count_all(texts), parts.known)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
         return await parts.reception.stand(Arrival(incoming.tenant, incoming.headers, request, parts.now()))
+
+
+async def _without_us(parts: Parts, incoming: Incoming, route: Route, reply: Reply, reason: str) -> None:
+    """Our bookkeeping failed: pass, unless the operator's policy forbids it. Raises Withheld."""
+    if parts.config.fail_policy == "closed":
+        raise Withheld(reason)
+    await bypass(parts, incoming, route, reply, reason)
 
 
 async def bypass(parts: Parts, incoming: Incoming, route: Route, reply: Reply, reason: str) -> None:
@@ -197,6 +218,8 @@ class Call:
 
     async def _answered(self) -> None:
         """What our bookkeeping cannot do before the first byte makes a relay of it."""
+        if self._parts.config.fail_policy == "closed" and not await self._is_kept():
+            return
         if not self._standing.rendered:
             await self.relay(self._turn_or_none())
             return
@@ -245,8 +268,25 @@ class Call:
             self._record.bypassed(error.code)
             return None
 
+    async def _is_kept(self) -> bool:
+        """Whether the request is on disk; where it is not, and must be, the client has been refused."""
+        try:
+            await self._parts.shelf.durable(self._standing.shelved)
+        except StoreError as error:
+            await self._withhold(error.code)
+            return False
+        return True
+
+    async def _withhold(self, reason: str) -> None:
+        self._record.failed(reason)
+        self._record.settle(Withheld.status)
+        await self._delivery.fail(Withheld(reason))
+
     async def _relay_instead(self, reason: str) -> None:
         """Nothing has left yet. No turn is made of it: what the client will echo has no sure place on the path."""
+        if self._parts.config.fail_policy == "closed":
+            await self._withhold(reason)
+            return
         self._record.bypassed(reason)
         self._delivery = self._delivered(intercept=False)
         await self.relay(None)

@@ -17,6 +17,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from tests import laws
 
 Json = dict[str, Any]
 NUMBER = "x-scenario-request"
+BACK_S = 15
 WAIT_S = 10.0
 
 
@@ -243,8 +245,16 @@ class RunningProxy:
             yield connection
 
     def get(self, path: str) -> Any:
-        """What the management API answers, as JSON."""
-        return self.manage("GET", path)
+        """What the management API answers, as JSON. A store that was locked a moment ago is given time to come back
+        (D4: 10 s); what it says meanwhile is no answer."""
+        until = time.monotonic() + BACK_S
+        while True:
+            try:
+                return self.manage("GET", path)
+            except AssertionError as refused:
+                if "store_" not in str(refused) or time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
 
     def manage(self, method: str, path: str, body: Json | None = None) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)

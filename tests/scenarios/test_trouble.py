@@ -153,6 +153,26 @@ def test_a_locked_store_lets_requests_pass_and_says_so(stage: Stage, provider: S
     assert (second.status, second.stack_status) == (200, "bypass; reason=store_locked")
 
 
+def test_a_closed_fail_policy_answers_an_error_instead(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 11: nothing passes that we could not keep the books of, where the operator says so."""
+    proxy = stage.proxy(fail_policy="closed")
+    chat = stage.chat(proxy)
+    provider.will(says("one"))
+    chat.says("hello")
+    path = proxy.config.store_path
+    assert path is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as intruder:
+        intruder.execute("BEGIN EXCLUSIVE")
+        chat.history.append({"role": "user", "content": "while it is locked"})
+        refused = [chat.tries() for _ in range(3)]
+        intruder.execute("ROLLBACK")
+
+    assert refused[-1].status == 503
+    assert refused[-1].stack_status == "error; reason=store_locked"
+    assert b"fail_policy is closed" in refused[-1].raw
+    assert len(provider.asked) == 1
+
+
 UNREADABLE = (
     b"not json",
     b"[1, 2]",
