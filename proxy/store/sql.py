@@ -123,6 +123,11 @@ class SqlStore:
         trouble = self._writer.trouble()
         if trouble is None and not self._database.is_open:
             trouble = StoreError("the store is not open", code="store_unreachable")
+        return trouble
+
+    def health(self) -> Health:
+        """As of now; touches no table."""
+        trouble = self.trouble()
         notes = list(self._database.notes)
         if self._writer.dropped:
             notes.append(f"{self._writer.dropped} records could not be written since the start")
