@@ -25,7 +25,7 @@ from proxy.store import Anchored, Owned, Record, Store
 
 STORIES = 6
 """Folded paths kept per conversation: parallel branches go on from their own."""
-ANCHORS = 200_000
+ANCHORS = 50_000
 """Anchors kept in memory; older ones are asked of the store."""
 WEIGHED_EVERY = 32
 """How many conversations may open between two looks at what they weigh."""

@@ -28,7 +28,7 @@ Body = tuple[bytes, ...]
 """A body in pieces; joined they are what is sent. Every message is a piece of its own."""
 
 KNOWN_MESSAGES = 65_536
-KNOWN_BYTES = 128 * 1024 * 1024
+KNOWN_BYTES = 64 * 1024 * 1024
 
 
 class Unreadable(ValueError):
@@ -58,6 +58,7 @@ class Known:
         self._bounds = (messages, size)
         self._seen: OrderedDict[bytes, _Seen] = OrderedDict()
         self._tools: OrderedDict[bytes, _Tools] = OrderedDict()
+        self._lately: OrderedDict[tuple[bytes, ...], tuple[_Seen, ...]] = OrderedDict()
         self.size = 0
         """Bytes held, about: wire and text of every message."""
 
@@ -80,6 +81,16 @@ class Known:
             _, gone = self._seen.popitem(last=False)
             self.size -= _size(gone.message)
 
+    def before(self, opening: tuple[bytes, ...]) -> tuple[_Seen, ...]:
+        """The messages of the newest request that opened like this."""
+        return self._lately.get(opening, ())
+
+    def keep_order(self, opening: tuple[bytes, ...], seen: tuple[_Seen, ...]) -> None:
+        self._lately[opening] = seen
+        self._lately.move_to_end(opening)
+        if len(self._lately) > KNOWN_ORDERS:
+            self._lately.popitem(last=False)
+
     def find_tools(self, key: bytes) -> _Tools | None:
         return self._tools.get(key)
 
@@ -90,6 +101,10 @@ class Known:
             self._tools.popitem(last=False)
 
 
+KNOWN_ORDERS = 32
+"""Requests of which is remembered how their messages stood."""
+OPENING = 256
+"""Bytes of each of the first two messages by which the request before is looked for."""
 KNOWN_TOOLS = 1024
 """Tool arrays kept by their names and tokens."""
 ENTRY = 400
@@ -106,7 +121,7 @@ def read(body: bytes, known: Known) -> Request:
     try:
         fields = slices.members(body)
         wires = slices.items(fields.get("messages", b""))
-        seen = [_seen(wire, known) for wire in wires]
+        seen = _all_seen(wires, known)
     except slices.NotSliced as refused:
         raise Unreadable(str(refused)) from refused
     model = _value(fields, "model")
@@ -132,6 +147,18 @@ def read(body: bytes, known: Known) -> Request:
         sha256("\n".join(m.text.strip() for m in head).encode()).hexdigest()[:32],
         tuple(at for at, s in enumerate(seen) if not s.weighed),
     )
+
+
+def _all_seen(wires: Sequence[bytes], known: Known) -> list[_Seen]:
+    """Clients resend everything: what stands as it stood in the request before is told by comparing the bytes, a tenth
+    of the cost of their hashes. The rest is looked up by hash."""
+    opening = tuple(wire[:OPENING] for wire in wires[:2])
+    before = known.before(opening)
+    pairs = zip(wires, before, strict=False)
+    seen = [s for _, s in takewhile(lambda pair: pair[0] == pair[1].message.wire, pairs)]
+    seen += [_seen(wire, known) for wire in wires[len(seen) :]]
+    known.keep_order(opening, tuple(takewhile(lambda s: s.weighed, seen)))
+    return seen
 
 
 def _seen(wire: bytes, known: Known) -> _Seen:

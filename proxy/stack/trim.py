@@ -80,8 +80,11 @@ def _place(story: Story, line: Line, first: str) -> str:
 
 
 def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
-    frames = dict.fromkeys(owner_of(story, p).split("#")[0] for group in gone for p in group)
-    refs = " ".join(f'ref="{frame}"' for frame in frames if frame)
+    """The text that stands for what left, with a ref to each frame that owned some of it, or returned into it."""
+    turns = {p.entry.id for group in gone for p in group}
+    owners = [owner_of(story, p).split("#")[0] for group in gone for p in group]
+    returned = [f.id for f in story.tree.frames.values() if f.opening and f.opening.turn in turns]
+    refs = " ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
     return (
         f"<stack-context>The {len(gone)} oldest steps of this work left the context because it did not fit the window. "
         f"Nothing is lost: stack_recall gives them back, {refs}.</stack-context>"

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from proxy.dialects import OPENAI_CHAT
 from proxy.scribe import Writer
 from proxy.stack.context import Line, assemble, unpaired
-from proxy.stack.events import Rooted, Trimmed
+from proxy.stack.events import Rooted, Trimmed, call_key
 from proxy.stack.trim import trimmed
-from tests.stack.forest import Talk, call
+from tests.stack.forest import Talk, call, popped, pushed
 
 WRITER = Writer(OPENAI_CHAT, len)
 
@@ -82,3 +84,17 @@ def test_a_trace_stays_when_the_entry_before_it_is_trimmed_too() -> None:
     talk.happens(Trimmed((first,), 'ref="first"'))
     texts = [m.text for m in assemble(talk.story, WRITER).messages]
     assert [t for t in texts if t.startswith("ref=")] == ['ref="first"', 'ref="second"']
+
+
+def test_a_trace_names_the_frames_that_returned_into_what_left() -> None:
+    """L7: the results of a finished child leave with the call that opened it; its ref stays."""
+    talk = worked(0)
+    opened = talk.model(("", (call("p", "stack_frame_push", title="Look", successCriteria="It is seen."),)))
+    talk.happens(msgspec.structs.replace(pushed("fchild"), turn=opened, call=call_key(1, "p")), opened, 1)
+    talk.happens(popped("fchild"), opened, 1)
+    for number in range(4):
+        talk.model(("", (call(f"c{number}", "read", path=f"file{number}.py"),)))
+        talk.client("tool", f"content {number} " * 20, answers=f"c{number}")
+    event = trimmed(talk.story, line_of(talk), -10_000)
+    assert event is not None
+    assert 'ref="fchild"' in event.trace
