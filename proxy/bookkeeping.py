@@ -66,6 +66,8 @@ class Record:
     finish: str = ""
     upstream_status: int = 0
     """What the provider answered last; 0 while it has not."""
+    would_send: int = 0
+    """Shadow: tokens that would have been sent; 0 in any other mode."""
     settled: Receipt | None = None
     told: bool = False
 
@@ -123,15 +125,17 @@ class Record:
             pairs.append(("x-stack-frame", self.standing.frame))
         if told_of := self.settled or self.account:
             pairs += response_headers(told_of, self.overhead_ms)
+        if self.would_send:
+            pairs.append(("x-stack-tokens-would-send", str(self.would_send)))
         return [(name.encode(), value.encode()) for name, value in pairs]
 
-    def settle(self, client_status: int, *, would_send: int = 0) -> None:
+    def settle(self, client_status: int) -> None:
         """The receipt and the line in the log, once; kept with the bodies in what time the store takes.
         `client_status` is 0 where the client left before it was told any."""
         if self.told:
             return
         self.told = True
-        outcome = self._outcome(client_status, would_send)
+        outcome = self._outcome(client_status)
         if self.account is not None:
             self.settled = self.account.settle(outcome, self.usages)
         self.keeper.requests += 1
@@ -140,7 +144,7 @@ class Record:
         log.info("request", extra=_line(self.settled or outcome))
         self._write()
 
-    def _outcome(self, client_status: int, would_send: int) -> Outcome:
+    def _outcome(self, client_status: int) -> Outcome:
         standing = self.standing
         return Outcome(
             id=self.id,
@@ -162,7 +166,7 @@ class Record:
             client_status=client_status,
             upstream_status=self.upstream_status,
             finish_reason=self.finish,
-            would_send=would_send,
+            would_send=self.would_send,
         )
 
     def _write(self) -> None:

@@ -221,7 +221,10 @@ class Call:
         if self._parts.config.fail_policy == "closed" and not await self._is_kept():
             return
         if not self._standing.rendered:
-            await self.relay(self._turn_or_none())
+            turn = self._turn_or_none()
+            if turn is not None and self._standing.status == "shadow":
+                self._record.would_send = self._would_send(turn)
+            await self.relay(turn)
             return
         try:
             turn = Turn.begin(self._standing, self._parts.shelf, self._parts.kit)
@@ -397,6 +400,18 @@ class Call:
         turn.note(event, self._parts.now())
         await turn.durable()
         return turn.line()
+
+    def _would_send(self, turn: Turn) -> int:
+        """Shadow: tokens of the first round in mode active; 0 where that cannot be said."""
+        try:
+            if turn.story.tree.awake:
+                return self._tokens(turn, turn.line())
+            given = self._parts.reception.would_wake(self._standing)
+        except Exception:  # only a figure: the request goes as it came
+            log.exception("what would be sent cannot be told", extra={"request": self._incoming.id})
+            return 0
+        ours = self._parts.weigh(given.tools) + self._parts.weigh(given.guidance) if given else 0
+        return self._request.tokens + ours
 
     # ----------------------------------------------------------------------------------------------------------- ask
     async def _ask(self, turn: Turn, line: Line, *, no_calls: bool) -> Answer | None:

@@ -185,10 +185,19 @@ class Reception:
         large = request.tokens >= self.config.wake_at_tokens
         return free and large and request.ends_with_user and bool(request.tool_names)
 
+    def would_wake(self, standing: Standing) -> Woken | None:
+        """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
+        clash = any(is_stack_tool(name) for name in standing.request.tool_names)
+        stays = clash or standing.request.answers_wanted > 1 or not self._may_wake(standing)
+        return None if stays else self._waking(standing)
+
+    def _waking(self, standing: Standing) -> Woken:
+        """Tools and guidance, as they will be replayed."""
+        return Woken(GUIDANCE + "\n\n" + self._block(standing), self.tools)
+
     def _woken(self, standing: Standing) -> Standing:
-        """Tools and guidance, once, as they will be replayed."""
-        guidance = GUIDANCE + "\n\n" + self._block(standing)
-        event = recorded(Woken(guidance, self.tools), standing.node, 0, standing.ledger.seq, standing.arrival.now)
+        """What it is given, once."""
+        event = recorded(self._waking(standing), standing.node, 0, standing.ledger.seq, standing.arrival.now)
         self.shelf.record(standing.shelved, [event])
         standing.shelved.forget_story(standing.node)
         story = standing.shelved.story(standing.node)
