@@ -136,6 +136,19 @@ class Shelf:
         self._in_use[key] = shelved
         return shelved
 
+    def expect(self, shelved: Shelved, prompts: Sequence[str]) -> None:
+        """Somebody may begin with one of these texts soon. Not stored: whoever is told to begin does so at once."""
+        self._keep_anchors(shelved.tenant, Anchored(shelved.ledger.conversation.id, "", tuple(prompts), 0))
+
+    async def delegating(self, tenant: str, text: str) -> tuple[Shelved, str] | None:
+        """The conversation with a call that waits for somebody who was told `text`, and its turn. Whoever begins is
+        told at once, so only what this process remembers is asked."""
+        for conversation in self._anchors.get((tenant, "", matching.prompt_anchor(text)), ()):
+            shelved = await self.get(tenant, conversation)
+            if shelved and (turn := matching.delegated_at(shelved.ledger, text)):
+                return shelved, turn
+        return None
+
     async def sessions(self, tenant: str, hint: str) -> tuple[str, ...]:
         """Conversations under a session the client names, the newest first."""
         return await self._store.sessions(tenant, hint)

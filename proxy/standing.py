@@ -107,8 +107,8 @@ class Reception:
             if part is Part.SIDE and shelved is not None:
                 return self._beside(arrival, shelved, found)
             if shelved is None or part is Part.FORK:
-                parent = shelved.ledger if shelved else await self._parent(arrival)
-                shelved, found = self._opened(arrival, hint, parent, found), Match(How.NEW)
+                origin = _fork_point(shelved, found) if shelved else await self._origin(arrival)
+                shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
             return self._arrived(arrival, shelved, found, asked)
 
     # ------------------------------------------------------------------------------------------------------ identity
@@ -126,19 +126,21 @@ class Reception:
         story = shelved.story(tip)
         return Standing(arrival, shelved, story, "", shelved.ledger.entries[tip].thread, "side", how=found.how)
 
-    async def _parent(self, arrival: Arrival) -> Ledger | None:
-        """The conversation of the session that delegated this one, where the client names it."""
-        named = clients.parent_hint(arrival.headers)
-        if not named:
-            return None
-        known = [await self.shelf.get(arrival.tenant, c) for c in await self.shelf.sessions(arrival.tenant, named)]
-        return next((s.ledger for s in known if s and any(t.tool_names for t in s.ledger.threads.values())), None)
+    async def _origin(self, arrival: Arrival) -> tuple[str, str]:
+        """The conversation that delegated this one and its turn: by the session it names, else by the call whose
+        prompt this one begins with (S1-71a). Empty where nobody did."""
+        if named := clients.parent_hint(arrival.headers):
+            for conversation in await self.shelf.sessions(arrival.tenant, named):
+                shelved = await self.shelf.get(arrival.tenant, conversation)
+                if shelved and any(t.tool_names for t in shelved.ledger.threads.values()):
+                    return conversation, ""
+        first = next((m.text for m in arrival.request.messages if m.role == "user"), "")
+        found = await self.shelf.delegating(arrival.tenant, first)
+        return (found[0].ledger.conversation.id, found[1]) if found else ("", "")
 
-    def _opened(self, arrival: Arrival, hint: str, parent: Ledger | None, found: Match) -> Shelved:
+    def _opened(self, arrival: Arrival, hint: str, origin: tuple[str, str]) -> Shelved:
         """A conversation of its own, under the one it was forked from or delegated by."""
-        above = parent.conversation.id if parent else ""
-        at = found.path[-1].id if parent and found.path else ""
-        return self.shelf.open(Conversation(self.fresh_id(), arrival.tenant, hint, above, at, arrival.now))
+        return self.shelf.open(Conversation(self.fresh_id(), arrival.tenant, hint, *origin, arrival.now))
 
     # --------------------------------------------------------------------------------------------------------- record
     def _arrived(self, arrival: Arrival, shelved: Shelved, found: Match, asked: str) -> Standing:
@@ -236,6 +238,10 @@ class Reception:
         self.shelf.record(standing.shelved, [overlay])
         standing.shelved.forget_story(standing.node)
         return replace(standing, story=standing.shelved.story(standing.node))
+
+
+def _fork_point(shelved: Shelved, found: Match) -> tuple[str, str]:
+    return shelved.ledger.conversation.id, found.path[-1].id if found.path else ""
 
 
 def _asked_mode(headers: Headers) -> str:

@@ -115,6 +115,8 @@ class Turn:
         done = Round(self.entry.id, self.number, spoken, results, last, now)
         others = [self._anchored(done, now)] if last else []
         self.shelf.record(self.standing.shelved, [*self._unwritten(), done, *events], others)
+        if spoken.client_calls:
+            self.shelf.expect(self.standing.shelved, matching.prompts_in((done,)))
         self.events += events
         self.number += 1
 

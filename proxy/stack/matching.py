@@ -21,6 +21,8 @@ from enum import StrEnum
 from hashlib import sha256
 from itertools import chain
 
+import msgspec
+
 from proxy.stack.ledger import (
     Entry,
     Kind,
@@ -35,7 +37,7 @@ from proxy.stack.ledger import (
     seen_identity,
     seen_text,
 )
-from proxy.stack.transcript import Message, Request
+from proxy.stack.transcript import Call, Message, Request
 
 RETRY_MS = 600_000
 """How long an identical opening request joins the conversation it opened."""
@@ -50,6 +52,8 @@ PRUNING = re.compile(
     r"cleared|removed|truncated|omitted|pruned|elided|compacted|no longer|unchanged since", re.IGNORECASE
 )
 """How such notes are worded (opencode: "[Old tool result content cleared]")."""
+PROMPT = 8
+"""Characters a text argument must have to be taken for a prompt: a pending call of the same tenant says the rest."""
 NEWEST = 48
 """How many of a request's newest turns are used as anchors."""
 
@@ -84,6 +88,35 @@ def anchors_of_turn(messages: Sequence[Message], rounds: Sequence[Round]) -> tup
         return kept
     opened = [_opening_key(messages, identity) for identity in sorted(forms(rounds))]
     return (*opened, *kept)
+
+
+def prompts_in(rounds: Sequence[Round]) -> tuple[str, ...]:
+    """Keys of what a turn's client calls may delegate: every text argument long enough to be a prompt. A subagent's
+    first message is the prompt, character for character (CLIENTS section 5)."""
+    texts = (value for call in seen_calls(rounds) for value in _texts(call))
+    return tuple(dict.fromkeys(map(prompt_anchor, texts)))
+
+
+def prompt_anchor(text: str) -> str:
+    return "q" + sha256(text.strip().encode()).hexdigest()[:32]
+
+
+def _texts(call: Call) -> list[str]:
+    try:
+        arguments = msgspec.json.decode(call.arguments)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return []
+    values = arguments.values() if isinstance(arguments, dict) else ()
+    return [v for v in values if isinstance(v, str) and len(v.strip()) >= PROMPT]
+
+
+def delegated_at(ledger: Ledger, text: str) -> str:
+    """The newest turn with a call that delegates `text` and has no result yet; empty when there is none."""
+    key = prompt_anchor(text)
+    for turn in reversed(tuple(ledger.rounds)[-NEWEST:]):
+        if turn not in ledger.has_child and key in prompts_in(ledger.rounds[turn]):
+            return turn
+    return ""
 
 
 def retry_anchor(request: Request) -> str:
@@ -158,7 +191,10 @@ def walk(ledger: Ledger, messages: Sequence[Message]) -> tuple[Entry, ...]:
 
 def _children(ledger: Ledger, parent: str, message: Message) -> list[Entry]:
     """Entries under `parent` that `message` may be, the newest first."""
-    ids = ledger.by_identity.get((parent, message.identity), [])[-ATTEMPTS:]
+    ids = ledger.by_identity.get((parent, message.identity), [])
+    if len(ids) == 1:
+        return [ledger.entries[ids[0]]]
+    ids = ids[-ATTEMPTS:]
     if not ids and message.role == "assistant":
         tried = ledger.turns_under.get(parent, [])[-ATTEMPTS:]
         ids = [t for t in tried if echoes(ledger.rounds.get(t, ()), message)]

@@ -249,3 +249,15 @@ def test_a_named_session_that_matches_nothing_was_compacted(book: Book) -> None:
     assert tip is not None
     assert found == Match(How.COMPACTED, adopts=tip.id)
     assert matching.compacted(book.ledger, request(MORE, tools=("other",), system="other")) is None
+
+
+def test_a_delegated_prompt_is_found_while_its_call_waits() -> None:
+    """S1-71a: the first message of a subagent is the prompt of a pending call, character for character."""
+    book = Book()
+    prompt = "Look through all the tests and tell me which are slow."
+    task = message("assistant", "", (Call("call_t", "task", f'{{"description":"slow tests","prompt":"{prompt}"}}'),))
+    turn = book.answer(book.arrive(request(ASK), Match(How.NEW)), task)
+    assert matching.delegated_at(book.ledger, prompt) == turn
+    assert matching.delegated_at(book.ledger, prompt + " Please.") == ""
+    book.arrive(request(ASK, task, message("tool", "none is slow", answers="call_t")))
+    assert matching.delegated_at(book.ledger, prompt) == ""

@@ -60,10 +60,12 @@ def held(figures: dict[str, Any]) -> dict[str, int]:
 
 
 def test_real_clients_do_not_notice_the_proxy_at_its_defaults(replayed: Replayed) -> None:
-    """X-01..X-05, X-07, X-13, X-19: every session is small, so every request passes byte for byte."""
+    """X-01..X-05, X-07, X-13, X-19: every session is small, so every request passes byte for byte. S1-71a: each
+    subagent hangs under the conversation that delegated it."""
     figures = replayed()
     assert held(figures) == {}
     assert figures["total"]["asleep"][1] > 200
+    assert figures["total"]["links"] == [0, 12]
 
 
 def test_real_clients_do_not_notice_shadow(replayed: Replayed) -> None:
