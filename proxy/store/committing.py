@@ -246,8 +246,10 @@ class _Gathered:
     def missing(self, batch: Batch, known: set[Owner]) -> str:
         """A conversation that `batch` needs and nobody made, or empty."""
         made = {(batch.tenant, r.id) for r in batch.records if isinstance(r, Conversation)}
-        needed = {owner for r in batch.records if (owner := owner_of(batch.tenant, r))}
-        return min((owner[1] for owner in needed - made - known - self.made), default="")
+        for owner in (owner_of(batch.tenant, r) for r in batch.records):
+            if owner is not None and not (owner in known or owner in self.made or owner in made):
+                return owner[1]
+        return ""
 
     def take(self, batch: Batch) -> None:
         tenant = rows.words(batch.tenant)

@@ -40,6 +40,7 @@ ESCAPE = "\x10"
 """Data link escape: four hex digits of the character that is meant follow."""
 
 _REFUSED = re.compile("[\x00\x10\ud800-\udfff]")
+_WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _SPELLED = re.compile("\x10([0-9a-f]{4})")
 
 
@@ -71,7 +72,7 @@ def bytes_of(stored: str) -> bytes:
 def as_json(value: object) -> str:
     """Readable JSON: only what databases refuse is escaped. Raw surrogates stay as they are for `words` to spell, for
     an ASCII spelling would join two lone ones into a character."""
-    return words(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return words(_WRITER.encode(value))
 
 
 def from_json(stored: str) -> Any:
@@ -306,12 +307,32 @@ class _Digests:
         return digest
 
 
+class _Pages:
+    """Pages made lately, by their pieces: the beginning of a conversation is the same pages with every request. The
+    pieces are known without reading them, as in `_Digests`. Belongs to the writer's thread."""
+
+    def __init__(self, most_bytes: int = 32 << 20) -> None:
+        self._most = most_bytes
+        self._made: dict[Body, Page] = {}
+        self._size = 0
+
+    def of(self, pieces: Body) -> Page:
+        page = self._made.get(pieces)
+        if page is None:
+            if self._size > self._most:
+                self._made, self._size = {}, 0
+            page = self._made[pieces] = _page_of(pieces)
+            self._size += sum(map(len, pieces))
+        return page
+
+
 _digests = _Digests()
+_pages = _Pages()
 _page = msgspec.msgpack.Decoder(list[tuple[bool, bytes]])
 
 
 def pages(body: Body) -> tuple[Page, ...]:
-    return tuple(_page_of(body[at : at + PAGE]) for at in range(0, len(body), PAGE))
+    return tuple(_pages.of(body[at : at + PAGE]) for at in range(0, len(body), PAGE))
 
 
 def _page_of(pieces: Sequence[bytes]) -> Page:
