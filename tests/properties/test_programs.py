@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ class Programs(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
+        self.resources = ExitStack()
         self.words = Words()
         self.model = Player()
         self.points: dict[int, Oracle] = {0: Oracle()}
@@ -87,9 +88,11 @@ class Programs(RuleBasedStateMachine):
     def begin(self, bar: int, required: bool, view: str, habits: Habits) -> None:
         self.required = required
         models = [Model("gpt-x", required=("reasoning_content",))] if required else []
-        self.provider = ScriptedProvider(models=models).__enter__()
+        folder = self.resources.enter_context(tempfile.TemporaryDirectory())
+        self.provider = self.resources.enter_context(ScriptedProvider(models=models))
         self.provider.when(lambda _: True, self.model, loop=True)
-        self.stage = Stage(self.provider, Path(self.folder.name), streamed=False, looks_into_store=False)
+        self.stage = Stage(self.provider, Path(folder), streamed=False, looks_into_store=False)
+        self.resources.callback(self.stage.stop)
         proxy = self.stage.proxy(
             wake_at_tokens=0 if required else bar,
             child_view=view,
@@ -268,11 +271,7 @@ class Programs(RuleBasedStateMachine):
                 found = laws.breaches(replace(self.stage.evidence(), kept=kept))
                 assert not found, "\n".join(found)
         finally:
-            if self.stage is not None:
-                self.stage.stop()
-            if self.provider is not None:
-                self.provider.__exit__(None, None, None)
-            self.folder.cleanup()
+            self.resources.close()
 
 
 TestPrograms = Programs.TestCase
