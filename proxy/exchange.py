@@ -43,8 +43,8 @@ TRIES = 2
 PAUSE_S = 0.5
 """Between two tries where the provider names no time."""
 LONGEST_PAUSE_S = 10.0
-DRAFT_MS = 250
-"""What has arrived of a streamed round is on its way to disk at most this much later (S4-11)."""
+DRAFT_S = 0.25
+"""What has arrived of a round is on its way to disk at most this much later (S4-11)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class Call:
         self._request = _under_its_name(parts.dialect, standing.request, route.model)
         self._record = _record(parts, incoming, route, standing.status).placed(standing)
         self._deadline = time.monotonic() + parts.config.stack_seconds
-        self._drafted = parts.now()
+        self._drafting: asyncio.TimerHandle | None = None
         self._lost: UpstreamError | None = None
         self._delivery = self._delivered(intercept=standing.rendered)
 
@@ -494,8 +494,7 @@ class Call:
         try:
             async for chunk in got.chunks():
                 await self._delivery.feed(chunk)
-                if turn is not None:
-                    self._draft(turn)
+                self._draft_soon(turn)
         except UpstreamError as error:
             self._lost = error
             self._record.failed(error.code)
@@ -505,16 +504,26 @@ class Call:
             self._record.failed("client_left")
             self._keep_last(turn, self._delivery.end_round(complete=False))
             raise
+        finally:
+            self._draft_no_more()
         return True
 
+    def _draft_soon(self, turn: Turn | None) -> None:
+        """Persist a long answer while it arrives, also where nothing follows what came."""
+        if turn is not None and self._drafting is None:
+            self._drafting = asyncio.get_running_loop().call_later(DRAFT_S, self._draft, turn)
+
+    def _draft_no_more(self) -> None:
+        if self._drafting is not None:
+            self._drafting.cancel()
+            self._drafting = None
+
     def _draft(self, turn: Turn) -> None:
-        """Persist a long answer while it arrives."""
-        now = self._parts.now()
-        if now - self._drafted < DRAFT_MS or not self._delivery.writing.begun:
+        self._drafting = None
+        if not self._delivery.writing.begun:
             return
-        self._drafted = now
         try:
-            turn.draft(self._delivery.writing.so_far(), now)
+            turn.draft(self._delivery.writing.so_far(), self._parts.now())
         except StoreError:
             log.warning("draft not kept", extra={"request": self._incoming.id})
 

@@ -1,0 +1,67 @@
+"""S4-10 to S4-13: what arrives is on disk while it arrives, and seen as what it is."""
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from proxy.scripted import Ending, ScriptedProvider, says
+from tests.harness import WAIT_S, Conversation, Json, Stage, bash, does
+
+LONG = "an answer that stops in the middle of what it says " * 20
+
+
+@contextmanager
+def unfinished(chat: Conversation) -> Iterator[http.client.HTTPResponse]:
+    """An answer whose provider has fallen silent; the client goes on listening."""
+    connection, response = chat.proxy.opened(chat.body(), {})
+    try:
+        yield response
+    finally:
+        connection.close()
+
+
+def seen(chat: Conversation, wanted: Callable[[Json], bool]) -> Json:
+    """The first turn of the root frame that is as `wanted`, once there is one. Asked again and again: what it waits
+    for is what the management API tells."""
+    root = next(iter(chat.proxy.frames().values()))["sessionID"]
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        for entry in chat.proxy.log(root):
+            if entry["kind"] == "turn" and wanted(entry):
+                return entry
+    raise AssertionError("the log never showed it")
+
+
+def test_s4_11_what_came_before_a_silence_is_kept_while_the_stream_is_open(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """S4-10, S4-11: at most 250 ms later, also when no further byte comes."""
+    chat = stage.chat(streamed=True)
+    provider.will(says(LONG, ending=Ending("stall", after_events=9)))
+    chat.history.append({"role": "user", "content": "hello"})
+
+    with unfinished(chat) as response:
+        turn = seen(chat, lambda entry: bool(entry["text"]))
+        assert LONG.startswith(turn["text"])
+        assert (turn["complete"], turn["finish"]) == (False, "")
+        assert response.status == 200
+
+
+def test_s4_12_a_call_whose_arguments_still_arrive_is_pending(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-12, S4-13: pending while it arrives; running once it is whole, completed with its result."""
+    chat = stage.chat(streamed=True)
+    half = does(bash("make " * 50), ending=Ending("stall", after_events=5))
+    provider.will(half, does(bash("make")), says("ok"))
+    chat.history.append({"role": "user", "content": "hello"})
+
+    with unfinished(chat):
+        turn = seen(chat, lambda entry: bool(entry["calls"]))
+        assert [(call["name"], call["state"]) for call in turn["calls"]] == [("bash", "pending")]
+
+    chat.asks()
+    whole = seen(chat, lambda entry: entry["complete"])
+    assert [(json.loads(call["arguments"]), call["state"]) for call in whole["calls"]] == [
+        ({"command": "make"}, "running")
+    ]
