@@ -509,6 +509,8 @@ def _explain(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
     message = detail["msg"].removeprefix("Value error, ")
     if detail["type"] == "string_pattern_mismatch" and path == ("child_view",):
         message = "allowed: fork, isolate, last:K"
+    if detail["type"] in {"model_type", "dict_type"}:
+        message = "must hold keys of its own, indented below it"
     if not path:
         return message
     # A value that may hold a secret is never shown: a password stands in a URL as easily as in a key.

@@ -264,7 +264,8 @@ def load(path: Path) -> Scenario:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ScenarioError(f"{path}: cannot be read: {reason}") from error
     return read(text, str(path))
 
 
