@@ -1,0 +1,110 @@
+"""Rows of the requirements whose exact words no scenario holds on its own."""
+
+from proxy.scripted import ScriptedProvider, call, says
+from tests.harness import Stage, activate, bash, does, op, plan, pop, push
+
+
+def test_s1_78_invalidation_reaches_every_planned_descendant_and_says_why(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """S1-77, S1-78: three levels of a plan, each with the reason of the frame that took it along."""
+    nested = {"title": "B", "successCriteria": "b", "children": [{"title": "C", "successCriteria": "c"}]}
+    chat = stage.chat()
+    provider.will(
+        does(call("stack_frame_plan", title="A", successCriteria="a", children=[nested])),
+        does(op("invalidate", sessionID="A", reason="the design changed")),
+        says("ok"),
+    )
+    chat.says("hello")
+
+    frames = chat.proxy.frames()
+    assert [frames[title]["status"] for title in "ABC"] == ["invalidated"] * 3
+    assert frames["A"]["invalidationReason"] == "the design changed"
+    assert [frames[title]["invalidationReason"] for title in "BC"] == [
+        "Parent frame invalidated: the design changed"
+    ] * 2
+    assert all(frames[title]["invalidatedAt"] for title in "ABC")
+
+
+def test_s1_80_what_ended_below_an_invalidated_frame_stays_so(stage: Stage, provider: ScriptedProvider) -> None:
+    """S1-79, S1-80: completed, failed and blocked descendants are unchanged; the work goes on in the parent."""
+    chat = stage.chat(stage.proxy(stack_rounds=20))
+    provider.will(does(push("A")))
+    for status in ("completed", "failed", "blocked"):
+        provider.will(does(push(status)), does(pop("x", status)))
+    provider.will(does(op("invalidate", reason="no longer needed")), says("ok"), says("on"))
+    chat.says("hello")
+
+    assert chat.proxy.statuses() == {
+        "hello": "in_progress",
+        "A": "invalidated",
+        "completed": "completed",
+        "failed": "failed",
+        "blocked": "blocked",
+    }
+    assert chat.proxy.active() == "hello"
+    chat.says("go on")
+
+
+def test_s1_125_the_reason_is_required(stage: Stage, provider: ScriptedProvider) -> None:
+    """S1-77: without one nothing changes, and the model is told what is missing."""
+    chat = stage.chat()
+    provider.will(does(plan("A")), does(op("invalidate", sessionID="A")), says("ok"))
+    chat.says("hello")
+
+    assert chat.proxy.statuses()["A"] == "planned"
+    assert stage.lines()[-1][-1]["content"].startswith("Error: reason is missing")
+
+
+def test_s1_123_plan_children_needs_children(stage: Stage, provider: ScriptedProvider) -> None:
+    """S1-38, S1-73, S1-123: empty is an error; one bad child and none is made; the order is kept."""
+    good = {"title": "A", "successCriteria": "a"}
+    chat = stage.chat()
+    provider.will(
+        does(call("stack_frame_plan_children", children=[])),
+        does(call("stack_frame_plan_children", children=[good, {"title": "B"}])),
+        does(call("stack_frame_plan_children", children=[{**good, "title": t} for t in ("Z", "Y", "X")])),
+        says("ok"),
+    )
+    chat.says("hello")
+
+    told = [m["content"] for m in stage.lines()[-1] if m["role"] == "tool"]
+    assert [text.split(":")[0] for text in told[:2]] == ["Error", "Error"]
+    assert list(chat.proxy.statuses()) == ["hello", "Z", "Y", "X"]
+
+
+def test_s0_31_one_frame_at_a_time_is_at_work_below_its_open_parents(stage: Stage, provider: ScriptedProvider) -> None:
+    """S0-30, S0-31, S1-37, S1-75: planned frames begin nothing; what is active, and its parents, are in progress."""
+    chat = stage.chat()
+    provider.will(does(plan("A", "B")), does(activate("A")), does(push("A1")), says("ok"))
+    chat.says("hello")
+
+    assert chat.proxy.statuses() == {"hello": "in_progress", "A": "in_progress", "B": "planned", "A1": "in_progress"}
+    assert chat.proxy.active() == "A1"
+
+
+def test_s4_01_calls_stand_before_their_results_in_log_and_line(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-01, X-13: hidden results too, although the client's came later; all in call order."""
+    chat = stage.chat()
+    provider.will(does(push("Auth")), does(bash("one"), op("status"), bash("two")), says("ok"))
+    chat.says("hello")
+    chat.returns("1", "2")
+
+    line = stage.lines()[-1]
+    asked = next(m for m in reversed(line) if m.get("tool_calls"))
+    ids = [each["id"] for each in asked["tool_calls"]]
+    assert len(ids) == 3
+    assert [m.get("tool_call_id") for m in line[-3:]] == ids
+    roles = [entry["role"] for entry in chat.proxy.log(chat.proxy.frames()["Auth"]["sessionID"])]
+    assert roles == ["assistant", "tool", "tool", "assistant"]
+
+
+def test_s4_18_the_end_of_a_turn_tells_its_finish_and_its_usage(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-02, S4-16, S4-18: one row a request; the usage of the last round is told apart from the sum."""
+    chat = stage.chat()
+    provider.will(does(push("Auth")), says("ok"))
+    chat.says("hello")
+
+    receipt = chat.proxy.receipts()[-1]
+    assert (receipt["finish_reason"], receipt["rounds"], receipt["hidden_calls"]) == ("stop", 2, 1)
+    assert receipt["usage"]["input"] == sum(each["input"] for each in receipt["usage_by_round"])
