@@ -49,7 +49,11 @@ _LATER = {
 _OPTIONS = frozenset({"upstream", "host", "port", "data", "mode"})
 """Keys that are options of the command line by their own names."""
 
-_SHORT: dict[ConfigPath, ConfigPath] = {("upstream",): ("upstreams", "default", "url")}
+_SHORT: dict[ConfigPath, ConfigPath] = {
+    ("upstream",): ("upstreams", "default", "url"),
+    ("retention",): ("retention_days",),
+}
+"""Other ways to write a key."""
 
 
 def _listed(value: object) -> object:
@@ -206,7 +210,7 @@ class Config(_Model):
     """Tokens of one page of `stack_recall`."""
 
     retention_days: int = Field(default=30, ge=0)
-    """Days after its last request that a conversation is kept; 0 keeps it for ever."""
+    """Days after its last request that a conversation is kept; 0 keeps it for ever. Also written `retention`."""
 
     body_limit_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """Largest request body; above it 413."""
@@ -424,7 +428,7 @@ def _flat(document: Mapping[Any, Any], above: ConfigPath = ()) -> Iterator[tuple
 def _from_environ(environ: Mapping[str, str]) -> list[Setting]:
     known = {"STACK_" + "_".join(path).upper(): path for path in _leaves(Config) if "NAME" not in path}
     known |= {f"STACK_TOKEN_BUDGET_{name.upper()}": ("budgets", name) for name in Budgets.model_fields}
-    known["STACK_UPSTREAM"] = _SHORT[("upstream",)]
+    known |= {"STACK_" + "_".join(short).upper(): path for short, path in _SHORT.items()}
     settings = []
     for name, value in sorted(environ.items()):
         if not name.startswith("STACK_"):

@@ -1,0 +1,55 @@
+"""`retention`: what nobody has continued for so many days is really deleted by the proxy that runs."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from proxy.scripted import ScriptedProvider, says
+from proxy.store.opening import open_store
+from tests.api.small_ledger import written
+from tests.harness import WAIT_S, RunningProxy, Stage
+
+
+async def _old_conversation(data: Path) -> None:
+    """One that was last written in 2023."""
+    store = open_store("sqlite", data)
+    await store.start()
+    try:
+        await written(store, "local", "old")
+    finally:
+        await store.close()
+
+
+def _ids(proxy: RunningProxy) -> list[str]:
+    return [row["id"] for row in proxy.conversations]
+
+
+@pytest.fixture
+def data(stage: Stage) -> Path:
+    found = stage.folder / "kept"
+    found.mkdir(mode=0o700)
+    asyncio.run(_old_conversation(found))
+    return found
+
+
+@pytest.mark.parametrize("key", ["retention", "retention_days"])
+def test_what_is_older_than_the_days_is_gone_and_what_is_new_stays(
+    stage: Stage, provider: ScriptedProvider, data: Path, key: str
+) -> None:
+    proxy = stage.proxy(data=data, **{key: 1})
+    provider.will(says("ok"))
+    new = stage.chat(proxy).says("hello").headers["x-stack-conversation"]
+
+    until = time.monotonic() + WAIT_S
+    while _ids(proxy) != [new]:
+        assert time.monotonic() < until, _ids(proxy)
+
+
+def test_nothing_is_too_old_where_everything_is_kept(stage: Stage, provider: ScriptedProvider, data: Path) -> None:
+    proxy = stage.proxy(data=data, retention=0)
+    provider.will(says("ok"))
+    stage.chat(proxy).says("hello")
+
+    assert len(_ids(proxy)) == 2
