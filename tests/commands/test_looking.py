@@ -106,6 +106,7 @@ def test_a_difference_as_json_is_what_the_api_tells(stocked: Stocked) -> None:
     ("words", "says"),
     [
         (["tree", "nothing"], "no conversation 'nothing'"),
+        (["tree", "abc"], "write 4 characters or more"),
         (["log", "nothing"], "no frame 'nothing'"),
         (["diff", "nothing"], "no request 'nothing'"),
         (["report", "--by", "mood"], "allowed: request, frame"),
