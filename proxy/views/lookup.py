@@ -68,7 +68,7 @@ async def ledger_named(store: Store, scope: Scope, reference: str) -> Ledger:
     if not reference:
         raise UnknownFrame("There is no conversation yet. Point a client at the proxy and send a request.")
     if len(reference) < SHORTEST:
-        raise UnknownFrame(f"{shown(reference)} is too short to name a conversation: write {SHORTEST} characters or more.")
+        raise UnknownFrame(f"{shown(reference)} is too short for an id: write {SHORTEST} characters or more.")
     what = f"{len(found)} conversations begin with" if found else "There is no conversation"
     raise UnknownFrame(f"{what} {shown(reference)}. `callstack tree` without an argument shows the newest ones.")
 
