@@ -5,6 +5,7 @@
     identity.py   who is asking, before any route is looked up
     answers.py    JSON that can say everything, and the one shape of an error
     routes.py     the routes
+    client_side   what OpenAPI says of `/v1`
 
 The law: **nobody sees what is not theirs, on any route**. The tenant comes from the same credentials as in `/v1`, is
 known before a route is looked up, and is in every question to the store; what belongs to another tenant is answered

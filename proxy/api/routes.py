@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
 from proxy import __version__
+from proxy.api import client_side
 from proxy.api.answers import Error, Json
 from proxy.api.backstage import Backstage
 from proxy.report import By
@@ -299,4 +300,4 @@ async def openapi(request: Request) -> Response:
     for path in schema["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)  # the library adds it to each; what is invalid is answered 400
-    return Json(schema)
+    return Json({**schema, "paths": {**client_side.described(), **schema["paths"]}})
