@@ -74,7 +74,7 @@ class App:
         self._routes = Routes(config)
         self._parts: dict[str, Parts] = {}
         self._tenancy: Tenancy | None = None
-        self._api: ASGIApp | None = None
+        self._api: asyncio.Task[ASGIApp] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._edge = Edge(self._inside, config)
 
@@ -174,7 +174,8 @@ class App:
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         if path in OURS or path.startswith("/stack/"):
-            await self._management()(scope, receive, send)
+            management = await self._management()
+            await management(scope, receive, send)
             return
         reply = AsgiReply(send)
         if path == "/" and scope["method"] in ("GET", "HEAD"):
@@ -203,14 +204,17 @@ class App:
         record.settle(error.status)
         await fail(reply, error, record.headers())
 
-    def _management(self) -> ASGIApp:
+    async def _management(self) -> ASGIApp:
         """`/stack` and `/health`, made when first asked for: FastAPI costs 30 MB and 0.3 s, which an agent never
-        needs."""
+        needs. In a thread, for answers under way go on meanwhile, whether or not who asked stays."""
         if self._api is None:
-            from proxy.api import Backstage, build_api
+            self._api = asyncio.create_task(asyncio.to_thread(self._built_management))
+        return await asyncio.shield(self._api)
 
-            self._api = build_api(Backstage(*self._backstage, self._counter.name, self._token))
-        return self._api
+    def _built_management(self) -> ASGIApp:
+        from proxy.api import Backstage, build_api
+
+        return build_api(Backstage(*self._backstage, self._counter.name, self._token))
 
     def _incoming(self, request: str, scope: Scope, body: bytes) -> Incoming:
         """Raises Unauthorized."""

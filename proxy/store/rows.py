@@ -311,7 +311,7 @@ class _Pages:
     """Pages made lately, by their pieces: the beginning of a conversation is the same pages with every request. The
     pieces are known without reading them, as in `_Digests`. Belongs to the writer's thread."""
 
-    def __init__(self, most_bytes: int = 32 << 20) -> None:
+    def __init__(self, most_bytes: int = 16 << 20) -> None:
         self._most = most_bytes
         self._made: dict[Body, Page] = {}
         self._size = 0
