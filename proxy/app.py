@@ -221,8 +221,8 @@ class App:
         headers: RawHeaders = scope["headers"]
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
-        tenant = self.tenant_of(headers).id
-        return Incoming(request, tenant, scope["method"], path, scope["query_string"], headers, body)
+        tenant = self.tenant_of(headers)
+        return Incoming(request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode)
 
     async def _answer(self, scope: Scope, incoming: Incoming, reply: AsgiReply) -> None:
         parts = next((p for end, p in self._parts.items() if scope["path"].endswith(end)), None)

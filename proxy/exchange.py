@@ -58,6 +58,8 @@ class Incoming:
     query: bytes
     headers: RawHeaders
     body: bytes
+    mode: str = ""
+    """The one its client key was issued with, or empty."""
     arrived: float = field(default_factory=time.perf_counter)
 
 
@@ -131,7 +133,9 @@ async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing
     if texts := parts.dialect.countables(request):
         request = parts.dialect.weighed(request, await parts.counter.count_all(texts), parts.known)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
-        return await parts.reception.stand(Arrival(incoming.tenant, incoming.headers, request, parts.now()))
+        return await parts.reception.stand(
+            Arrival(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
+        )
 
 
 async def _without_us(parts: Parts, incoming: Incoming, route: Route, reply: Reply, reason: str) -> None:

@@ -39,12 +39,14 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request as it came in, of this tenant, at `now` (ms since the epoch)."""
+    """A request as it came in, of this tenant, at `now` (ms since the epoch). `mode` is the one of the tenant's key, or
+    empty."""
 
     tenant: str
     headers: Headers
     request: Request
     now: int
+    mode: str = ""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,8 @@ class Reception:
         node = new[-1].id if new else found.path[-1].id
         story = shelved.story(node)
         standing = Standing(arrival, shelved, story, node, thread, "asleep", how=found.how)
-        return self._decided(standing, asked or ledger.conversation.mode or self.config.mode_of(request.model))
+        wanted = asked or ledger.conversation.mode or arrival.mode
+        return self._decided(standing, wanted or self.config.mode_of(request.model))
 
     def _decided(self, standing: Standing, mode: str) -> Standing:
         request = standing.request

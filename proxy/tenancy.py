@@ -35,6 +35,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from proxy.config import Mode
 from proxy.errors import InvalidConfiguration, Unauthorized
 
 log = logging.getLogger(__name__)
@@ -51,11 +52,13 @@ _ROTATING = (b"sk-ant-oat", b"ya29.")
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """`id` scopes everything stored; `name` is for people; `admin` sees all tenants on `/stack`."""
+    """`id` scopes everything stored; `name` is for people; `admin` sees all tenants on `/stack`; `mode` is the one its
+    requests run in unless they, or their conversation, say otherwise (empty: the configuration's)."""
 
     id: str
     name: str
     admin: bool = False
+    mode: str = ""
 
 
 LOCAL = Tenant("local", "local", admin=True)
@@ -74,12 +77,13 @@ class IssuedKey(BaseModel):
     sha256: str
     created: str
     admin: bool = False
+    mode: Mode | None = None
 
 
 _KEYS = TypeAdapter(list[IssuedKey])
 
 
-def issue_key(file: Path, name: str, *, admin: bool = False) -> str:
+def issue_key(file: Path, name: str, *, admin: bool = False, mode: Mode | None = None) -> str:
     """A new client key for `name`, shown this once. Raises InvalidConfiguration where the name is taken or not a
     name."""
     if not _NAME.fullmatch(name):
@@ -89,7 +93,8 @@ def issue_key(file: Path, name: str, *, admin: bool = False) -> str:
         raise InvalidConfiguration(f"key name {name!r} is taken; revoke it first or choose another")
     secret = KEY_PREFIX + secrets.token_urlsafe(32)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    _write(file, [*keys, IssuedKey(name=name, sha256=_digest(secret.encode()), created=created, admin=admin)])
+    issued = IssuedKey(name=name, sha256=_digest(secret.encode()), created=created, admin=admin, mode=mode)
+    _write(file, [*keys, issued])
     return secret
 
 
@@ -165,7 +170,7 @@ class Tenancy:
         key = next((value for value in presented if value.startswith(_MARK)), None)
         issued = self._ring.identify(key) if key is not None else None
         if issued is not None:
-            return Tenant(f"key-{issued.name}", issued.name, issued.admin)
+            return Tenant(f"key-{issued.name}", issued.name, issued.admin, issued.mode or "")
         if self._mode == "key" or key is not None:
             raise Unauthorized(
                 "This proxy needs a client key of its own (csk_...): send it as Authorization: Bearer, x-api-key or "

@@ -8,6 +8,7 @@ import typer
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at
 from proxy.commands.printing import columns, say, say_json
+from proxy.config import Mode
 from proxy.errors import InvalidConfiguration
 from proxy.tenancy import issue_key, list_keys, revoke_key
 
@@ -21,11 +22,22 @@ Name = Annotated[str, typer.Argument(help="Whose key it is.")]
 def add(
     name: Name,
     admin: Annotated[bool, typer.Option("--admin", help="May see all tenants on /stack.")] = False,  # noqa: FBT002 - a flag
+    mode: Annotated[str, typer.Option(help="off, shadow or active for its requests; default: as configured.")] = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
 ) -> None:
     """Issue a key. It is shown this once; only its hash is kept."""
-    say(issue_key(at(config, data).keys_path, name, admin=admin))
+    say(issue_key(at(config, data).keys_path, name, admin=admin, mode=_mode(mode)))
+
+
+def _mode(word: str) -> Mode | None:
+    match word:
+        case "off" | "shadow" | "active":
+            return word
+        case "":
+            return None
+        case _:
+            raise typer.BadParameter(f"{word!r}; allowed: off, shadow, active")
 
 
 @key.command("list")
@@ -33,12 +45,13 @@ def list_(config: ConfigFile = None, data: DataDirectory = None, as_json: AsJson
     """Whose keys there are, oldest first."""
     issued = list_keys(at(config, data).keys_path)
     if as_json:
-        say_json([{"name": k.name, "created": k.created, "admin": k.admin} for k in issued])
+        say_json([{"name": k.name, "created": k.created, "admin": k.admin, "mode": k.mode} for k in issued])
         return
     if not issued:
         say("There is no key yet. Issue one with: callstack key add NAME")
         return
-    for line in columns([("name", "created", ""), *((k.name, k.created, "admin" if k.admin else "") for k in issued)]):
+    rows = [(k.name, k.created, k.mode or "", "admin" if k.admin else "") for k in issued]
+    for line in columns([("name", "created", "mode", ""), *rows]):
         say(line)
 
 
