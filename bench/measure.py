@@ -187,6 +187,8 @@ def first_sight(subjects: Sequence[Subject], effort: Effort) -> Figures:
 
 async def stall(subject: Subject, bodies: Sequence[bytes]) -> float:
     """Longest wait for a trivial request while these come in, less the median wait in peace. Milliseconds."""
+    async with load.Connection(subject.base) as connection:
+        await connection.send(b"", "GET", HEALTH)  # the first one may have to make what answers it
     quiet = await load.repeat(subject.base, lambda _: payloads.request("small"), 20)
     busy = asyncio.create_task(load.repeat(subject.base, bodies.__getitem__, len(bodies)))
     return await load.longest_silence(subject.base, HEALTH, busy) - quantile(quiet.total_ms, 0.5)
