@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from proxy.scripted import Ending, ScriptedProvider, says
-from tests.harness import WAIT_S, Conversation, Json, Stage, bash, does
+from tests.harness import WAIT_S, Conversation, Json, Stage, bash, does, everything, push
 
 LONG = "an answer that stops in the middle of what it says " * 20
 
@@ -65,3 +65,30 @@ def test_s4_12_a_call_whose_arguments_still_arrive_is_pending(stage: Stage, prov
     assert [(json.loads(call["arguments"]), call["state"]) for call in whole["calls"]] == [
         ({"command": "make"}, "running")
     ]
+
+
+def test_s4_52_what_a_client_left_is_kept_and_never_said_again(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-50, S4-52: a disconnect keeps the tree; the words it cut off are in the log, marked, and on no later line."""
+    chat = stage.chat(streamed=True)
+    left = does(push("Auth"))
+    provider.will(left, says(LONG, ending=Ending("stall", after_events=9)), says("from the start"), says("on"))
+    chat.history.append({"role": "user", "content": "hello"})
+
+    with unfinished(chat) as response:
+        assert LONG.startswith(said(response))
+    provider.wait_until(lambda: provider.open_connections == 0)
+
+    assert chat.asks().text == "from the start"
+    chat.says("go on")
+    assert LONG[:30] not in everything(stage.lines()[-1])
+    assert [r["reason"] for r in chat.proxy.receipts()] == ["client_left", "", ""]
+
+
+def said(response: http.client.HTTPResponse) -> str:
+    """The first words of text in a stream."""
+    while line := response.readline():
+        if line.startswith(b"data: {"):
+            choices = json.loads(line[6:])["choices"]
+            if choices and choices[0]["delta"].get("content"):
+                return str(choices[0]["delta"]["content"])
+    raise AssertionError("the stream ended without a word")

@@ -1,0 +1,44 @@
+"""X-12, S4-08: what ends the hidden loop of one client request."""
+
+import pytest
+
+from proxy.scripted import Answer as Scripted
+from proxy.scripted import ScriptedProvider, says
+from tests.harness import Stage, bash, does, op
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_x_12_at_most_so_many_rounds_and_then_an_answer(stage: Stage, provider: ScriptedProvider, rounds: int) -> None:
+    """Up to N + 1 upstream calls; the last one may use no tool, and its arrays are those of the first."""
+    chat = stage.chat(stage.proxy(stack_rounds=rounds))
+    provider.will(*([does(op("status"))] * rounds), says("enough"))
+
+    assert chat.says("hello").text == "enough"
+    bodies = [received.body for received in provider.received]
+    assert len(bodies) == rounds + 1
+    assert bodies[-1]["tool_choice"] == "none"
+    assert all(body["tools"] == bodies[0]["tools"] for body in bodies)
+
+
+def test_x_12_after_so_many_seconds_no_further_stack_call_is_served(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 7: 60 s unless configured; what was asked in time is answered."""
+    chat = stage.chat(stage.proxy(stack_seconds=0.2))
+    provider.will(does(op("status"), delay_s=0.3), says("enough"))
+
+    assert chat.says("hello").text == "enough"
+    assert provider.received[-1].body["tool_choice"] == "none"
+    assert stage.lines()[-1][-1]["content"].startswith("No more stack calls in this turn")
+
+
+@pytest.mark.parametrize(
+    "last", [says("done"), does(bash("ls")), does(op("status"), bash("ls"))], ids=["text", "client call", "both"]
+)
+def test_s4_08_a_finish_or_a_client_call_ends_the_loop(
+    stage: Stage, provider: ScriptedProvider, last: Scripted
+) -> None:
+    """S4-03, S4-08: one upstream call is one step, and the next one is only made for calls of ours alone."""
+    chat = stage.chat()
+    provider.will(does(op("status")), last, says("never asked"))
+    chat.says("hello")
+
+    assert len(provider.received) == 2
