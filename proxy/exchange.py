@@ -22,7 +22,7 @@ from proxy import overflow
 from proxy.bookkeeping import Bookkeeper, Record, client_chain, sent_chain
 from proxy.config import Config
 from proxy.delivery import Delivery, Reply, fail
-from proxy.dialects import Dialect
+from proxy.dialects import Dialect, slices
 from proxy.dialects.openai_chat import Body, Known, Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
 from proxy.scribe import Writer
@@ -30,7 +30,7 @@ from proxy.shelf import Shelf
 from proxy.stack.context import Line, unpaired
 from proxy.stack.transcript import Request, Spoken
 from proxy.stack.trim import KEPT, trimmed
-from proxy.standing import Arrival, Reception, Standing
+from proxy.standing import Arrival, Reception, Standing, woken_at
 from proxy.tariffs import tariff_for
 from proxy.tokens import Counter
 from proxy.turn import Toolkit, Turn
@@ -108,6 +108,7 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
         await bypass(parts, incoming, parts.routes.choose(None), reply, "unreadable")
         return
     route = parts.routes.choose(request.model)
+    incoming = replace(incoming, body=_under_its_name(incoming.body, request.model, route))
     try:
         standing = await _stand(parts, incoming, request)
     except StoreError as error:
@@ -153,6 +154,7 @@ async def bypass(parts: Parts, incoming: Incoming, route: Route, reply: Reply, r
 async def pass_through(parts: Parts, incoming: Incoming, reply: Reply, model: str | None) -> None:
     """A request to an endpoint that is none of ours. Raises UnknownModel."""
     route = parts.routes.choose(model)
+    incoming = replace(incoming, body=_under_its_name(incoming.body, model, route))
     await _pass(incoming, route, reply, _record(parts, incoming, route, ""))
 
 
@@ -200,7 +202,7 @@ class Call:
         self._reply = reply
         self._route = route
         self._standing = standing
-        self._request = _under_its_name(parts.dialect, standing.request, route.model)
+        self._request = _renamed(parts.dialect, standing.request, route.model)
         self._record = _record(parts, incoming, route, standing.status).placed(standing)
         self._deadline = time.monotonic() + parts.config.stack_seconds
         self._drafting: asyncio.TimerHandle | None = None
@@ -245,12 +247,9 @@ class Call:
     # --------------------------------------------------------------------------------------------------------- relay
     async def relay(self, turn: Turn | None) -> None:
         """The client's bytes up and the provider's down; the answer is read along, and recorded as a turn."""
-        body = self._incoming.body
-        if self._request is not self._standing.request:
-            body = b"".join(_as_sent(self._parts.dialect, self._request))
         self._record.sending(client_chain(self._request), None)
         try:
-            got = await self._send(body)
+            got = await self._send(self._own_body())
         except UpstreamError as error:
             self._record.failed(error.code)
             self._record.settle(error.status)
@@ -264,6 +263,23 @@ class Call:
             spoken = self._delivery.end_round(complete=complete)
         self._keep_last(turn, spoken)
         await self._finish(got.status)
+
+    def _own_body(self) -> bytes:
+        """The client's bytes, less the reasoning that its provider binds to a prefix only the line has: an awake
+        thread's answers were made behind our tools and hidden rounds (L8)."""
+        standing = self._standing
+        if not standing.story.tree.awake or tariff_for(self._route.model).binding == "none":
+            return self._incoming.body
+        since = woken_at(standing.ledger, standing.story)
+        messages = [
+            self._parts.dialect.without_reasoning(m) if at >= since else m
+            for at, m in enumerate(self._request.messages)
+        ]
+        if messages == list(self._request.messages):
+            return self._incoming.body
+        head = [m.wire for m in self._request.head]
+        wires = [m.wire for m in messages]
+        return b"".join(self._parts.dialect.render(self._request, wires, head, Wanted(include_usage=False)))
 
     def _turn_or_none(self) -> Turn | None:
         """A turn is recorded where the request stands on a path; a side request leaves none."""
@@ -554,17 +570,19 @@ class Call:
         await self._delivery.end(last)
 
 
-def _under_its_name(dialect: Dialect, request: Request, model: str) -> Request:
-    """The request under the name that the upstream knows the model by."""
+def _under_its_name(body: bytes, asked: str | None, route: Route) -> bytes:
+    """The body under the name that the upstream knows the model by; mostly that is the client's, and the body as it
+    came."""
+    if asked is None or asked == route.model:
+        return body
+    return slices.object_of({**slices.members(body), "model": slices.encoded(route.model)})
+
+
+def _renamed(dialect: Dialect, request: Request, model: str) -> Request:
+    """The request, to be rendered under the upstream's name for the model."""
     if model == request.model:
         return request
     return replace(request, fields={**request.fields, "model": dialect.name_json(model)})
-
-
-def _as_sent(dialect: Dialect, request: Request) -> Body:
-    """A request of ours only in its model's name."""
-    line, head = [m.wire for m in request.messages], [m.wire for m in request.head]
-    return dialect.render(request, line, head, Wanted(include_usage=False))
 
 
 def _is_fine(got: Answer) -> bool:

@@ -20,13 +20,14 @@ from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.block import GUIDANCE, render_block
 from proxy.stack.compaction import title_of
-from proxy.stack.events import Rooted, Woken, frame_id, recorded
+from proxy.stack.events import FrameEvent, ReasoningRemoved, Rooted, Woken, frame_id, recorded
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.story import Story
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, is_stack_tool
 from proxy.store import Anchored, Record
+from proxy.tariffs import tariff_for
 
 MODES = ("off", "shadow", "active")
 ROOT_TOKENS = 120
@@ -201,12 +202,26 @@ class Reception:
         return Woken(GUIDANCE + "\n\n" + self._block(standing), self.tools)
 
     def _woken(self, standing: Standing) -> Standing:
-        """What it is given, once."""
-        event = recorded(self._waking(standing), standing.node, 0, standing.ledger.seq, standing.arrival.now)
-        self.shelf.record(standing.shelved, [event])
+        """What it is given, once; and what can no longer be sent, because tools and system text change in front of
+        it."""
+        decided = [self._waking(standing), *self._voided(standing)]
+        seq, now = standing.ledger.seq, standing.arrival.now
+        self.shelf.record(
+            standing.shelved, [recorded(e, standing.node, 0, seq + n, now) for n, e in enumerate(decided)]
+        )
         standing.shelved.forget_story(standing.node)
         story = standing.shelved.story(standing.node)
         return replace(standing, story=story, status="full", woke=True)
+
+    def _voided(self, standing: Standing) -> list[FrameEvent]:
+        """L8: where the model binds reasoning to its prefix, all of it so far is left out, once and for good."""
+        if tariff_for(standing.request.model).binding == "none":
+            return []
+        said = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in standing.story.placed)
+        bound = [
+            entry for entry, m in said if m and m.role == "assistant" and self.dialect.without_reasoning(m) is not m
+        ]
+        return [ReasoningRemoved(tuple(dict.fromkeys(bound)))] if bound else []
 
     def _block(self, standing: Standing) -> str:
         """The block of the active frame. What a root is for stands on its line already, so a short form will do."""
@@ -241,6 +256,13 @@ class Reception:
         self.shelf.record(standing.shelved, [overlay])
         standing.shelved.forget_story(standing.node)
         return replace(standing, story=standing.shelved.story(standing.node))
+
+
+def woken_at(ledger: Ledger, story: Story) -> int:
+    """How many messages of the path the client had sent when the thread woke; 0 where that was on another path."""
+    path = ledger.path(story.tip)
+    waking = (at for at, e in enumerate(path, 1) if any(h.kind == "woken" for h in ledger.events.get(e.id, ())))
+    return next(waking, 0)
 
 
 def _fork_point(shelved: Shelved, found: Match) -> tuple[str, str]:

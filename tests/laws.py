@@ -28,6 +28,10 @@ HEADS = ("system", "developer")
 
 
 # ----------------------------------------------------------------------------------------------------------- evidence
+BOUND = "claude-"
+"""Models that accept reasoning only behind the prefix it was made under (L8): it may be left out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A client's request and what it was told: the word of `x-stack-status`, where it stood, the answer's bytes."""
@@ -301,8 +305,27 @@ def _passed(evidence: Evidence) -> Iterator[str]:
         bodies = [sent.body for sent in evidence.left if sent.of == asked.number]
         if asked.status == "bypass":
             bodies = bodies[-1:]  # we may have stood aside after rounds of which the client saw nothing
-        if bodies != [asked.body]:
+        if bodies != [asked.body] and not _less_thoughts(asked.body, bodies):
             yield f"request {asked.number}, L5: {asked.status}, yet {len(bodies)} bodies left that are not the client's"
+
+
+def _among(message: Json, stored: frozenset[str]) -> bool:
+    """A message less the reasoning it is stored with."""
+    return any(_thoughtless(json.loads(kept)) == message for kept in stored if '"reasoning_content"' in kept)
+
+
+def _less_thoughts(asked: bytes, bodies: Sequence[bytes]) -> bool:
+    """L8: of a model that binds reasoning to its prefix, the client's own request less some of its reasoning."""
+    if len(bodies) != 1 or not Body.read(asked).model.startswith(BOUND):
+        return False
+    theirs, left = Body.read(asked), Body.read(bodies[0])
+    pairs = zip(theirs.messages, left.messages, strict=False)
+    same = all(a == b or _thoughtless(a) == b for a, b in pairs)
+    return same and len(theirs.messages) == len(left.messages) and theirs.tools == left.tools
+
+
+def _thoughtless(message: Json) -> Json:
+    return {name: value for name, value in message.items() if name != "reasoning_content"}
 
 
 def _unseen(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
@@ -355,5 +378,6 @@ def _stored(awake: Sequence[Round], kept: Mapping[str, frozenset[str]]) -> Itera
             ours = message["role"] in HEADS or (
                 message["role"] != "assistant" and _added(each.body, message, sorted(theirs))
             )
-            if not ours and written not in stored:
+            bound = each.body.model.startswith(BOUND) and message["role"] == "assistant"
+            if not ours and written not in stored and not (bound and _among(message, stored)):
                 yield f"request {each.asked.number}, L3: on the line and not stored: {written[:80]}"

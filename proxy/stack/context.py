@@ -110,12 +110,14 @@ def _units(story: Story, placed: Sequence[Placed], scribe: Scribe) -> list[Unit]
 
 
 def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
+    muted = placed.entry.id in story.tree.mute
     if placed.round is None:
-        return [Unit(placed.entry.message, placed.at)] if placed.entry.message else []
+        own = placed.entry.message
+        return [Unit(scribe.without_reasoning(own) if muted else own, placed.at)] if own else []
     message = placed.round.spoken.message
     if not message.calls and not message.text.strip():
         return []  # an answer that said nothing: providers refuse empty assistant messages
-    if placed.entry.id in story.tree.mute:
+    if muted:
         message = scribe.without_reasoning(message)
     stored = {r.answers: r for r in placed.round.results}
     number = placed.round.number
