@@ -148,9 +148,6 @@ class Budgets(_Model):
     current: int = Field(default=800, ge=0)
     """The active frame: criteria, plan, artifacts, decisions. Also `STACK_TOKEN_BUDGET_CURRENT`."""
 
-    overhead: int = Field(default=200, ge=0)
-    """Tags around it all."""
-
 
 class Config(_Model):
     """The whole configuration. Reading it never fails later: what is in here has been checked."""

@@ -19,6 +19,8 @@ from proxy.errors import ProxyError
 from proxy.stack.transcript import Request, Spoken
 from proxy.upstream import Answer, RawHeaders
 
+HELD = 1 << 20
+"""Bytes of a plain answer that wait for its end where it passes as it is."""
 _SIZED = frozenset({b"content-length", b"content-encoding", b"etag", b"content-md5"})
 """Headers of an answer that are not true of one we wrote anew."""
 
@@ -60,18 +62,26 @@ class Delivery:
         kind = got.header(b"content-type").decode("latin-1")
         self.writing.begin_round(got.status, kind, encoded=coding not in (b"", b"identity"))
         self._head = got
-        if self.reply.started or not (self._stream or self.writing.is_error or not self._intercept):
-            return
-        headers = got.headers if not self._intercept or self.writing.is_error else _resized(got.headers)
-        await self.reply.start(got.status, [*headers, *self._told()])
+        if not self.reply.started and (self._stream or self.writing.is_error):
+            await self._start(got)
+
+    async def _start(self, got: Answer, *more: tuple[bytes, bytes]) -> None:
+        """What we wrote anew has another length than what came."""
+        headers = _resized(got.headers) if self._intercept and not self.writing.is_error else got.headers
+        await self.reply.start(got.status, [*headers, *more, *self._told()])
 
     async def feed(self, chunk: bytes) -> None:
-        """Pass on what may leave now."""
+        """Pass on what may leave now. A plain answer waits until it is whole, because its cost is told in its
+        headers; one that passes as it is waits no longer than `HELD` bytes."""
         out = self.writing.feed(chunk)
         if out and self.reply.started:
             await self.reply.send(out)
         elif out:
             self._held.append(out)
+            if self._head and not self._intercept and sum(map(len, self._held)) > HELD:
+                await self._start(self._head)
+                held, self._held = self._held, []
+                await self.reply.send(b"".join(held))
 
     def end_round(self, *, complete: bool) -> Spoken:
         return self.writing.end_round(complete=complete)
@@ -83,8 +93,8 @@ class Delivery:
     async def end(self, last: bytes) -> None:
         """Send the end. Headers of a plain answer are told now, with its length."""
         if not self.reply.started and self._head is not None:
-            length = (b"content-length", str(len(last)).encode())
-            await self.reply.start(self._head.status, [*_resized(self._head.headers), length, *self._told()])
+            length = [(b"content-length", str(len(last)).encode())] if self._intercept else []
+            await self._start(self._head, *length)
         if last:
             await self.reply.send(last)
         await self.reply.end()

@@ -321,7 +321,6 @@ def tool_settings(config: Config) -> Settings:
             ancestors=budgets.ancestors,
             siblings=budgets.siblings,
             current=budgets.current,
-            overhead=budgets.overhead,
         ),
         child_view=config.child_view,
         max_depth=config.max_depth,

@@ -23,13 +23,12 @@ class Mistake(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Tokens for the frame block and its parts (S1-48 to S1-52)."""
+    """Tokens for the frame block and its parts (S1-48 to S1-51); `total` bounds the whole of it, tags included."""
 
     total: int = 4000
     ancestors: int = 1500
     siblings: int = 1500
     current: int = 800
-    overhead: int = 200
 
 
 @dataclass(frozen=True, slots=True)
