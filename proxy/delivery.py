@@ -35,7 +35,7 @@ class Reply(Protocol):
 
     async def send(self, chunk: bytes) -> None: ...
 
-    async def end(self) -> None: ...
+    async def end(self, last: bytes = b"") -> None: ...
 
     def abort(self) -> None: ...
 
@@ -95,9 +95,7 @@ class Delivery:
         if not self.reply.started and self._head is not None:
             length = [(b"content-length", str(len(last)).encode())] if self._intercept else []
             await self._start(self._head, *length)
-        if last:
-            await self.reply.send(last)
-        await self.reply.end()
+        await self.reply.end(last)
 
     async def refuse(self, got: Answer, body: bytes) -> None:
         """An error of the provider, unchanged; behind a stream that has begun only the broken connection can say so."""
@@ -105,8 +103,7 @@ class Delivery:
             self.reply.abort()
             return
         await self.reply.start(got.status, [*got.headers, *self._told()])
-        await self.reply.send(body)
-        await self.reply.end()
+        await self.reply.end(body)
 
     async def fail(self, error: ProxyError) -> None:
         """An error of ours, or of the way to the provider."""
@@ -144,8 +141,7 @@ async def answer_error(reply: Reply, error: ProxyError, headers: RawHeaders) -> 
     body = error_body(error)
     kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await reply.start(error.status, [*kind, *headers])
-    await reply.send(body)
-    await reply.end()
+    await reply.end(body)
 
 
 def error_body(error: ProxyError) -> bytes:

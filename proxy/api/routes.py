@@ -6,7 +6,6 @@ out, so what is stored is what is shown.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -16,7 +15,6 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from proxy import __version__
 from proxy.api import client_side
 from proxy.api.answers import Error, Json
 from proxy.api.backstage import Backstage
@@ -24,6 +22,8 @@ from proxy.report import By
 from proxy.stack.frames import Status
 from proxy.tenancy import Tenant
 from proxy.views import conversations, logs, lookup, requests, totals
+from proxy.views.health import Health
+from proxy.views.health import health as told_health
 from proxy.views.shapes import (
     ConversationRow,
     FrameDetail,
@@ -256,22 +256,6 @@ async def show_totals(
 
 
 # ---------------------------------------------------------------------------------------------------------- the proxy
-class StoreHealth(TypedDict):
-    ok: bool
-    reason: str
-
-
-class Health(TypedDict):
-    """`status`: ready or draining. Times are ms since the epoch."""
-
-    status: str
-    version: str
-    started: int
-    now: int
-    store: StoreHealth
-    token_counter: str
-
-
 @open_router.get(
     "/health",
     response_model=Health,
@@ -280,16 +264,8 @@ class Health(TypedDict):
 async def health(request: Request) -> Response:
     """Whether requests are welcome. A failing store is told, and no reason to stay away."""
     backstage: Backstage = request.app.state.backstage
-    store, draining = backstage.store.health(), backstage.draining()
-    told: Health = {
-        "status": "draining" if draining else "ready",
-        "version": __version__,
-        "started": backstage.started,
-        "now": int(time.time() * 1000),
-        "store": {"ok": store.ok, "reason": store.reason},
-        "token_counter": backstage.counter,
-    }
-    return Json(told, 503 if draining else 200)
+    told, status = told_health(backstage.store, backstage.started, backstage.counter, draining=backstage.draining())
+    return Json(told, status)
 
 
 @router.get("/openapi.json", response_model=dict[str, Any])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from proxy.commands.printing import one_line
 
@@ -25,7 +26,7 @@ class Line(logging.Formatter):
     """A record as one line, and a traceback below it where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        moment = f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
         fields = [
             f"{name.removeprefix(OURS)}={_shown(value)}"
             for name, value in vars(record).items()
@@ -33,6 +34,11 @@ class Line(logging.Formatter):
         ]
         line = one_line(" ".join([moment, record.levelname.lower(), record.name, record.getMessage(), *fields]))
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+@lru_cache(8)
+def _second(moment: int) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _shown(value: object) -> str:

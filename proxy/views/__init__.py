@@ -6,6 +6,7 @@
     requests.py       what a client sent, what was sent for it, what it cost
     difference.py     a client's body against each body sent
     totals.py         receipts added up
+    health.py         whether requests are welcome
     shapes.py         the types of all of it
 
 The law: **whose it is comes with every question**. A scope is a tenant, or None for an operator who sees all; what
