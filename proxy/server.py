@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import json
 import signal
 import socket
@@ -33,6 +34,9 @@ _BODY_PROGRESS = 4 * 1024
 """Bytes a body must gain per deadline: a byte now and then would hold a connection for ever."""
 
 _BACKLOG = 2048
+
+COLLECTIONS = (20_000, 20, 50)
+"""New objects, then younger collections, between two collections of each generation; Python's own are (700, 10, 10)."""
 
 _KEEP_ALIVE_S = 75
 """Idle connections outlive the pools of the clients, so that these are the ones to close them."""
@@ -105,6 +109,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        _spare_the_loop()
         if self.started:
             self._ready()
 
@@ -129,6 +134,14 @@ class _UntilClose(RequestResponseCycle):
         elif message["type"] == "http.response.body" and self._without_length:
             self.expected_content_length = len(message.get("body", b""))
         await super().send(message)
+
+
+def _spare_the_loop() -> None:
+    """What lives as long as the process is not looked through again and again, and the rest less often: a full
+    collection stalls every stream (measured: 168 ms with long conversations in memory)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTIONS)
 
 
 class _Refused(Exception):
