@@ -108,7 +108,7 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
         await bypass(parts, incoming, parts.routes.choose(None), reply, "unreadable")
         return
     route = parts.routes.choose(request.model)
-    incoming = replace(incoming, body=_under_its_name(incoming.body, request.model, route))
+    incoming = _under_its_name(incoming, request.model, route)
     try:
         standing = await _stand(parts, incoming, request)
     except StoreError as error:
@@ -154,7 +154,7 @@ async def bypass(parts: Parts, incoming: Incoming, route: Route, reply: Reply, r
 async def pass_through(parts: Parts, incoming: Incoming, reply: Reply, model: str | None) -> None:
     """A request to an endpoint that is none of ours. Raises UnknownModel."""
     route = parts.routes.choose(model)
-    incoming = replace(incoming, body=_under_its_name(incoming.body, model, route))
+    incoming = _under_its_name(incoming, model, route)
     await _pass(incoming, route, reply, _record(parts, incoming, route, ""))
 
 
@@ -570,12 +570,13 @@ class Call:
         await self._delivery.end(last)
 
 
-def _under_its_name(body: bytes, asked: str | None, route: Route) -> bytes:
-    """The body under the name that the upstream knows the model by; mostly that is the client's, and the body as it
-    came."""
+def _under_its_name(incoming: Incoming, asked: str | None, route: Route) -> Incoming:
+    """The request under the name that the upstream knows the model by; mostly that is the client's, and it stays as
+    it came."""
     if asked is None or asked == route.model:
-        return body
-    return slices.object_of({**slices.members(body), "model": slices.encoded(route.model)})
+        return incoming
+    body = slices.object_of({**slices.members(incoming.body), "model": slices.encoded(route.model)})
+    return replace(incoming, body=body)
 
 
 def _renamed(dialect: Dialect, request: Request, model: str) -> Request:
