@@ -116,7 +116,7 @@ class Record:
     # ---------------------------------------------------------------------------------------------------------- tell
     def headers(self) -> RawHeaders:
         """`x-stack-*` for the answer; money only where it is known, which is after the last round."""
-        told = self.status + (f"; reason={self.reason}" if self.reason else "")
+        told = f"{self.status}; reason={self.reason}" if self.reason else self.status
         pairs = [("x-stack-status", told)] if told else []
         pairs.append(("x-stack-request-id", self.id))
         if self.standing is not None:

@@ -21,6 +21,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
+import msgspec
+
 from proxy.report.prefix_cache import MOST_HEADS, CacheKey, CacheUse, Chain, PrefixCache
 from proxy.report.receipts import Outcome, Receipt, usd
 from proxy.stack.transcript import Usage
@@ -28,7 +30,6 @@ from proxy.tariffs import Tariff, tariff_for
 
 MILLION = 1_000_000
 _NO_USE = CacheUse()
-_FACTS = Outcome.__struct_fields__
 
 
 class Account:
@@ -69,7 +70,7 @@ class Account:
         )
         cost, saved = self._money(reported, basis, failed=max(outcome.upstream_status, outcome.client_status) >= 400)
         return Receipt(
-            **{name: getattr(outcome, name) for name in _FACTS},
+            **msgspec.structs.asdict(outcome),
             rounds=rounds,
             tokens_in=self.tokens_in,
             tokens_sent=total,

@@ -146,7 +146,8 @@ def _detail_lines(frame: Frame) -> Iterator[str]:
 
 def _stats(state: Tree) -> str:
     counted = [(name, sum(f.status is name for f in state.frames.values())) for name in TREE_ORDER]
-    return f"{len(state.frames)} frames: " + ", ".join(f"{number} {name}" for name, number in counted if number)
+    frames = "1 frame" if len(state.frames) == 1 else f"{len(state.frames)} frames"
+    return f"{frames}: " + ", ".join(f"{number} {name}" for name, number in counted if number)
 
 
 # ------------------------------------------------------------------------------------------------------------- details
