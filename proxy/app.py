@@ -24,6 +24,7 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import __version__, exchange
+from proxy.asking import Incoming, Parts
 from proxy.bookkeeping import Bookkeeper, Record
 from proxy.config import Config
 from proxy.delivery import fail
@@ -31,7 +32,6 @@ from proxy.dialects import DIALECTS, slices
 from proxy.dialects.openai_chat import Known
 from proxy.edge import Edge
 from proxy.errors import ProxyError, StoreError, TooLarge
-from proxy.exchange import Incoming, Parts
 from proxy.report import Accountant
 from proxy.scribe import Writer
 from proxy.shelf import Shelf

@@ -1,8 +1,9 @@
 """One client turn, from the request to the answer. Read this first.
 
-    serve     a completion request: taken apart, weighed, placed (`standing`) relay     asleep, side, off, shadow,
-    bypass: the client's bytes up, the provider's bytes down, read along and recorded converse  awake: assemble the
-    line, ask, run the stack calls (`turn`), ask again; one answer to the client (`delivery`)
+    serve     a completion request: taken apart, weighed, placed (`standing`)
+    relay     asleep, side, off, shadow, bypass: the client's bytes up, the provider's bytes down, read along, recorded
+    converse  awake: ask for a round with the line of the active frame (`asking`), run its stack calls (`turn`), ask
+              again; one answer to the client (`delivery`)
 
 Its laws: what goes wrong in our bookkeeping sends the request upstream without us and says so; an error of the
 provider reaches the client unchanged; nothing is asked again once a byte of the answer has left; a client that goes
@@ -14,78 +15,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from proxy import overflow
-from proxy.bookkeeping import Bookkeeper, Record, client_chain, sent_chain
-from proxy.config import Config
+from proxy.asking import Asker, Incoming, Parts, Unfit
+from proxy.bookkeeping import Record, client_chain
 from proxy.delivery import Delivery, Reply, fail
 from proxy.dialects import Dialect, slices
-from proxy.dialects.openai_chat import Body, Known, Unreadable, Wanted
+from proxy.dialects.openai_chat import Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
-from proxy.scribe import Writer
-from proxy.shelf import Shelf
-from proxy.stack.context import Line, unpaired
+from proxy.stack.context import Line
 from proxy.stack.transcript import Request, Spoken
-from proxy.stack.trim import KEPT, trimmed
-from proxy.standing import Arrival, Reception, Standing, woken_at
+from proxy.standing import Arrival, Standing, woken_at
 from proxy.tariffs import tariff_for
-from proxy.tokens import Counter
-from proxy.turn import Toolkit, Turn
-from proxy.upstream import Answer, RawHeaders, Route, Routes, outgoing_headers
+from proxy.turn import Turn
+from proxy.upstream import Answer, Route, outgoing_headers
 
 log = logging.getLogger(__name__)
 
-TRIES = 2
-"""How often a hidden round that failed is asked again."""
-PAUSE_S = 0.5
-"""Between two tries where the provider names no time."""
-LONGEST_PAUSE_S = 10.0
 DRAFT_S = 0.25
 """What has arrived of a round is on its way to disk at most this much later (S4-11)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """A request of the client, its body read. `path` is raw, as the client wrote it."""
-
-    id: str
-    tenant: str
-    method: str
-    path: str
-    query: bytes
-    headers: RawHeaders
-    body: bytes
-    mode: str = ""
-    """The one its client key was issued with, or empty."""
-    arrived: float = field(default_factory=time.perf_counter)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What an exchange is made of. `now` tells ms since the epoch."""
-
-    config: Config
-    dialect: Dialect
-    shelf: Shelf
-    routes: Routes
-    counter: Counter
-    writer: Writer
-    reception: Reception
-    kit: Toolkit
-    keeper: Bookkeeper
-    known: Known
-    weigh: Callable[[str], int]
-    """Tokens of a text that is asked for with every request, remembered."""
-    now: Callable[[], int]
-
-
-class Unfit(ProxyError):
-    """A line that may not leave; `code` says why. The client's own bytes go instead."""
-
-    code = "internal"
 
 
 class Withheld(ProxyError):
@@ -204,6 +153,7 @@ class Call:
         self._standing = standing
         self._request = _renamed(parts.dialect, standing.request, route.model)
         self._record = _record(parts, incoming, route, standing.status).placed(standing)
+        self._asker = Asker(parts, incoming, route, self._request, self._record)
         self._deadline = time.monotonic() + parts.config.stack_seconds
         self._drafting: asyncio.TimerHandle | None = None
         self._lost: UpstreamError | None = None
@@ -229,12 +179,12 @@ class Call:
         if not self._standing.rendered:
             turn = self._turn_or_none()
             if turn is not None and self._standing.status == "shadow":
-                self._record.would_send = self._would_send(turn)
+                self._record.would_send = self._asker.would_send(turn)
             await self.relay(turn)
             return
         try:
             turn = Turn.begin(self._standing, self._parts.shelf, self._parts.kit)
-            line = await self._line(turn)
+            line = await self._asker.line(turn)
         except (StoreError, Unfit) as error:
             await self._relay_instead(error.code)
         except Exception:  # assembling failed: the agent must not notice
@@ -249,7 +199,7 @@ class Call:
         """The client's bytes up and the provider's down; the answer is read along, and recorded as a turn."""
         self._record.sending(client_chain(self._request), None)
         try:
-            got = await self._send(self._own_body())
+            got = await self._asker.send(self._own_body())
         except UpstreamError as error:
             self._record.failed(error.code)
             self._record.settle(error.status)
@@ -319,7 +269,7 @@ class Call:
         """Ask, run what is ours, ask again, until a round is for the client."""
         last_one = False
         while True:
-            got = await self._ask(turn, line, no_calls=last_one)
+            got = await self._asker.ask(turn, line, self._delivery, no_calls=last_one)
             if got is None:
                 return
             async with aclosing(got):
@@ -335,7 +285,7 @@ class Call:
                 if spoken.client_calls:
                     await self._finish(got.status)
                     return
-                line = await self._line(turn)
+                line = await self._asker.line(turn)
             except (StoreError, Unfit) as error:
                 await self._stand_aside(error.code)
                 return
@@ -381,132 +331,6 @@ class Call:
         self._record.failed(reason)
         self._record.settle(500)
         await self._delivery.fail(ProxyError("The turn could not be finished; send the request again.", code=reason))
-
-    # ---------------------------------------------------------------------------------------------------------- line
-    async def _line(self, turn: Turn) -> Line:
-        """The line of the active frame, fit to leave: paired, within the window, what it leaves out on disk.
-
-        Raises Unfit when it is not, StoreError when what it leaves out cannot be made durable.
-        """
-        line = turn.line()
-        if line.left_out or turn.number:
-            await turn.durable()
-        if unpaired(line.messages):
-            raise Unfit("a call on the line has no result", code="law_pairing")
-        tariff = tariff_for(self._route.model)
-        if not tariff.known or self._tokens(turn, line) <= tariff.window:
-            return line
-        if self._request.tokens <= tariff.window:
-            raise Unfit("the line does not fit the window, the client's body does", code="window")
-        return await self._trimmed(turn, line, tariff.window) or line
-
-    def _own_tokens(self, turn: Turn) -> tuple[int, int]:
-        """Tokens of our tools and of our guidance."""
-        waking = turn.story.tree.waking
-        weigh = self._parts.weigh
-        return (weigh(waking.tools), weigh(waking.guidance)) if waking else (0, 0)
-
-    def _tokens(self, turn: Turn, line: Line) -> int:
-        """What a request with this line counts: head, tools and messages."""
-        fixed = sum(m.tokens for m in self._request.head) + self._request.tools_tokens
-        return fixed + sum(self._own_tokens(turn)) + line.tokens
-
-    async def _trimmed(self, turn: Turn, line: Line, window: int) -> Line | None:
-        """The line less its oldest groups, the event durable first; None where nothing can go."""
-        fixed = self._tokens(turn, line) - line.tokens
-        event = trimmed(turn.story, line, int(window * KEPT) - fixed)
-        if event is None:
-            return None
-        turn.note(event, self._parts.now())
-        await turn.durable()
-        return turn.line()
-
-    def _would_send(self, turn: Turn) -> int:
-        """Shadow: tokens of the first round in mode active; 0 where that cannot be said."""
-        try:
-            if turn.story.tree.awake:
-                return self._tokens(turn, turn.line())
-            given = self._parts.reception.would_wake(self._standing)
-        except Exception:  # only a figure: the request goes as it came
-            log.exception("what would be sent cannot be told", extra={"request": self._incoming.id})
-            return 0
-        ours = self._parts.weigh(given.tools) + self._parts.weigh(given.guidance) if given else 0
-        return self._request.tokens + ours
-
-    # ----------------------------------------------------------------------------------------------------------- ask
-    async def _ask(self, turn: Turn, line: Line, *, no_calls: bool) -> Answer | None:
-        """The provider's answer to the next round; None when the client has been answered with an error.
-
-        A round is asked once, and once more where the provider refuses it for its length. A hidden round that fails is
-        asked again, because no byte of it has left.
-        """
-        tries, may_trim = TRIES if turn.number else 0, True
-        while True:
-            body = self._rendered(turn, line, no_calls=no_calls)
-            try:
-                got = await self._send(b"".join(body))
-            except UpstreamError as error:
-                if not tries:
-                    self._record.failed(error.code)
-                    self._record.settle(error.status)
-                    await self._delivery.fail(error)
-                    return None
-                tries -= 1
-                self._record.unanswered()
-                await asyncio.sleep(PAUSE_S)
-                continue
-            if got.status < 300:
-                return got
-            async with aclosing(got):
-                refusal = await got.body()
-            shorter = await self._shorter(turn, line, got.status, refusal) if may_trim else None
-            may_trim = False
-            if shorter is not None:
-                line = shorter
-                self._record.unanswered()
-            elif tries and (got.status == 429 or got.status >= 500):
-                tries -= 1
-                self._record.unanswered()
-                await asyncio.sleep(_pause(got))
-            else:
-                await self._refused(got, refusal)
-                return None
-
-    async def _shorter(self, turn: Turn, line: Line, status: int, refusal: bytes) -> Line | None:
-        """A line that fits, where the provider refused this one for its length."""
-        tariff, refused = tariff_for(self._route.model), self._tokens(turn, line)
-        if not overflow.is_overflow(status, refusal, refused):
-            return None
-        try:
-            return await self._trimmed(turn, line, min(tariff.window, refused) if tariff.known else refused)
-        except StoreError:
-            return None  # nothing may leave the line that is not on disk: the refusal passes as it is
-
-    async def _refused(self, got: Answer, refusal: bytes) -> None:
-        self._record.failed("upstream_error")
-        self._record.settle(got.status)
-        await self._delivery.refuse(got, refusal)
-
-    def _rendered(self, turn: Turn, line: Line, *, no_calls: bool) -> Body:
-        waking = turn.story.tree.waking
-        if waking is None:
-            raise Unfit("an asleep thread is not rendered", code="internal")
-        head = self._parts.dialect.extended_head(self._request, waking.guidance)
-        wanted = Wanted(waking.tools.encode(), include_usage=True, tool_choice_none=no_calls)
-        body = self._parts.dialect.render(self._request, [m.wire for m in line.messages], head, wanted)
-        tools, texts = self._own_tokens(turn)
-        pieces = [(m.identity, m.tokens) for m in line.messages]
-        chain = sent_chain(self._request, waking.guidance, tools + texts, pieces)
-        self._record.sending(chain, body, own_tools=tools, own_texts=texts + line.own_tokens)
-        return body
-
-    async def _send(self, body: bytes) -> Answer:
-        incoming, upstream = self._incoming, self._route.upstream
-        headers = outgoing_headers(incoming.headers, upstream.settings, readable=True)
-        self._record.upstream_status = 0
-        got = await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
-        self._record.upstream_status = got.status
-        return got
 
     # -------------------------------------------------------------------------------------------------------- stream
     async def _stream(self, turn: Turn | None, got: Answer) -> bool:
@@ -588,12 +412,3 @@ def _renamed(dialect: Dialect, request: Request, model: str) -> Request:
 
 def _is_fine(got: Answer) -> bool:
     return 200 <= got.status < 300
-
-
-def _pause(got: Answer) -> float:
-    """Seconds until a refused hidden round is asked again."""
-    told = got.header(b"retry-after").decode("latin-1").strip()
-    try:
-        return min(max(float(told), 0.0), LONGEST_PAUSE_S)
-    except ValueError:
-        return PAUSE_S

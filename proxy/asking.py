@@ -1,0 +1,230 @@
+"""Asking the provider: the line of a round made fit to leave, sent, and asked again where that can be done unseen.
+
+The laws: what a line leaves out is on disk before it leaves; a call on it has its result; it fits the window, and
+where the provider says it does not, the oldest groups leave it, once. A first round is asked once. A hidden round
+that fails is asked again, because no byte of it has left.
+
+What this module does not do: it runs no stack call and shows the client nothing but the provider's refusals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from proxy import overflow
+from proxy.bookkeeping import Bookkeeper, Record, sent_chain
+from proxy.config import Config
+from proxy.delivery import Delivery
+from proxy.dialects import Dialect
+from proxy.dialects.openai_chat import Body, Known, Wanted
+from proxy.errors import ProxyError, StoreError, UpstreamError
+from proxy.scribe import Writer
+from proxy.shelf import Shelf
+from proxy.stack.context import Line, unpaired
+from proxy.stack.transcript import Request
+from proxy.stack.trim import KEPT, trimmed
+from proxy.standing import Reception
+from proxy.tariffs import tariff_for
+from proxy.tokens import Counter
+from proxy.turn import Toolkit, Turn
+from proxy.upstream import Answer, RawHeaders, Route, Routes, outgoing_headers
+
+log = logging.getLogger(__name__)
+
+TRIES = 2
+"""How often a hidden round that failed is asked again."""
+PAUSE_S = 0.5
+"""Between two tries where the provider names no time."""
+LONGEST_PAUSE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request of the client, its body read. `path` is raw, as the client wrote it."""
+
+    id: str
+    tenant: str
+    method: str
+    path: str
+    query: bytes
+    headers: RawHeaders
+    body: bytes
+    mode: str = ""
+    """The one its client key was issued with, or empty."""
+    arrived: float = field(default_factory=time.perf_counter)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an exchange is made of. `now` tells ms since the epoch."""
+
+    config: Config
+    dialect: Dialect
+    shelf: Shelf
+    routes: Routes
+    counter: Counter
+    writer: Writer
+    reception: Reception
+    kit: Toolkit
+    keeper: Bookkeeper
+    known: Known
+    weigh: Callable[[str], int]
+    """Tokens of a text that is asked for with every request, remembered."""
+    now: Callable[[], int]
+
+
+class Unfit(ProxyError):
+    """A line that may not leave; `code` says why. The client's own bytes go instead."""
+
+    code = "internal"
+
+
+class Asker:
+    """Asks for the rounds of one request. `request` is under the upstream's name for the model; what came of it stands
+    in `record`."""
+
+    def __init__(self, parts: Parts, incoming: Incoming, route: Route, request: Request, record: Record) -> None:
+        self._parts = parts
+        self._incoming = incoming
+        self._route = route
+        self._request = request
+        self._record = record
+
+    async def line(self, turn: Turn) -> Line:
+        """The line of the active frame, fit to leave: paired, within the window, what it leaves out on disk.
+
+        Raises Unfit when it is not, StoreError when what it leaves out cannot be made durable.
+        """
+        line = turn.line()
+        if line.left_out or turn.number:
+            await turn.durable()
+        if unpaired(line.messages):
+            raise Unfit("a call on the line has no result", code="law_pairing")
+        tariff = tariff_for(self._route.model)
+        if not tariff.known or self._tokens(turn, line) <= tariff.window:
+            return line
+        if self._request.tokens <= tariff.window:
+            raise Unfit("the line does not fit the window, the client's body does", code="window")
+        return await self._trimmed(turn, line, tariff.window) or line
+
+    def _own_tokens(self, turn: Turn) -> tuple[int, int]:
+        """Tokens of our tools and of our guidance."""
+        waking = turn.story.tree.waking
+        weigh = self._parts.weigh
+        return (weigh(waking.tools), weigh(waking.guidance)) if waking else (0, 0)
+
+    def _tokens(self, turn: Turn, line: Line) -> int:
+        """What a request with this line counts: head, tools and messages."""
+        fixed = sum(m.tokens for m in self._request.head) + self._request.tools_tokens
+        return fixed + sum(self._own_tokens(turn)) + line.tokens
+
+    async def _trimmed(self, turn: Turn, line: Line, window: int) -> Line | None:
+        """The line less its oldest groups, the event durable first; None where nothing can go."""
+        fixed = self._tokens(turn, line) - line.tokens
+        event = trimmed(turn.story, line, int(window * KEPT) - fixed)
+        if event is None:
+            return None
+        turn.note(event, self._parts.now())
+        await turn.durable()
+        return turn.line()
+
+    def would_send(self, turn: Turn) -> int:
+        """Shadow: tokens of the first round in mode active; 0 where that cannot be said."""
+        try:
+            if turn.story.tree.awake:
+                return self._tokens(turn, turn.line())
+            given = self._parts.reception.would_wake(turn.standing)
+        except Exception:  # only a figure: the request goes as it came
+            log.exception("what would be sent cannot be told", extra={"request": self._incoming.id})
+            return 0
+        ours = self._parts.weigh(given.tools) + self._parts.weigh(given.guidance) if given else 0
+        return self._request.tokens + ours
+
+    # ----------------------------------------------------------------------------------------------------------- ask
+    async def ask(self, turn: Turn, line: Line, delivery: Delivery, *, no_calls: bool) -> Answer | None:
+        """The provider's answer to the next round; None when the client has been answered with an error.
+
+        A round is asked once, and once more where the provider refuses it for its length. A hidden round that fails is
+        asked again, because no byte of it has left.
+        """
+        tries, may_trim = TRIES if turn.number else 0, True
+        while True:
+            body = self._rendered(turn, line, no_calls=no_calls)
+            try:
+                got = await self.send(b"".join(body))
+            except UpstreamError as error:
+                if not tries:
+                    self._record.failed(error.code)
+                    self._record.settle(error.status)
+                    await delivery.fail(error)
+                    return None
+                tries -= 1
+                self._record.unanswered()
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if got.status < 300:
+                return got
+            async with aclosing(got):
+                refusal = await got.body()
+            shorter = await self._shorter(turn, line, got.status, refusal) if may_trim else None
+            may_trim = False
+            if shorter is not None:
+                line = shorter
+                self._record.unanswered()
+            elif tries and (got.status == 429 or got.status >= 500):
+                tries -= 1
+                self._record.unanswered()
+                await asyncio.sleep(_pause(got))
+            else:
+                await self._refused(delivery, got, refusal)
+                return None
+
+    async def _shorter(self, turn: Turn, line: Line, status: int, refusal: bytes) -> Line | None:
+        """A line that fits, where the provider refused this one for its length."""
+        tariff, refused = tariff_for(self._route.model), self._tokens(turn, line)
+        if not overflow.is_overflow(status, refusal, refused):
+            return None
+        try:
+            return await self._trimmed(turn, line, min(tariff.window, refused) if tariff.known else refused)
+        except StoreError:
+            return None  # nothing may leave the line that is not on disk: the refusal passes as it is
+
+    async def _refused(self, delivery: Delivery, got: Answer, refusal: bytes) -> None:
+        self._record.failed("upstream_error")
+        self._record.settle(got.status)
+        await delivery.refuse(got, refusal)
+
+    def _rendered(self, turn: Turn, line: Line, *, no_calls: bool) -> Body:
+        waking = turn.story.tree.waking
+        if waking is None:
+            raise Unfit("an asleep thread is not rendered", code="internal")
+        head = self._parts.dialect.extended_head(self._request, waking.guidance)
+        wanted = Wanted(waking.tools.encode(), include_usage=True, tool_choice_none=no_calls)
+        body = self._parts.dialect.render(self._request, [m.wire for m in line.messages], head, wanted)
+        tools, texts = self._own_tokens(turn)
+        pieces = [(m.identity, m.tokens) for m in line.messages]
+        chain = sent_chain(self._request, waking.guidance, tools + texts, pieces)
+        self._record.sending(chain, body, own_tools=tools, own_texts=texts + line.own_tokens)
+        return body
+
+    async def send(self, body: bytes) -> Answer:
+        incoming, upstream = self._incoming, self._route.upstream
+        headers = outgoing_headers(incoming.headers, upstream.settings, readable=True)
+        self._record.upstream_status = 0
+        got = await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
+        self._record.upstream_status = got.status
+        return got
+
+
+def _pause(got: Answer) -> float:
+    """Seconds until a refused hidden round is asked again."""
+    told = got.header(b"retry-after").decode("latin-1").strip()
+    try:
+        return min(max(float(told), 0.0), LONGEST_PAUSE_S)
+    except ValueError:
+        return PAUSE_S
