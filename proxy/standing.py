@@ -53,7 +53,7 @@ class Arrival:
 @dataclass(frozen=True)
 class Standing:
     """`node` is the entry of the request's last message; `status` is what the client is told: full, asleep, side, off
-    or shadow, with the `reason` where there is one. `woke`: the thread woke with this request."""
+    or shadow, with the `reason` where there is one."""
 
     arrival: Arrival
     shelved: Shelved
@@ -63,7 +63,6 @@ class Standing:
     status: str
     reason: str = ""
     how: How = How.NEW
-    woke: bool = False
     mode: str = ""
 
     @property
@@ -211,7 +210,7 @@ class Reception:
         )
         standing.shelved.forget_story(standing.node)
         story = standing.shelved.story(standing.node)
-        return replace(standing, story=story, status="full", woke=True)
+        return replace(standing, story=story, status="full")
 
     def _voided(self, standing: Standing) -> list[FrameEvent]:
         """L8: where the model binds reasoning to its prefix, all of it so far is left out, once and for good."""

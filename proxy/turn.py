@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from proxy.shelf import Shelf
 from proxy.stack import matching, tools
@@ -47,7 +47,6 @@ class Turn:
     kit: Toolkit
     number: int = 0
     calls_run: int = 0
-    events: list[Event] = field(default_factory=list)
 
     @classmethod
     def begin(cls, standing: Standing, shelf: Shelf, kit: Toolkit) -> Turn:
@@ -117,7 +116,6 @@ class Turn:
         self.shelf.record(self.standing.shelved, [*self._unwritten(), done, *events], others)
         if spoken.client_calls:
             self.shelf.expect(self.standing.shelved, matching.prompts_in((done,)))
-        self.events += events
         self.number += 1
 
     def note(self, decided: FrameEvent, now: int) -> None:

@@ -15,7 +15,7 @@ conversation (that is `matching`), and reads no store.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
@@ -271,10 +271,3 @@ def _covers(larger: str, smaller: str) -> bool:
     if isinstance(more, dict) and isinstance(less, dict):
         return all(key in more and more[key] == value for key, value in less.items())
     return bool(more == less)
-
-
-def with_wire(entry: Entry, wire: bytes) -> Entry:
-    """The same entry in the bytes it was first sent as."""
-    if entry.message is None or entry.message.wire == wire:
-        return entry
-    return replace(entry, message=replace(entry.message, wire=wire))

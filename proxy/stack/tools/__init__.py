@@ -7,7 +7,7 @@ answered; a mistake by the model is answered as text that says what to do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -84,11 +84,3 @@ def _chosen(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str,
     if tool is None:
         raise Mistake(f"Error: there is no operation {name[:80]!r}. Known: {', '.join(t.op for t in TOOLS)}.")
     return tool, arguments
-
-
-def tokens_offered(profile: str, count: Any) -> int:
-    """Tokens of the tool list, as JSON."""
-    return int(count(msgspec.json.encode(definitions(profile)).decode()))
-
-
-__all__ = ["DISPATCHER", "NO_MORE", "TOOLS", "Sequence", "definitions", "run", "tokens_offered"]
