@@ -34,6 +34,10 @@ class Writer:
     def without_reasoning(self, message: Message) -> Message:
         return self._dialect.without_reasoning(message)
 
+    def retold(self, message: Message, text: str) -> Message:
+        """A stored result in other words."""
+        return self._kept(message.role, message.identity, text, lambda: self._dialect.retold(message, text))
+
     def weighed(self, message: Message) -> Message:
         """A produced message with its tokens counted."""
         return replace(message, tokens=self._count(self._dialect.countable(message)))

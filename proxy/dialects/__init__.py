@@ -36,6 +36,7 @@ class Dialect:
     tool_result: Callable[[str, str], Message]
     user_message: Callable[[str], Message]
     without_reasoning: Callable[[Message], Message]
+    retold: Callable[[Message, str], Message]
     name_json: Callable[[str], bytes]
     answer: type[Answer]
 
@@ -53,6 +54,7 @@ OPENAI_CHAT = Dialect(
     chat_message.tool_result,
     chat_message.user_message,
     chat_message.without_reasoning,
+    chat_message.retold,
     slices.encoded,
     Answer,
 )

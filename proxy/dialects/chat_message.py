@@ -148,3 +148,10 @@ def without_reasoning(message: Message) -> Message:
     fields = slices.members(message.wire)
     kept = {name: raw for name, raw in fields.items() if name not in REASONING}
     return message if len(kept) == len(fields) else replace(message, wire=slices.object_of(kept))
+
+
+def retold(message: Message, text: str) -> Message:
+    """The same message with `text` for its content; every other member as it was. Its tokens are not counted yet."""
+    fields = {**slices.members(message.wire), "content": slices.encoded(text)}
+    identity = identity_of(message.role, text, message.calls, message.answers)
+    return replace(message, wire=slices.object_of(fields), identity=identity, text=text, tokens=0)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from proxy.stack.events import call_key
-from proxy.stack.frames import path_to
+from proxy.stack.frames import Tree, owners_shown, path_to
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Call, Message
 
@@ -35,6 +35,8 @@ class Scribe(Protocol):
     def user_message(self, text: str) -> Message: ...
 
     def without_reasoning(self, message: Message) -> Message: ...
+
+    def retold(self, message: Message, text: str) -> Message: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,10 @@ def _own_tokens(unit: Unit) -> int:
 
 def owner_of(story: Story, placed: Placed) -> str:
     """The segment that owns it now: a pop hands user messages of the unfinished turn on."""
-    return story.tree.carried.get(placed.at, placed.owner)
+    carried = story.tree.carried
+    if not carried:
+        return placed.owner
+    return carried.get(placed.at) or carried.get(placed.entry.id, placed.owner)
 
 
 def _selected(story: Story) -> list[Placed]:
@@ -91,28 +96,52 @@ def _selected(story: Story) -> list[Placed]:
     tree = story.tree
     if not tree.active:
         return list(story.placed)
-    owners = {frame.owner for frame in path_to(tree, tree.active)}
+    owners = owners_shown(tree, path_to(tree, tree.active))
     return [p for p in story.placed if owner_of(story, p) in owners]
 
 
 def _units(story: Story, placed: Sequence[Placed], scribe: Scribe) -> list[Unit]:
     """Messages of entries; where some were trimmed, the trace that stands for them."""
-    trims = [t for t in story.tree.trims if any(p.at in t.entries for p in placed)]
-    gone: frozenset[str] = frozenset().union(*(t.entries for t in trims))
-    traces: dict[str, list[Unit]] = {}
-    for trim in trims:
-        traces.setdefault(trim.at, []).append(Unit(scribe.user_message(trim.trace), ""))
-    units = traces.pop("", [])
-    for standing in placed:
-        units += [] if standing.at in gone else _unit(story, standing, scribe)
-        units += traces.pop(standing.at, [])
-    return units
+    gone = gone_entries(story.tree)
+    if not gone:
+        return [unit for standing in placed for unit in _unit(story, standing, scribe)]
+    units: list[Unit] = []
+    waiting = _traces(story, placed, gone, scribe)
+    for at, standing in enumerate(placed):
+        if standing.entry.id not in gone and standing.at not in gone:
+            units += _unit(story, standing, scribe)
+        units += waiting.pop(at, [])
+    return [*waiting.pop(-1, []), *units]
+
+
+def gone_entries(tree: Tree) -> frozenset[str]:
+    """Entries that left the line: they were folded, or did not fit."""
+    return frozenset().union(*(t.entries for t in tree.trims)) if tree.trims else frozenset()
+
+
+def _traces(story: Story, placed: Sequence[Placed], gone: frozenset[str], scribe: Scribe) -> dict[int, list[Unit]]:
+    """The traces by the position behind which they stand, the oldest first; -1 is in front of all.
+
+    What a client leaves out of its own history needs no trace; where it left out only the entry in front of one, the
+    trace stands where the first entry was that it stands for.
+    """
+    position = {p.at: at for at, p in enumerate(placed)} | {p.entry.id: at for at, p in enumerate(placed)}
+    found: dict[int, list[Unit]] = {}
+    for trim in story.tree.trims:
+        first = min((position[e] for e in trim.entries if e in position), default=None)
+        if first is None:
+            continue
+        behind = position.get(trim.at, first) if trim.at else -1
+        found.setdefault(behind, []).append(Unit(scribe.user_message(trim.trace), ""))
+    return found
 
 
 def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
     muted = placed.entry.id in story.tree.mute
     if placed.round is None:
         own = placed.entry.message
+        if own is not None and (words := story.tree.replaced.get(placed.entry.id)) is not None:
+            own = scribe.retold(own, words)
         return [Unit(scribe.without_reasoning(own) if muted else own, placed.at)] if own else []
     message = placed.round.spoken.message
     if not message.calls and not message.text.strip():
@@ -133,7 +162,7 @@ def _with_view(story: Story, selected: Sequence[Placed], scribe: Scribe) -> list
     narrow = next((f for f in reversed(path) if f.opening and f.opening.view != "fork"), None)
     if narrow is None or narrow.opening is None:
         return _units(story, selected, scribe)
-    below = {f.owner for f in path[path.index(narrow) :]}
+    below = owners_shown(story.tree, path[path.index(narrow) :])
     own = [p for p in selected if owner_of(story, p) in below]
     above = [p for p in selected if owner_of(story, p) not in below]
     shown = _glimpse(above, _groups_shown(narrow.opening.view))

@@ -129,6 +129,51 @@ class Trimmed(msgspec.Struct, frozen=True, tag="trim"):
     at: str = ""
 
 
+class Entered(msgspec.Struct, frozen=True, tag="entered"):
+    """A frame that nobody pushed began: seen in what the client says. One that was planned begins, another is born.
+    `taking` are entries already on the path that it owns from now on: the call group that opened it, or a turn that
+    turned out to be a frame."""
+
+    frame: str
+    parent: str
+    title: str
+    criteria: str
+    origin: str
+    taking: tuple[str, ...] = ()
+
+
+class Folded(msgspec.Struct, frozen=True, tag="folded"):
+    """Entries of a frame that nobody pushed left the line; `trace` stands for them behind the entry `at`. `muted` are
+    answers that stay without their reasoning."""
+
+    frame: str
+    entries: tuple[str, ...]
+    trace: str
+    at: str = ""
+    muted: tuple[str, ...] = ()
+
+
+class Kept(msgspec.Struct, frozen=True, tag="kept"):
+    """A person wants a folded frame back, and never folded again; it comes back at the next moment that is cheap."""
+
+    frame: str
+
+
+class Unfolded(msgspec.Struct, frozen=True, tag="unfolded"):
+    """The entries of a fold are on the line again."""
+
+    frame: str
+
+
+class Replaced(msgspec.Struct, frozen=True, tag="replaced"):
+    """The result of a call is told with other words from now on: an output too long for the line, a note whose file
+    had left it, an old output that was cleared. What was stored stays as it was."""
+
+    entry: str
+    text: str
+    why: str = ""
+
+
 class ReasoningRemoved(msgspec.Struct, frozen=True, tag="reasoning removed"):
     """From the first item that no longer fits its prefix all are left out, never put back."""
 
@@ -147,6 +192,11 @@ FrameEvent = (
     | Decided
     | Woken
     | Trimmed
+    | Entered
+    | Folded
+    | Kept
+    | Unfolded
+    | Replaced
     | ReasoningRemoved
 )
 _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
@@ -160,7 +210,9 @@ def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> 
     """
     data = msgspec.json.encode(event)
     subject = getattr(event, "frame", "")
-    if not isinstance(event, Rooted | Planned | Pushed | Woken):
+    if isinstance(event, Replaced):
+        subject = event.entry
+    elif not isinstance(event, Rooted | Planned | Pushed | Woken | Folded):
         subject += f"/{number}/" + sha256(data).hexdigest()[:12]
     return Event(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
 
@@ -198,8 +250,24 @@ def apply(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return _popped(tree, event, now)
         case Invalidated():
             return _invalidated(tree, event, now)
+        case Entered():
+            return _entered(tree, event, now)
+        case Folded() | Kept() | Unfolded():
+            return _moved(tree, event)
         case _:
             return _noted(tree, event, now)
+
+
+def _moved(tree: Tree, event: Folded | Kept | Unfolded) -> Tree:
+    """Events that change what stands on the line and no frame."""
+    match event:
+        case Folded():
+            trim = Trim(frozenset(event.entries), event.trace, event.at, event.frame)
+            return replace(tree, trims=(*tree.trims, trim), mute=tree.mute | set(event.muted))
+        case Kept():
+            return replace(tree, kept=tree.kept | {event.frame})
+        case Unfolded():
+            return replace(tree, trims=tuple(t for t in tree.trims if t.frame != event.frame))
 
 
 def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
@@ -222,6 +290,8 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return replace(tree, trims=(*tree.trims, Trim(frozenset(event.entries), event.trace, event.at)))
         case ReasoningRemoved():
             return replace(tree, mute=tree.mute | set(event.turns))
+        case Replaced():
+            return replace(tree, replaced={**tree.replaced, event.entry: event.text})
         case _:
             return tree
 
@@ -240,6 +310,19 @@ def _with(tree: Tree, *frames: Frame, active: str = "", told: Mapping[tuple[str,
         active=active or tree.active,
         told={**tree.told, **told} if told else tree.told,
     )
+
+
+def _entered(tree: Tree, event: Entered, now: int) -> Tree:
+    known = tree.frames.get(event.frame)
+    if known is None:
+        words = (event.frame, event.parent, event.title, event.criteria, "")
+        frame = Frame(*words, Status.IN_PROGRESS, len(tree.frames), event.origin, now, now)
+    elif Status.IN_PROGRESS in ALLOWED[known.status]:
+        frame = replace(known, status=Status.IN_PROGRESS, updated_at=now)
+    else:
+        return tree
+    entered = _with(tree, frame, active=frame.id)
+    return replace(entered, carried={**entered.carried, **dict.fromkeys(event.taking, frame.owner)})
 
 
 def _replanned(tree: Tree, event: Replanned, now: int) -> Tree:

@@ -16,7 +16,7 @@ amounts to in `story`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -41,6 +41,10 @@ ALLOWED: Mapping[Status, frozenset[Status]] = {
 FINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.INVALIDATED})
 RETURNED = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
 """What a pop may end a frame as."""
+
+
+INFERRED = frozenset({"request", "plan", "part"})
+"""Origins of frames that nobody pushed: a request of the user, an item of the client's plan, a part of long work."""
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -89,6 +93,10 @@ class Frame:
     def owner(self) -> str:
         return f"{self.id}#{self.segment}"
 
+    @property
+    def is_inferred(self) -> bool:
+        return self.origin in INFERRED
+
 
 @dataclass(frozen=True, slots=True)
 class Waking:
@@ -106,6 +114,8 @@ class Trim:
     trace: str
     at: str
     """The entry behind which the text stands; empty: in front of all."""
+    frame: str = ""
+    """The folded frame; empty where entries of several left because the line did not fit."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +132,10 @@ class Tree:
     trims: tuple[Trim, ...] = ()
     mute: frozenset[str] = frozenset()
     """Entries (turn ids, or `turn/number`) whose reasoning has been left out, once and for good."""
+    kept: frozenset[str] = frozenset()
+    """Frames that a person wants on the line: folded ones come back when that is cheap, none is folded again."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """Entries of results whose text is told in other words on the line: entry -> text."""
 
     @property
     def awake(self) -> bool:
@@ -150,6 +164,18 @@ def ancestors(tree: Tree, frame: str) -> Iterator[Frame]:
 def path_to(tree: Tree, frame: str) -> tuple[Frame, ...]:
     """From the root down to `frame`, both included."""
     return (*reversed(tuple(ancestors(tree, frame))), tree.frames[frame])
+
+
+def owners_shown(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
+    """Owners of what the frames of `path` have on the line: their own entries, and those of inferred frames under
+    them. An inferred frame takes nothing off the line when it ends; only a fold does."""
+    shown = {frame.id for frame in path}
+    owners = {tree.frames[frame].owner for frame in shown}
+    for frame in tree.frames.values():  # in order of birth: parents before their children
+        if frame.is_inferred and frame.parent in shown and frame.id not in shown:
+            shown.add(frame.id)
+            owners.add(frame.owner)
+    return frozenset(owners)
 
 
 def children(tree: Tree, frame: str) -> tuple[Frame, ...]:

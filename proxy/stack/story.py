@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from proxy.stack.events import apply, read_event, reopened
 from proxy.stack.frames import Tree
-from proxy.stack.ledger import Entry, Kind, Ledger, Round
+from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round
+
+_NOTHING: Mapping[str, Sequence[Event]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,10 @@ def follow(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, Story]) ->
     return extend(ledger, story, path[start:])
 
 
-def extend(ledger: Ledger, story: Story, entries: Iterable[Entry]) -> Story:
-    """`story` with further entries behind it."""
+def extend(
+    ledger: Ledger, story: Story, entries: Iterable[Entry], fresh: Mapping[str, Sequence[Event]] = _NOTHING
+) -> Story:
+    """`story` with further entries behind it; `fresh` are events at them that the ledger does not have yet."""
     tree, placed, tip = story.tree, list(story.placed), story.tip
     adopted: dict[str, list[Placed]] = {}
     for entry in entries:
@@ -63,21 +67,24 @@ def extend(ledger: Ledger, story: Story, entries: Iterable[Entry]) -> Story:
         if entry.alias in adopted:
             placed += [replace(p, at=entry.id) for p in adopted[entry.alias]]
         else:
-            tree, more = _step(ledger, tree, entry, placed)
+            events = (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ()))
+            tree, more = _step(ledger, tree, entry, events, placed)
             placed += more
         placed += [Placed(overlay, _owner(tree), at=overlay.id) for overlay in ledger.overlays.get(entry.id, ())]
         tip = entry.id
     return Story(tree, tuple(placed), tip)
 
 
-def _step(ledger: Ledger, tree: Tree, entry: Entry, before: Sequence[Placed]) -> tuple[Tree, list[Placed]]:
+def _step(
+    ledger: Ledger, tree: Tree, entry: Entry, events: Sequence[Event], before: Sequence[Placed]
+) -> tuple[Tree, list[Placed]]:
     """One more entry: who owns it, and the tree after it."""
     if entry.kind is Kind.TURN:
         return _told_turn(ledger, tree, entry)
     message = entry.message
     if message and message.role == "user" and entry.kind is Kind.MESSAGE:
         tree = reopened(tree, entry.created)
-    for event in ledger.events.get(entry.id, ()):
+    for event in events:
         tree = apply(tree, read_event(event), event.created)
     owner = _owner_of_result(before, message.answers) if message and message.answers else ""
     return tree, [Placed(entry, owner or _owner(tree), at=entry.id)]
