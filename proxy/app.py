@@ -105,7 +105,7 @@ class App:
         secret = await self._opened()
         now = now_ms()
         shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS)
-        accountant = Accountant(now_ms, self._counter.name)
+        accountant = Accountant(now_ms, self._counter.name, self.config.tariff_of)
         for path, dialect in DIALECTS.items():
             writer = Writer(dialect, self._counter.count)
             kit = Toolkit(writer, self._counter.count, _nonces(secret), tool_settings(self.config))

@@ -29,7 +29,6 @@ from proxy.stack.context import Line, unpaired
 from proxy.stack.transcript import Request
 from proxy.stack.trim import KEPT, trimmed
 from proxy.standing import Reception
-from proxy.tariffs import tariff_for
 from proxy.tokens import Counter
 from proxy.turn import Toolkit, Turn
 from proxy.upstream import Answer, RawHeaders, Route, Routes, outgoing_headers
@@ -105,8 +104,8 @@ class Asker:
             await turn.durable()
         if unpaired(line.messages):
             raise Unfit("a call on the line has no result", code="law_pairing")
-        tariff = tariff_for(self._route.model)
-        if not tariff.known or self._tokens(turn, line) <= tariff.window:
+        tariff = self._parts.config.tariff_of(self._route.model)
+        if not tariff.window_known or self._tokens(turn, line) <= tariff.window:
             return line
         if self._request.tokens <= tariff.window:
             raise Unfit("the line does not fit the window, the client's body does", code="window")
@@ -186,11 +185,11 @@ class Asker:
 
     async def _shorter(self, turn: Turn, line: Line, status: int, refusal: bytes) -> Line | None:
         """A line that fits, where the provider refused this one for its length."""
-        tariff, refused = tariff_for(self._route.model), self._tokens(turn, line)
+        tariff, refused = self._parts.config.tariff_of(self._route.model), self._tokens(turn, line)
         if not overflow.is_overflow(status, refusal, refused):
             return None
         try:
-            return await self._trimmed(turn, line, min(tariff.window, refused) if tariff.known else refused)
+            return await self._trimmed(turn, line, min(tariff.window, refused) if tariff.window_known else refused)
         except StoreError:
             return None  # nothing may leave the line that is not on disk: the refusal passes as it is
 

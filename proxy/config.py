@@ -14,9 +14,10 @@ import difflib
 import ipaddress
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -35,6 +36,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from proxy.errors import InvalidConfiguration
+from proxy.tariffs import UNKNOWN, AfterTool, Appendable, Binding, ConfiguredRow, Tariff, Tariffs, ThinkingInLoop
 
 Mode = Literal["off", "shadow", "active"]
 Tenancy = Literal["single", "key", "credential"]
@@ -132,6 +134,86 @@ class ModelSettings(_Model):
 
 _NOTHING_ELSE = ModelSettings()
 
+Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=1)]
+
+
+class TariffSettings(_Model):
+    """Prices, cache rules, window and traits of models. The defaults are those of a model nobody knows."""
+
+    input: Price = UNKNOWN.input
+    """USD per million input tokens."""
+
+    output: Price | None = UNKNOWN.output
+    """USD per million output tokens; null: not known, output then costs nothing in any sum, and receipts say so."""
+
+    read: Price = UNKNOWN.read
+    """What a cached token costs, as a multiple of `input`: 0.1."""
+
+    write: Price = UNKNOWN.write
+    """What a newly cached token costs, as a multiple of `input`: 1.25."""
+
+    minimum: int = Field(default=UNKNOWN.minimum, ge=0)
+    """Tokens from which a prefix is cached."""
+
+    step: Tokens = UNKNOWN.step
+    """Cached tokens are a multiple of this."""
+
+    ttl_s: Tokens = UNKNOWN.ttl_s
+    """Seconds a cached prefix lives after its last use."""
+
+    window: Tokens = UNKNOWN.window
+    """Tokens the model can hold."""
+
+    max_output: Tokens = UNKNOWN.max_output
+    """Tokens it can answer with."""
+
+    binding: Binding = UNKNOWN.binding
+    """What happens to reasoning whose prefix changed: `none`, `drop` (it is dropped) or `error` (it is refused)."""
+
+    after_tool: AfterTool = UNKNOWN.after_tool
+    """`message`: a user message may stand behind tool results. `suffix`: it must be appended to the last one."""
+
+    thinking_in_loop: ThinkingInLoop = UNKNOWN.thinking_in_loop
+    """`required`: inside a tool loop the last assistant message must open with its reasoning."""
+
+    required: Names = UNKNOWN.required
+    """Fields that must come back with the calls they were made with: `thought_signature`."""
+
+    append: Annotated[tuple[Appendable, ...], BeforeValidator(_listed)] = UNKNOWN.append
+    """What can be added in mid-conversation without touching the prefix: `system`, `tools`."""
+
+    @model_validator(mode="after")
+    def _room_for_a_question(self) -> TariffSettings:
+        if {"window", "max_output"} <= self.model_fields_set and self.max_output >= self.window:
+            raise ValueError("max_output must be smaller than window")
+        return self
+
+
+class TariffRow(TariffSettings):
+    """A row before the built-in table. What it leaves out is as the built-in row of the model has it, else as
+    `default_tariff`."""
+
+    names: Names = ()
+    """Models this is the row of, as names or globs (`llama-3*`, `openrouter/*`). Empty: the row's own key is the name.
+    The longest name that fits wins; of two as long, one written here beats a built-in one."""
+
+    as_of: date | None = None
+    """The day the prices were seen: 2026-11-21."""
+
+    @field_validator("names")
+    @classmethod
+    def _as_looked_up(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(name.strip() for name in value):
+            raise ValueError("a name must not be empty")
+        return tuple(name.strip().lower() for name in value)
+
+    @model_validator(mode="after")
+    def _something_said(self) -> TariffRow:
+        if self.model_fields_set <= {"names", "as_of"}:
+            raise ValueError("says nothing of the model; set a price, a window or a trait")
+        return self
+
 
 class Budgets(_Model):
     """Token budgets of the frame block. `total` bounds the whole of it, the rest are shares inside."""
@@ -173,6 +255,12 @@ class Config(_Model):
 
     models: dict[str, ModelSettings] = {}
     """Exceptions by model name or glob."""
+
+    tariffs: dict[str, TariffRow] = {}
+    """Rows before the built-in table of prices, windows and traits, by any name. `callstack tariffs` lists them all."""
+
+    default_tariff: TariffSettings = TariffSettings()
+    """What stands in for a model that is in no table. Its requests are flagged as not priced."""
 
     tenancy: Tenancy = "single"
     """`single`: all requests are one user's. `key`: client keys issued by `callstack key add`.
@@ -264,7 +352,29 @@ class Config(_Model):
             if model.upstream is not None and model.upstream not in self.upstreams:
                 known = ", ".join(sorted(self.upstreams)) or "none is configured"
                 raise ValueError(f"models.{name}.upstream: there is no upstream {model.upstream!r}; known: {known}")
+        self._no_name_twice()
         return self
+
+    def _no_name_twice(self) -> None:
+        """Raises ValueError for a name that stands in two rows of `tariffs`: which of them counts would be luck."""
+        rows: dict[str, str] = {}
+        for key, row in self.tariffs.items():
+            for name in row.names or (key.strip().lower(),):
+                if rows.setdefault(name, key) != key:
+                    raise ValueError(f"tariffs.{key}.names: {name!r} stands in tariffs.{rows[name]} too")
+
+    @cached_property
+    def tariff_table(self) -> Tariffs:
+        """The configured rows before the built-in ones."""
+        configured = [
+            ConfiguredRow(f"tariffs.{key}", row.names or (key.strip().lower(),), _said(row))
+            for key, row in self.tariffs.items()
+        ]
+        return Tariffs(configured, replace(UNKNOWN, **self.default_tariff.model_dump()))
+
+    def tariff_of(self, model: str) -> Tariff:
+        """What a model costs and how it behaves, by the name it is asked for at the upstream."""
+        return self.tariff_table.of(model)
 
     def for_model(self, name: str) -> ModelSettings:
         """The exceptions for a model: its own entry, else the first glob that fits, else none."""
@@ -288,6 +398,14 @@ class Config(_Model):
     def keys_path(self) -> Path:
         """Where the issued client keys lie, hashed."""
         return self.data / "keys.json"
+
+
+def _said(row: TariffRow) -> dict[str, Any]:
+    """The fields that stand in the configuration."""
+    said = row.model_dump(exclude={"names"}, exclude_unset=True)
+    if "as_of" in said:
+        said["as_of"] = row.as_of.isoformat() if row.as_of else ""
+    return said
 
 
 @lru_cache(256)

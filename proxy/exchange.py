@@ -27,7 +27,6 @@ from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
 from proxy.stack.context import Line
 from proxy.stack.transcript import Request, Spoken
 from proxy.standing import Arrival, Standing, woken_at
-from proxy.tariffs import tariff_for
 from proxy.turn import Turn
 from proxy.upstream import Answer, Route, outgoing_headers
 
@@ -218,7 +217,7 @@ class Call:
         """The client's bytes, less the reasoning that its provider binds to a prefix only the line has: an awake
         thread's answers were made behind our tools and hidden rounds (L8)."""
         standing = self._standing
-        if not standing.story.tree.awake or tariff_for(self._route.model).binding == "none":
+        if not standing.story.tree.awake or self._parts.config.tariff_of(self._route.model).binding == "none":
             return self._incoming.body
         since = woken_at(standing.ledger, standing.story)
         messages = [

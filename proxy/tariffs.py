@@ -1,24 +1,24 @@
 """What models cost and how they behave: prices, prompt caches, windows, and what they ask of a rewritten history.
 
 `TARIFFS` is data, seen on `AS_OF` on secondary sources that are named beside each row: an invoice is the truth, this
-is an estimate with a date. `tariff_for` finds the row of a model as clients write it, with a provider in front
-(`openai/`) or a date behind.
+is an estimate with a date. `Tariffs` puts the rows of a configuration before them and finds the row of a model as
+clients write it, with a provider in front (`openai/`) or a date behind.
 
 The law: **the longest name that fits wins, and what fits nothing is flagged, never guessed silently**. Variants are
 listed by name, because `gpt-5.4-pro` costs twelve times what `gpt-5.4` does.
 
-What this module does not do: it computes no money (`report.py`) and decides nothing. Rows are plain values, so that a
-configuration can bring its own.
+What this module does not do: it computes no money (`report`), decides nothing, and reads no configuration (`config`
+does, and hands its rows in).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 AS_OF = "2026-11-21"
 MINUTE = 60
@@ -29,6 +29,8 @@ Binding = Literal["none", "drop", "error"]
 """What happens to reasoning whose prefix changed: nothing, it is dropped, or the request is refused."""
 AfterTool = Literal["message", "suffix"]
 """Whether a user message may stand behind tool results, or must be appended to the message before it."""
+ThinkingInLoop = Literal["required", "optional"]
+Appendable = Literal["system", "tools"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +54,45 @@ class Tariff:
     window: int = 128_000
     max_output: int = 32_000
     binding: Binding = "none"
-    thinking_in_loop: Literal["required", "optional"] = "optional"
+    thinking_in_loop: ThinkingInLoop = "optional"
     """`required`: inside a tool loop the last assistant message must open with its reasoning."""
     required: tuple[str, ...] = ()
     """Fields that must come back with the calls they were made with."""
     after_tool: AfterTool = "message"
-    append: tuple[Literal["system", "tools"], ...] = ()
+    append: tuple[Appendable, ...] = ()
     """What can be added in mid-conversation without touching the prefix."""
     known: bool = True
-    """False: a declared default stands in for what we do not know."""
+    """False: a declared price stands in for the one we do not know."""
+    window_known: bool = True
+    """False: a declared window stands in; nothing may be trimmed because of it."""
+    as_of: str = AS_OF
+    """The day the prices were seen, as YYYY-MM-DD; empty where nobody said."""
+    source: str = "built-in"
+    """Where the row stands: `built-in`, `default_tariff`, or the key in the configuration."""
 
 
-UNKNOWN = Tariff(("*",), input=1.0, output=None, minimum=1024, step=128, known=False)
+UNKNOWN = Tariff(
+    ("*",),
+    input=1.0,
+    output=None,
+    minimum=1024,
+    step=128,
+    known=False,
+    window_known=False,
+    as_of="",
+    source="default_tariff",
+)
 """For every other model: read 0.1, write 1.0, and a round price, so that shares of it still mean something."""
+
+
+@dataclass(frozen=True)
+class ConfiguredRow:
+    """A row of the configuration: `key` is where it is written, `names` are lower-case globs, `says` the fields of
+    `Tariff` that it sets. What it leaves out is as the model has it without the row."""
+
+    key: str
+    names: tuple[str, ...]
+    says: Mapping[str, Any]
 
 
 # Input prices, read and write multiples, minimum prefixes and lifetimes: provider pages and price tables collected for
@@ -240,10 +268,19 @@ TARIFFS: tuple[Tariff, ...] = (
     ),
     # -------------------------------------------------------------------------------------------------------- Mistral
     # Prices were not looked up; the trait is what its API answers ("Unexpected role 'user' after role 'tool'").
-    Tariff(("mistral-*", "magistral-*", "devstral-*", "codestral-*"), 1.0, step=128, after_tool="suffix", known=False),
+    Tariff(
+        ("mistral-*", "magistral-*", "devstral-*", "codestral-*"),
+        1.0,
+        step=128,
+        after_tool="suffix",
+        known=False,
+        window_known=False,
+        as_of="",
+    ),
 )
 
 _REGION_AND_VENDOR = re.compile(r"^(?:[a-z]{2,6}\.)?(?:anthropic|openai|google|deepseek|mistral)\.")
+_ONE_OF = re.compile(r"\[[^]]+\]")
 _BEHIND = re.compile(r"(?:[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)|-v\d+(?::\d+)?|:[a-z]+)$")
 
 
@@ -255,14 +292,78 @@ def plain_name(model: str) -> str:
     return name
 
 
-def tariff_among(model: str, tariffs: Iterable[Tariff]) -> Tariff:
-    """The row of a model by its longest fitting name; UNKNOWN where none fits."""
-    name = plain_name(model)
-    fitting = [(len(glob), row) for row in tariffs for glob in row.names if fnmatchcase(name, glob)]
-    return max(fitting, key=lambda found: found[0])[1] if fitting else UNKNOWN
+def length_of(glob: str) -> int:
+    """How much of a name a glob spells out; a choice of characters is one of them."""
+    return len(_ONE_OF.sub("?", glob))
 
 
-@lru_cache(maxsize=1024)
+AnyRow = TypeVar("AnyRow", Tariff, ConfiguredRow)
+
+
+class Tariffs:
+    """The rows of a configuration before the built-in ones, and a default for what fits none.
+
+    The longest name that fits wins; of two as long, the configured one. A configured name is also held against the
+    model as it was written, so that `openrouter/*` can be a name. Values, made once: a changed configuration is a new
+    object.
+    """
+
+    def __init__(
+        self,
+        configured: Sequence[ConfiguredRow] = (),
+        default: Tariff = UNKNOWN,
+        built_in: Sequence[Tariff] = TARIFFS,
+    ) -> None:
+        self.configured, self.default, self.built_in = tuple(configured), default, tuple(built_in)
+        self.of = lru_cache(1024)(self._of)
+
+    def _of(self, model: str) -> Tariff:
+        name, written = plain_name(model), model.strip().lower()
+        base, built_in_length = _longest(self.built_in, (name,))
+        row, length = _longest(self.configured, (name, written))
+        if row is None or length < built_in_length:
+            return base or self.default
+        return _changed(base or self.default, row)
+
+    def rows(self) -> tuple[Tariff, ...]:
+        """Every row as its first name gets it, the configured ones first, the default last."""
+        return (
+            *(_changed(self._without(row), row) for row in self.configured),
+            *self.built_in,
+            self.default,
+        )
+
+    def _without(self, row: ConfiguredRow) -> Tariff:
+        return _longest(self.built_in, (plain_name(row.names[0]),))[0] or self.default
+
+
+def _longest(rows: Iterable[AnyRow], names: Sequence[str]) -> tuple[AnyRow | None, int]:
+    """The row with the longest glob that fits any of `names`, the first of several, and that length; None and 0."""
+    fitting = [
+        (row, length_of(glob)) for row in rows for glob in row.names if any(fnmatchcase(name, glob) for name in names)
+    ]
+    return max(fitting, key=lambda found: found[1], default=(None, 0))
+
+
+def _changed(base: Tariff, row: ConfiguredRow) -> Tariff:
+    """`base` with what a configured row says. A price that nobody dated is not as old as the one it replaces."""
+    priced, sized = "input" in row.says, "window" in row.says
+    made = replace(
+        base,
+        **{"as_of": "" if priced else base.as_of, **row.says},
+        names=row.names,
+        source=row.key,
+        known=base.known or priced,
+        window_known=base.window_known or sized,
+    )
+    fits = made.max_output < made.window or "max_output" in row.says
+    return made if fits else replace(made, max_output=made.window // 4)
+
+
+BUILT_IN = Tariffs()
+"""What holds where no configuration is at hand."""
+
+
 def tariff_for(model: str) -> Tariff:
-    """The row of a model in `TARIFFS`."""
-    return tariff_among(model, TARIFFS)
+    """The row of a model in `TARIFFS` alone. Where a configuration is at hand, ask `Config.tariff_of`."""
+    return BUILT_IN.of(model)
