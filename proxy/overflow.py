@@ -2,6 +2,8 @@
 
 The law: **throttling is not overflow.** "Too many tokens, please wait" is answered by waiting; trimming for it would
 lose context for nothing. When in doubt it is no overflow, and the refusal passes to the client as it is.
+
+What this module does not do: it remembers nothing (`limits` does) and trims nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +27,23 @@ _WAIT = re.compile(
     rb"|overloaded|retry after|max_tokens (is|must|should)|max_completion_tokens",
     re.IGNORECASE,
 )
+_BYTES = re.compile(rb"request_too_large|request entity too large|maximum size|bytes|\bmi?b\b", re.IGNORECASE)
+"""A body may be too large for the wire, pictures above all; that says nothing of tokens."""
+_FIGURE = rb"(\d{1,3}(?:[,_]\d{3})+|\d+)"
+_NAMED = tuple(
+    re.compile(before + _FIGURE, re.IGNORECASE)
+    for before in (
+        rb"(?:>|\\u003e) ?",
+        rb"(?:up to|(?:<|\\u003c)=|cannot exceed|model with|\[\d,) ",
+        rb"(?:length|window|size|limit|allowed)(?: is| of|:)? \(?(?<!length )",
+    )
+)
+"""What stands before the limit in a refusal, the surest first; the size that was asked for stands beside it in most."""
 LOOKED_AT = 8_192
 """Bytes of an error body that are read."""
 SILENT = 16_000
-"""Tokens from which a 400 or 413 without a word is taken for overflow: some providers say nothing else."""
+"""Tokens from which a 400 or 413 without a word, or an answer without one, is taken for overflow: some providers say
+nothing else."""
 
 
 def is_overflow(status: int, body: bytes, tokens: int = 0) -> bool:
@@ -39,3 +54,17 @@ def is_overflow(status: int, body: bytes, tokens: int = 0) -> bool:
     if not told.strip():
         return status in (400, 413) and tokens >= SILENT
     return _LONG.search(told) is not None
+
+
+def named_limit(body: bytes) -> int | None:
+    """The tokens that a refusal for length says are allowed, where it does."""
+    told = body[:LOOKED_AT]
+    found = next((match for pattern in _NAMED if (match := pattern.search(told))), None)
+    return int(re.sub(rb"\D", b"", found[1])) if found else None
+
+
+def speaks_of_context(body: bytes) -> bool:
+    """Whether a refusal for length is about tokens: one about the bytes of the body, or without a word, teaches no
+    size."""
+    told = body[:LOOKED_AT]
+    return bool(told.strip()) and not _BYTES.search(told)
