@@ -9,7 +9,7 @@ What this module does not do: it computes no money (`report` does) and logs neit
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from time import perf_counter
@@ -18,7 +18,7 @@ import msgspec
 
 from proxy.dialects import Dialect
 from proxy.errors import StoreError
-from proxy.report import Account, Accountant, Chain, Outcome, Receipt, response_headers
+from proxy.report import Account, Accountant, Chain, Decision, Outcome, Receipt, response_headers
 from proxy.stack.events import Popped, Pushed, read_event
 from proxy.stack.ledger import Event
 from proxy.stack.transcript import Request, Spoken, Usage
@@ -61,6 +61,9 @@ class Record:
     hidden_calls: int = 0
     recalls: int = 0
     events: list[str] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    lost_reasoning: int = 0
+    """Tokens of reasoning that the client sent and that had to be left out."""
     usages: list[Usage | None] = field(default_factory=list)
     bodies: list[SentRecord] = field(default_factory=list)
     finish: str = ""
@@ -79,12 +82,15 @@ class Record:
         return self
 
     # ---------------------------------------------------------------------------------------------------------- note
-    def sending(self, chain: Chain, body: Body | None, *, own_tools: int = 0, own_texts: int = 0) -> None:
-        """A round leaves; `body` None: the client's own bytes."""
+    def sending(
+        self, chain: Chain, body: Body | None, *, own_tools: int = 0, own_texts: int = 0, own_traces: int = 0
+    ) -> None:
+        """A round leaves; `body` None: the client's own bytes. What is ours in `chain`, in tokens: `own_traces` are
+        contained in `own_texts`."""
         if not self.overhead_ms:
             self.overhead_ms = (perf_counter() - self.arrived) * 1000
         if self.account:
-            self.account.note_sent(chain, own_tools=own_tools, own_texts=own_texts)
+            self.account.note_sent(chain, own_tools=own_tools, own_texts=own_texts, own_traces=own_traces)
         if body is not None:
             self.bodies.append(SentRecord(self.id, len(self.usages), body, self.keeper.now()))
 
@@ -104,6 +110,12 @@ class Record:
         for event in map(read_event, events):
             if isinstance(event, Pushed | Popped):
                 self.events.append(f"{'pushed' if isinstance(event, Pushed) else 'popped'} {event.frame}")
+
+    def decided(self, decisions: Iterable[Decision], *, lost_reasoning: int = 0) -> None:
+        """The gate was asked; also "not now" is an answer. `lost_reasoning`: tokens of reasoning left out with this
+        request."""
+        self.decisions.extend(decisions)
+        self.lost_reasoning += lost_reasoning
 
     def bypassed(self, reason: str) -> None:
         """We stood aside, from here on or for all of it."""
@@ -167,6 +179,8 @@ class Record:
             upstream_status=self.upstream_status,
             finish_reason=self.finish,
             would_send=self.would_send,
+            decisions=tuple(self.decisions),
+            lost_reasoning=self.lost_reasoning,
         )
 
     def _write(self) -> None:

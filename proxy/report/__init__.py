@@ -7,7 +7,7 @@ totals.py        many receipts added up, as rows or a table
 
 from proxy.report.accounts import Account, Accountant, response_headers
 from proxy.report.prefix_cache import CacheKey, CacheUse, Chain, Piece, PrefixCache
-from proxy.report.receipts import Outcome, Receipt, usd
+from proxy.report.receipts import Decision, Outcome, Receipt, usd
 from proxy.report.totals import By, Row, table, total, totals
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "CacheKey",
     "CacheUse",
     "Chain",
+    "Decision",
     "Outcome",
     "Piece",
     "PrefixCache",

@@ -42,7 +42,7 @@ class Account:
         self._untouched = accountant.untouched.use(key, chain, self._tariff, accountant.clock(), warm=self._warm)
         self._fixed, self._tail = (chain[0][1], chain[-1][1]) if chain else (0, 0)
         self._rounds: list[CacheUse] = []
-        self._own = (0, 0)
+        self._own = (0, 0, 0)
         self.tokens_in = self._untouched.total
 
     @property
@@ -50,12 +50,13 @@ class Account:
         """So far, all rounds together."""
         return sum(use.total for use in self._rounds)
 
-    def note_sent(self, chain: Chain, *, own_tools: int = 0, own_texts: int = 0) -> None:
-        """A round leaves. `own_tools` and `own_texts` are tokens in `chain` that are ours."""
+    def note_sent(self, chain: Chain, *, own_tools: int = 0, own_texts: int = 0, own_traces: int = 0) -> None:
+        """A round leaves. `own_tools` and `own_texts` are tokens in `chain` that are ours; `own_traces` are those of
+        `own_texts` that stand for frames."""
         warm = self._warm and not self._rounds
         cache = self._accountant.really_sent
         self._rounds.append(cache.use(self._key, chain, self._tariff, self._accountant.clock(), warm=warm))
-        self._own = (own_tools, own_texts)
+        self._own = (own_tools, own_texts, own_traces)
 
     def settle(self, outcome: Outcome, usage: Sequence[Usage | None] = ()) -> Receipt:
         """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None."""
@@ -68,7 +69,9 @@ class Account:
         basis: Literal["reported", "estimated"] = (
             "reported" if None not in reported and self._accountant.reports_caches(self._key) else "estimated"
         )
-        cost, saved = self._money(reported, basis, failed=max(outcome.upstream_status, outcome.client_status) >= 400)
+        failed = max(outcome.upstream_status, outcome.client_status) >= 400
+        cost, saved = self._money(reported, basis, failed=failed)
+        fixed = _front(self._untouched, self._fixed)
         return Receipt(
             **msgspec.structs.asdict(outcome),
             rounds=rounds,
@@ -80,6 +83,7 @@ class Account:
             fixed_sent=self._fixed * rounds,
             own_tools=self._own[0],
             own_texts=self._own[1],
+            own_traces=self._own[2],
             own_rounds=total - last,
             sent=sum(self._rounds, _NO_USE),
             untouched=self._untouched,
@@ -91,6 +95,10 @@ class Account:
             basis=basis,
             priced=tariff.known,
             output_priced=tariff.output is not None,
+            tariffs_as_of=tariff.as_of,
+            fixed_untouched=fixed,
+            fixed_once=_front(self._rounds[-1], self._fixed) if rounds else _NO_USE,
+            cost_fixed=0.0 if failed or not rounds else min(_price(fixed, tariff), cost, cost + saved),
             counter=self._accountant.counter,
         )
 
@@ -132,6 +140,14 @@ class Account:
         cached = cached if cached >= self._tariff.minimum else 0
         written = max(0, use.written - max(0, cached - use.cached))
         return CacheUse(cached, written, max(0, use.total - cached - written), cached)
+
+
+def _front(use: CacheUse, tokens: int) -> CacheUse:
+    """How the first `tokens` of a request were charged: what a cache reads and writes is its beginning."""
+    tokens = min(tokens, use.total)
+    cached = min(tokens, use.cached)
+    written = min(tokens - cached, use.written)
+    return CacheUse(cached, written, tokens - cached - written, min(tokens, use.prefix))
 
 
 def _as_simulated(billed: Iterable[CacheUse], told: Iterable[Usage]) -> bool:

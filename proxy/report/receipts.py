@@ -1,7 +1,8 @@
 """What a client request cost, as one value that is written down once.
 
 `Outcome` is what whoever carried the request out knows of it, `Receipt` adds tokens and money. Both are JSON objects.
-What this module does not do: it computes nothing, `accounts.py` fills a receipt in.
+Receipts are kept for weeks, so a field that is added later has a default. What this module does not do: it computes
+nothing, `accounts.py` fills a receipt in.
 """
 
 from __future__ import annotations
@@ -13,6 +14,36 @@ import msgspec
 from proxy.report.prefix_cache import CacheUse
 from proxy.stack.transcript import Usage
 from proxy.tariffs import AS_OF
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """One question of the gate and its answer, also "not now". All but the prices are in tokens; `cost` and `gain` are
+    in input tokens that would be paid in full."""
+
+    kind: Literal["wake", "fold", "trim", "view", "unfold"]
+    subject: str
+    """The frame it is about, or the thread that wakes."""
+    done: bool
+    reason: str
+    """gate (it pays), cold, pressure, bound, not_yet, ...: the word for why it was done or not."""
+    removed: int = 0
+    """What leaves the line."""
+    compaction: int = 0
+    """What stands for it."""
+    behind: int = 0
+    """What stays behind the cut and is written to the provider's cache again."""
+    requests: int = 0
+    """How many more requests were expected."""
+    read: float = 0.0
+    """Price of a token read from the cache, as a multiple of the input price; `write` the same of one written to it."""
+    write: float = 0.0
+    cost: float = 0.0
+    gain: float = 0.0
+    """Over all requests that were expected."""
+    added: int = 0
+    """Tools and guidance that come with it for good."""
+    reasoning: int = 0
+    """Reasoning that can no longer be sent."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +72,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str = ""
     would_send: int = 0
     """Shadow: tokens that would have been sent."""
+    decisions: tuple[Decision, ...] = ()
+    """What the gate was asked with this request, in order."""
+    lost_reasoning: int = 0
+    """Tokens of reasoning that the client sent and that had to be left out; the model may think them again."""
 
 
 class Receipt(Outcome, frozen=True, kw_only=True):
@@ -62,7 +97,7 @@ class Receipt(Outcome, frozen=True, kw_only=True):
     own_tools: int
     """Of `tokens_last`, our tools."""
     own_texts: int
-    """Of `tokens_last`, our guidance, blocks and notes."""
+    """Of `tokens_last`, our guidance, blocks, notes and traces."""
     own_rounds: int
     """Of `tokens_sent`, all rounds before the last."""
     sent: CacheUse
@@ -83,7 +118,16 @@ class Receipt(Outcome, frozen=True, kw_only=True):
     output_priced: bool
     """False: the output price is not known, output counts as free on both sides."""
     tariffs_as_of: str = AS_OF
+    """The day the prices were seen; empty where nobody said."""
     counter: str = ""
+    own_traces: int = 0
+    """Of `own_texts`, what stands where frames left."""
+    fixed_untouched: CacheUse = CacheUse()
+    """`fixed_in` as part of `untouched`."""
+    fixed_once: CacheUse = CacheUse()
+    """`fixed_in` as part of `sent`, in the last round alone: what is sent again in hidden rounds is our cost."""
+    cost_fixed: float = 0.0
+    """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
 
 
 def usd(amount: float) -> str:
