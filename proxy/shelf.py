@@ -201,6 +201,11 @@ class Shelf:
             self.drop(shelved)
             raise
 
+    @property
+    def held(self) -> int:
+        """How many conversations are at hand."""
+        return len(self._shelved)
+
     def drop(self, shelved: Shelved) -> None:
         """Take a conversation off the shelf; it is read from the store when it is asked for again."""
         key = (shelved.tenant, shelved.ledger.conversation.id)

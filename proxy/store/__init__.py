@@ -103,6 +103,10 @@ class Health:
     size_bytes: int = 0
     conversations: int = 0
     notes: tuple[str, ...] = field(default=())
+    queued: int = 0
+    """Records that wait to be written."""
+    dropped: int = 0
+    """Records that were given up since the start."""
 
 
 class Store(Protocol):

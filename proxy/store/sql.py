@@ -138,6 +138,8 @@ class SqlStore:
             size_bytes=self._database.size_bytes(),
             conversations=self._writer.conversations,
             notes=tuple(notes),
+            queued=self._writer.queued,
+            dropped=self._writer.dropped,
         )
 
     # ------------------------------------------------------------------------------------------------------- underneath

@@ -160,6 +160,11 @@ class Writer:
         """Why nothing can be written at this moment."""
         return self._stalled
 
+    @property
+    def queued(self) -> int:
+        """Records that wait to be written."""
+        return self._records
+
     async def close(self) -> None:
         """Write what is queued, then stop."""
         with self._changed:
