@@ -1,0 +1,58 @@
+"""What the model asked to see again, and how long it stays.
+
+The law (H8): **what was recalled is not taken away in the next turns**. A model that fetched a text is about to use
+it; were it folded, cleared or trimmed at once, it would fetch it again, and again. After `KEPT_TURNS` further turns it
+leaves with its frame like everything else.
+
+What this module does not do: it recalls nothing, and takes nothing off the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proxy.stack.story import Placed
+from proxy.stack.transcript import Call
+
+KEPT_TURNS = 2
+"""Turns after the one that recalled in which the recalled text stays whole on the line."""
+RECALLING = frozenset({"stack_recall", "recall"})
+"""Names by which the model may call the tool; the dispatcher takes the second as its `op`."""
+
+
+def is_recall(call: Call) -> bool:
+    """Whether this call asks for stored texts: by the tool's own name, or through the dispatcher."""
+    if not call.is_ours:
+        return False
+    return call.name in RECALLING or _operation(call) in RECALLING
+
+
+def _operation(call: Call) -> str:
+    try:
+        arguments = msgspec.json.decode(call.arguments)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return ""
+    return str(arguments.get("op", "")) if isinstance(arguments, dict) else ""
+
+
+def is_recall_group(placed: Placed) -> bool:
+    """Whether this is a round in which stored texts were asked for; their results are part of it."""
+    return placed.round is not None and any(is_recall(call) for call in placed.round.spoken.message.calls)
+
+
+def recently_recalled(placed: Sequence[Placed], turns: int = KEPT_TURNS) -> frozenset[str]:
+    """Entries of `placed` (oldest first) that hold texts recalled in the newest turn or the `turns` turns before it:
+    they may be neither folded, nor cleared, nor trimmed now."""
+    counted: dict[str, None] = {}
+    kept: set[str] = set()
+    for standing in reversed(placed):
+        if standing.round is None:
+            continue
+        counted[standing.entry.id] = None
+        if len(counted) > turns + 1:
+            break
+        if is_recall_group(standing):
+            kept |= {standing.entry.id, standing.at}
+    return frozenset(kept)

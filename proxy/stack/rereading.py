@@ -1,0 +1,195 @@
+"""Reading a file again: what a client answers with "unchanged, see above" while above is no longer on the line.
+
+Some clients remember which files the model has read and answer a second read of the same file with a note: nothing
+changed, look at the earlier result. They believe that everything they ever sent is still in front of the model. The
+law: **such a note is never a dead end**. Where the content it points at left the line, the note stays as it is and the
+stored content follows it inside the same result, between marker lines.
+
+A client gives the note only while the file is as it was when it was read, so the stored content is right; what was
+written or changed by calls since then is supplied along with it where that left the line too.
+
+What this module does not do: it decides values only. Whoever calls it makes the new text durable and puts it on the
+line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from proxy.stack.compaction import CHANGED, READ, Touched, touched_by
+from proxy.stack.frames import Tree
+from proxy.stack.ledger import Ledger
+from proxy.stack.ranking import longest_fitting
+from proxy.stack.stored import Piece, apart, between_markers, everything, pieces_of
+from proxy.stack.story import Story, follow
+from proxy.stack.transcript import Call
+
+LONGEST_NOTE = 1_500
+"""Characters of a note, reminders that a client hangs on it included. What is longer brings content of its own."""
+_NOTE = re.compile(
+    r"""\A(?!\s*\d+[\t|:→])                                  # no numbered line of a file that happens to say so
+    [^\n]{0,120}?\bfile\b[^\n]{0,500}?\b
+    (?:unchanged|not\s(?:been\s)?(?:changed|modified))
+    \s+since\s+(?:\w+\s+){0,3}?read\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_FAILED = re.compile(r"\A\s*<?\w*error\b", re.IGNORECASE)
+RANGE_ARGUMENTS = (
+    "offset", "limit", "start", "end", "start_line", "end_line", "line_start", "line_end", "view_range", "lines",
+    "page", "pages",
+)  # fmt: skip
+WHOLE_ARGUMENTS = ("content", "file_text", "contents", "text")
+"""Arguments in which a call that writes a file holds all of it."""
+BRANCHES = 8
+"""Paths the client has left that are looked through, the newest ones."""
+GIVEN_AGAIN = "That earlier result is no longer in front of you. Here is what was stored of it, unchanged:"
+CUT = 'Cut here. The rest: stack_recall with ref "{entry}".'
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What supplying takes: the nonce of the conversation's markers, a counter, and the tokens one result may get."""
+
+    nonce: str
+    count: Callable[[str], int]
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """One text about one file: the result of a read, or the arguments of a call that wrote or changed it."""
+
+    piece: Piece
+    path: str
+    how: str
+    range: str
+    is_whole: bool
+    """All of the file, as far as the call tells."""
+
+    @property
+    def is_note(self) -> bool:
+        return self.how == READ and is_note(self.piece.text)
+
+
+def is_note(text: str) -> bool:
+    """Whether this result of a read says only that the file is as it was when it was read before."""
+    return len(text) <= LONGEST_NOTE and _NOTE.match(text) is not None
+
+
+def supplied(
+    ledger: Ledger, story: Story, on_line: Container[str], new: Container[str], means: Means
+) -> tuple[tuple[str, str], ...]:
+    """(entry id, its full new text) for each result among the entries `new` that is a note about content which left
+    the line.
+
+    `story` includes the new results; `on_line` are the entries on the line as it is about to be sent.
+    """
+    noted = {p.entry.id for p in story.placed if p.at in new and p.entry.message and is_note(p.entry.message.text)}
+    if not noted:
+        return ()
+    accesses = _accesses(pieces_of(story, everything(ledger, story)))
+    found: list[tuple[str, str]] = []
+    for at, note in enumerate(accesses):
+        if note.piece.id not in noted or not note.is_note:
+            continue
+        needed = _newest_content(accesses[:at], note, story.tree, on_line)
+        if needed is None:
+            needed = _on_another_branch(ledger, story, note, on_line)
+        away, _ = apart(story.tree, on_line, needed)
+        if away:
+            found.append((note.piece.id, _told(note.piece.text, away, means)))
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------------------------------------ accesses
+def _accesses(pieces: Iterable[Piece]) -> list[_Access]:
+    """The texts that hold what is in a file, in their order. Calls that name several files are answered by no note."""
+    return [access for piece in pieces if piece.call for access in _of_call(piece, piece.call)]
+
+
+def _of_call(piece: Piece, call: Call) -> Iterator[_Access]:
+    touched = () if call.is_ours else touched_by(call)
+    if len(touched) == 1 and piece.is_call is (touched[0].how == CHANGED):
+        yield _access(piece, call, touched[0])
+
+
+def _access(piece: Piece, call: Call, touched: Touched) -> _Access:
+    arguments = _decoded(call.arguments)
+    asked = {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
+    if asked.get("offset") in (0, 1):
+        del asked["offset"]
+    is_whole = not asked if touched.how == READ else any(isinstance(arguments.get(n), str) for n in WHOLE_ARGUMENTS)
+    return _Access(piece, touched.path, touched.how, repr(sorted(asked.items())), is_whole)
+
+
+def _decoded(arguments: str) -> Mapping[str, object]:
+    try:
+        found = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _same_file(one: str, other: str) -> bool:
+    """Clients take both forms of a path: from the root of the disk, and from the folder they work in."""
+    one, other = (path.replace("\\", "/").removeprefix("./") for path in (one, other))
+    return one == other or one.endswith("/" + other) or other.endswith("/" + one)
+
+
+# ------------------------------------------------------------------------------------------------------------- content
+def _newest_content(
+    before: Sequence[_Access], note: _Access, tree: Tree, on_line: Container[str]
+) -> tuple[Piece, ...] | None:
+    """The texts that together say what is in the file: the newest one with all that was asked for, and what changed it
+    since. None where no such text is known."""
+    changed: list[Piece] = []
+    for access in reversed(before):
+        if not _same_file(access.path, note.path) or _FAILED.match(access.piece.text):
+            continue
+        has_all = access.is_whole or access.range == note.range
+        if access.is_note:
+            if has_all and access.piece.at in on_line and GIVEN_AGAIN in tree.replaced.get(access.piece.id, ""):
+                return tuple(changed)  # an earlier note on the line was given the content
+        elif has_all if access.how == READ else access.is_whole:
+            return (access.piece, *changed)
+        elif access.how == CHANGED:
+            changed = [access.piece, *changed]
+    return None
+
+
+def _on_another_branch(ledger: Ledger, story: Story, note: _Access, on_line: Container[str]) -> tuple[Piece, ...]:
+    """What was read on a path that the client has left: it remembers the file all the same. The newest path first."""
+    tips = [entry for entry in ledger.entries if entry not in ledger.has_child and entry != story.tip]
+    for tip in tips[: -BRANCHES - 1 : -1]:
+        left = follow(ledger, ledger.path(tip), {})
+        content = _newest_content(_accesses(pieces_of(left, left.placed)), note, story.tree, on_line)
+        if content is not None:
+            return content
+    return ()
+
+
+def _told(note: str, away: Sequence[Piece], means: Means) -> str:
+    """The note, then the stored texts as far as there is room."""
+    parts = [note, GIVEN_AGAIN]
+    left = means.room
+    for piece in away:
+        whole = between_markers(piece, piece.text, means.nonce)
+        cost = means.count(whole)
+        if cost > left:
+            return "\n".join([*parts, *_beginning(piece, left, means)])
+        parts.append(whole)
+        left -= cost
+    return "\n".join(parts)
+
+
+def _beginning(piece: Piece, room: int, means: Means) -> Iterator[str]:
+    """As much of a text as fits, up to the end of a line, and where the rest is."""
+    length = longest_fitting(piece.text, lambda kept: means.count(kept) <= room)
+    border = piece.text.rfind("\n", 0, length) + 1 or length
+    if border:
+        yield between_markers(piece, piece.text[:border], means.nonce)
+    yield CUT.format(entry=piece.entry)
