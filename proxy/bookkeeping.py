@@ -9,7 +9,8 @@ What this module does not do: it computes no money (`report` does) and logs neit
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from time import perf_counter
@@ -18,8 +19,9 @@ import msgspec
 
 from proxy.dialects import Dialect
 from proxy.errors import StoreError
+from proxy.metrics import Metrics
 from proxy.report import Account, Accountant, Chain, Decision, Outcome, Receipt, response_headers
-from proxy.stack.events import Popped, Pushed, read_event
+from proxy.stack import tools
 from proxy.stack.ledger import Event
 from proxy.stack.transcript import Request, Spoken, Usage
 from proxy.standing import Standing
@@ -27,6 +29,10 @@ from proxy.store import Body, RequestRecord, SentRecord, Store
 from proxy.upstream import RawHeaders
 
 log = logging.getLogger(__name__)
+
+CALLABLE = frozenset({tools.DISPATCHER, *(t.name for t in tools.TOOLS), *(f"stack_{t.op}" for t in tools.TOOLS)})
+UNKNOWN_TOOL = "unknown"
+"""A tool that there is not: its name is the model's own words, which are neither logged nor counted."""
 
 
 @dataclass
@@ -37,9 +43,7 @@ class Bookkeeper:
     accountant: Accountant
     dialect: Dialect
     now: Callable[[], int]
-    bypasses: dict[str, int] = field(default_factory=dict)
-    """How often the proxy stood aside, by reason."""
-    requests: int = 0
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 @dataclass
@@ -60,6 +64,10 @@ class Record:
     overhead_ms: float = 0.0
     hidden_calls: int = 0
     recalls: int = 0
+    calls: dict[str, int] = field(default_factory=dict)
+    """The hidden calls by name of the tool."""
+    tries: int = 0
+    """Rounds that got no answer and were asked again."""
     events: list[str] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     lost_reasoning: int = 0
@@ -102,14 +110,15 @@ class Record:
     def unanswered(self) -> None:
         """A round got no answer and is asked again."""
         self.usages.append(None)
+        self.tries += 1
 
     def ran(self, calls: Sequence[str], events: Sequence[Event]) -> None:
         """Stack calls were answered: their names, and what was decided."""
         self.hidden_calls += len(calls)
         self.recalls += sum(name == "stack_recall" for name in calls)
-        for event in map(read_event, events):
-            if isinstance(event, Pushed | Popped):
-                self.events.append(f"{'pushed' if isinstance(event, Pushed) else 'popped'} {event.frame}")
+        for name in (name if name in CALLABLE else UNKNOWN_TOOL for name in calls):
+            self.calls[name] = self.calls.get(name, 0) + 1
+        self.events += map(_told, events)
 
     def decided(self, decisions: Iterable[Decision], *, lost_reasoning: int = 0) -> None:
         """The gate was asked; also "not now" is an answer. `lost_reasoning`: tokens of reasoning left out with this
@@ -150,10 +159,10 @@ class Record:
         outcome = self._outcome(client_status)
         if self.account is not None:
             self.settled = self.account.settle(outcome, self.usages)
-        self.keeper.requests += 1
-        if self.status == "bypass":
-            self.keeper.bypasses[self.reason] = self.keeper.bypasses.get(self.reason, 0) + 1
-        log.info("request", extra=_line(self.settled or outcome))
+        told = self.settled or outcome
+        self.keeper.metrics.settled(told, self.calls, self.tries)
+        level = logging.WARNING if self.status in ("bypass", "error") else logging.INFO
+        log.log(level, "request", extra=_line(told, self.calls, self.tries))
         self._write()
 
     def _outcome(self, client_status: int) -> Outcome:
@@ -174,7 +183,7 @@ class Record:
             stream=bool(standing and standing.request.stream),
             hidden_calls=self.hidden_calls,
             recalls=self.recalls,
-            events=tuple(self.events),
+            events=(*self._decided_on_arrival(), *self.events),
             client_status=client_status,
             upstream_status=self.upstream_status,
             finish_reason=self.finish,
@@ -182,6 +191,14 @@ class Record:
             decisions=tuple(self.decisions),
             lost_reasoning=self.lost_reasoning,
         )
+
+    def _decided_on_arrival(self) -> list[str]:
+        """What hangs on the request itself and not on a round: it opened a conversation, woke its thread, was cut."""
+        standing = self.standing
+        if standing is None:
+            return []
+        decided = standing.ledger.events.get(standing.node, ())
+        return [_told(event) for event in decided if event.created >= standing.arrival.now]
 
     def _write(self) -> None:
         standing, receipt = self.standing, self.settled
@@ -219,11 +236,33 @@ def _head_piece(request: Request, guidance: str, own: int) -> tuple[str, int]:
     return sha256(said.encode()).hexdigest()[:32], sum(m.tokens for m in request.head) + request.tools_tokens + own
 
 
-_IDS = ("id", "conversation", "frame", "model", "upstream", "status", "reason", "client_status", "upstream_status")
-_FIGURES = ("hidden_calls", "duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "cost", "cost_untouched")
-_LOGGED = tuple((f"stack_{name}", name) for name in (*_IDS, *_FIGURES))
+def _told(event: Event) -> str:
+    """`popped f12`: the kind, and the frame where it is about one."""
+    return f"{event.kind} {event.subject.partition('/')[0]}".rstrip()
 
 
-def _line(told: Outcome) -> dict[str, object]:
-    """The story of a request for the log: figures and ids."""
-    return {field: getattr(told, name) for field, name in _LOGGED if hasattr(told, name)}
+_IDS = ("id", "conversation", "thread", "frame", "model", "upstream", "mode", "status", "reason")
+_ENDED = ("client_status", "upstream_status", "finish_reason", "stream")
+_FIGURES = ("rounds", "hidden_calls", "duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "tokens_saved")
+_MONEY = ("cost", "cost_untouched", "saved", "basis")
+_LOGGED = tuple((f"stack_{name}", name) for name in (*_IDS, *_ENDED, *_FIGURES, *_MONEY))
+_USAGE = tuple((f"stack_reported_{name}", name) for name in ("input", "cached", "written", "output"))
+_SELDOM = tuple((f"stack_{name}", name) for name in ("recalls", "would_send", "lost_reasoning"))
+
+
+def _line(told: Outcome, calls: Mapping[str, int], tries: int) -> dict[str, object]:
+    """The story of a request for the log: ids, figures and names of ours. What is seldom is there when it happened."""
+    line: dict[str, object] = {field: getattr(told, name) for field, name in _LOGGED if hasattr(told, name)}
+    if isinstance(told, Receipt) and told.usage.input:
+        line |= {field: getattr(told.usage, name) for field, name in _USAGE}
+    line |= {field: figure for field, name in _SELDOM if (figure := getattr(told, name))}
+    if tries:
+        line["stack_tries"] = tries
+    if calls:
+        line["stack_calls"] = dict(calls)
+    if told.events:
+        line["stack_events"] = list(told.events)
+    if told.decisions:
+        asked = (f"{d.kind} {'done' if d.done else 'not now'} {d.reason}".rstrip() for d in told.decisions)
+        line["stack_decisions"] = dict(Counter(asked))
+    return line

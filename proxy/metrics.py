@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -177,9 +177,9 @@ class Metrics:
         self.recent = Recent(clock)
         self._reasons, self._models, self._kinds = Names(), Names(), Names()
 
-    # -------------------------------------------------------------------------------------------------------- requests
-    def settled(self, told: Outcome, tries: int = 0) -> None:
-        """A request is over. `tries` of its rounds got no answer and were asked again."""
+    def settled(self, told: Outcome, calls: Mapping[str, int], tries: int = 0) -> None:
+        """A request is over. `calls` counts its stack calls by tool; `tries` of its rounds got no answer and were asked
+        again."""
         reason = self._reasons.of(told.reason)
         _add(self.requests, (told.status, reason))
         if told.upstream:
@@ -189,8 +189,7 @@ class Metrics:
             self.recent.count(reason if is_bypass else "")
         self.duration.observe(told.duration_ms / 1000)
         self.recalls += told.recalls
-        for asked in told.decisions:
-            self.decided(asked.kind, done=asked.done)
+        self._happened(told, calls)
         if isinstance(told, Receipt):
             self.overhead.observe(told.overhead_ms / 1000)
             key = (told.upstream, self._model(told))
@@ -206,24 +205,18 @@ class Metrics:
     def _model(self, told: Outcome) -> str:
         return self._models.of(told.model) if 200 <= told.upstream_status < 300 else MODEL_UNANSWERED
 
-    # --------------------------------------------------------------------------------------------------------- details
-    def called(self, tools: Iterable[str]) -> None:
-        """Stack calls were answered; `tools` are names of ours."""
-        for tool in tools:
-            _add(self.calls, tool)
-
-    def happened(self, events: Iterable[str]) -> None:
-        """Something was decided about frames or lines: the kinds of the ledger's events."""
-        for kind in events:
-            _add(self.events, self._kinds.of(kind))
-
-    def decided(self, kind: str, *, done: bool) -> None:
-        """The cost gate was asked whether to do something of this kind now."""
-        _add(self.decisions, (self._kinds.of(kind), done))
+    def _happened(self, told: Outcome, calls: Mapping[str, int]) -> None:
+        """What the model called, what became of frames and lines, and what the gate was asked."""
+        for tool, count in calls.items():
+            _add(self.calls, tool, count)
+        for event in told.events:
+            _add(self.events, self._kinds.of(event.partition(" ")[0]))
+        for asked in told.decisions:
+            _add(self.decisions, (asked.kind, asked.done))
 
 
-def _add(counts: dict[Key, int], key: Key) -> None:
-    counts[key] = counts.get(key, 0) + 1
+def _add(counts: dict[Key, int], key: Key, count: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + count
 
 
 _CLASSES = {0: "none", **{number: f"{number}xx" for number in range(1, 6)}}
