@@ -1,5 +1,5 @@
 """What leaves a line that does not fit the window: the oldest call groups of the frames on it, as one trace with
-their ref.
+their ref. And, where there is no line to trim, what leaves a client's own history.
 
 The law: **the head, every user message, the calls that opened the frames on the path and the newest call groups
 stay**; a call group leaves whole or not at all, and what left can be asked for. This is the way out when a provider
@@ -9,11 +9,14 @@ refuses a request for its length; it is no way to save.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from proxy.stack.context import Line, owner_of
 from proxy.stack.events import Trimmed
 from proxy.stack.frames import path_to
+from proxy.stack.ranking import estimate_tokens
 from proxy.stack.story import Placed, Story
+from proxy.stack.transcript import Message
 
 KEPT = 0.6
 """Of the window, what may stay."""
@@ -28,7 +31,7 @@ def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
     for group in (g for g in groups[:-1] if not any(p.entry.id in opened for p in g)):
         if over <= 0:
             break
-        over -= sum(map(_tokens, group))
+        over -= sum(_tokens(story, p) for p in group)
         gone.append(group)
     if not gone:
         return None
@@ -62,7 +65,9 @@ def _groups(placed: Sequence[Placed]) -> list[list[Placed]]:
     return groups
 
 
-def _tokens(placed: Placed) -> int:
+def _tokens(story: Story, placed: Placed) -> int:
+    if (told := story.tree.replaced.get(placed.entry.id)) is not None:
+        return estimate_tokens(told)
     if placed.round is not None:
         return placed.round.spoken.message.tokens + sum(r.tokens for r in placed.round.results)
     return placed.entry.message.tokens if placed.entry.message else 0
@@ -89,3 +94,55 @@ def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
         f"<stack-context>The {len(gone)} oldest steps of this work left the context because it did not fit the window. "
         f"Nothing is lost: stack_recall gives them back, {refs}.</stack-context>"
     )
+
+
+# ---------------------------------------------------------------------------------------------------------- stateless
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """What stays of a client's own history, before and behind the trace of the `gone` groups."""
+
+    before: tuple[Message, ...]
+    behind: tuple[Message, ...]
+    gone: int
+
+    @property
+    def trace(self) -> str:
+        """No ref: what left is in the client's history alone."""
+        return (
+            f"<stack-context>The {self.gone} oldest steps of this work are left out here, because they no longer fit "
+            "the window. All messages of the user are here.</stack-context>"
+        )
+
+
+def shortened(messages: Sequence[Message], room: int) -> Shortened | None:
+    """A history that fits `room` tokens, from the request alone: all user messages and the newest groups of a call and
+    its results, at least one; None where no group can leave."""
+    group_of = _numbered(messages)
+    weights: dict[int, int] = {}
+    for at, group in group_of.items():
+        weights[group] = weights.get(group, 0) + messages[at].tokens
+    left = room - sum(m.tokens for at, m in enumerate(messages) if at not in group_of)
+    first_kept = last = max(weights, default=0)
+    for group in range(last, 0, -1):
+        left -= weights[group]
+        if left < 0:
+            break
+        first_kept = group
+    gone = {at for at, number in group_of.items() if number < first_kept}
+    if not gone:
+        return None
+    before, behind = messages[: min(gone)], messages[min(gone) :]
+    kept = tuple(m for at, m in enumerate(behind, min(gone)) if at not in gone)
+    return Shortened(tuple(before), kept, first_kept - 1)
+
+
+def _numbered(messages: Sequence[Message]) -> dict[int, int]:
+    """Positions of assistant messages and of the results behind them, with the number of their group from 1."""
+    numbered: dict[int, int] = {}
+    group = 0
+    for at, message in enumerate(messages):
+        if message.role == "assistant":
+            group += 1
+        if group and (message.role == "assistant" or message.answers):
+            numbered[at] = group
+    return numbered

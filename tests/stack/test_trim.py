@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.dialects import OPENAI_CHAT
 from proxy.scribe import Writer
 from proxy.stack.context import Line, assemble, unpaired
 from proxy.stack.events import Rooted, Trimmed, call_key
-from proxy.stack.trim import trimmed
+from proxy.stack.transcript import Call, Message
+from proxy.stack.trim import shortened, trimmed
 from tests.stack.forest import Talk, call, popped, pushed
 
 WRITER = Writer(OPENAI_CHAT, len)
@@ -98,3 +101,55 @@ def test_a_trace_names_the_frames_that_returned_into_what_left() -> None:
     event = trimmed(talk.story, line_of(talk), -10_000)
     assert event is not None
     assert 'ref="fchild"' in event.trace
+
+
+# ---------------------------------------------------------------------------------------------------------- stateless
+def said(role: str, number: int, tokens: int = 10) -> Message:
+    calls = (Call(f"c{number}", "read", "{}"),) if role == "assistant" else ()
+    return Message(role, b"{}", str(number), f"{role} {number}", calls, f"c{number}" if role == "tool" else "", tokens)
+
+
+def history(steps: int) -> list[Message]:
+    """A task, so many steps of a call and its result, and what the user says then."""
+    work = [m for n in range(steps) for m in (said("assistant", n), said("tool", n))]
+    return [said("user", 100), *work[: steps // 2 * 2], said("user", 101), *work[steps // 2 * 2 :], said("user", 102)]
+
+
+def test_from_the_request_alone_all_user_messages_and_the_newest_groups_stay() -> None:
+    """DESIGN 11: a history that cannot fit is trimmed, never refused."""
+    kept = shortened(history(6), 30 + 45)
+    assert kept is not None
+    assert kept.gone == 4
+    assert "4 oldest steps" in kept.trace
+    assert [m.text for m in kept.before] == ["user 100"]
+    assert [m.text for m in kept.behind] == [
+        "user 101", "assistant 4", "tool 4", "assistant 5", "tool 5", "user 102",
+    ]  # fmt: skip
+
+
+def test_a_history_without_a_group_to_give_up_stays_as_it_is() -> None:
+    assert shortened([said("user", 1, 500)], 10) is None
+    assert shortened(history(1), 10) is None
+    assert shortened(history(4), 10_000) is None
+
+
+roles = st.lists(st.sampled_from(["user", "assistant", "tool", "tool"]), max_size=12)
+
+
+@given(roles, st.integers(-10, 150))
+def test_what_stays_of_a_history_is_whole_groups_in_their_order(order: list[str], room: int) -> None:
+    """L1: a result stays with its call."""
+    calls = 0
+    messages: list[Message] = []
+    for role in order:
+        calls += role == "assistant"
+        messages.append(said(role, calls if role != "user" else len(messages) + 1_000))
+    kept = shortened(messages, room)
+    if kept is None:
+        return
+    left = [*kept.before, *kept.behind]
+    assert [m for m in messages if m in left] == left
+    assert [m for m in left if m.role == "user"] == [m for m in messages if m.role == "user"]
+    asked = {m.identity for m in left if m.role == "assistant"}
+    assert all(m.identity in asked for m in left if m.role == "tool" and m.identity != "0")
+    assert sum(m.role == "assistant" for m in messages) - len(asked) == kept.gone

@@ -1,0 +1,178 @@
+"""Outputs of tools told in fewer words: one that is too long for the line, and old ones when a line would overflow.
+
+    cut       one new output that alone is longer than `output_cap`: its beginning and its end stay
+    cleared   old outputs behind the newest 40,000 tokens of them: a breadcrumb stays, which names what was there
+
+The law: **marked, never deleted**. A call keeps its result and every result its place; only the words change, once and
+for good, by an event with the new text. What was stored stays as it was, and the new text says under which ref
+`stack_recall` gives it back.
+
+What this module does not do: it never decides that pruning pays. Clearing in a warm cache costs more than it saves
+(S4-36, C25), so it is asked for only where the line does not fit otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from proxy.stack.compaction import touched_by
+from proxy.stack.context import Line
+from proxy.stack.events import Replaced
+from proxy.stack.names import Kind, ranked_names
+from proxy.stack.observe.results import exit_code
+from proxy.stack.ranking import Count, cut_for_display
+from proxy.stack.story import Placed, Story
+from proxy.stack.transcript import Call, Message
+
+PROTECTED = 40_000
+"""Tokens of the newest outputs that are never cleared (S4-30)."""
+LEAST_SAVED = 20_000
+"""Tokens that clearing must save, or nothing is cleared (S4-31)."""
+CLEARED = "[Old tool result content cleared]"
+"""How a cleared output begins (S4-34)."""
+CUT, PRUNED = "output_cap", "pruned"
+"""Why an output is told in other words."""
+HEAD_SHARE = 0.6
+"""Of what stays of a cut output, what stays of its beginning; the rest is its end, where results and errors stand."""
+ENTRY_SHOWN = 12
+"""Characters of an entry's id in a ref: recall takes any unique beginning."""
+PATHS, SYMBOLS = 24, 12
+"""Names that a breadcrumb keeps at most."""
+WHAT = 100
+"""Characters of a command in a breadcrumb."""
+
+
+# ---------------------------------------------------------------------------------------------------------------- cut
+def cuts(story: Story, cap: int, count: Count) -> tuple[Replaced, ...]:
+    """The outputs behind the last answer that alone are longer than `cap` tokens, cut to it (L4, S4-64)."""
+    return tuple(
+        Replaced(p.entry.id, cut(m.text, m.tokens, cap, ref_of(p), count), CUT)
+        for p in _newest(story)
+        if (m := p.entry.message) and m.answers and m.tokens > cap and p.entry.id not in story.tree.replaced
+    )
+
+
+def _newest(story: Story) -> Iterator[Placed]:
+    """What stands behind the last answer, the newest first."""
+    for placed in reversed(story.placed):
+        if placed.round is not None or (placed.entry.message and placed.entry.message.role == "assistant"):
+            return
+        yield placed
+
+
+def cut(text: str, tokens: int, cap: int, ref: str, count: Count) -> str:
+    """`text` of so many tokens, cut to about `cap`, never more: its beginning, a line of ours, its end. The same text
+    is cut the same way always."""
+    share = cap / max(tokens, 1)
+    while True:
+        kept = int(len(text) * share)
+        head = text[: int(kept * HEAD_SHARE)]
+        tail = text[len(text) - (kept - len(head)) :] if kept > len(head) else ""
+        missing = len(text) - len(head) - len(tail)
+        line = (
+            f"[{missing:,} of {len(text):,} characters left out here: this output alone is longer than {cap:,} tokens. "
+            f'All of it is stored: stack_recall with ref="{ref}"]'
+        )
+        short = f"{head}\n{line}\n{tail}"
+        if kept == 0 or (counted := count(short)) <= cap:
+            return short
+        share *= min(SHRINK, cap / counted)  # the ends may hold more tokens to the character than the whole
+
+
+SHRINK = 0.97
+"""Less stays in each further try, or there would be no end to them."""
+
+
+def ref_of(placed: Placed) -> str:
+    """Under which ref recall gives the stored text of an entry."""
+    return placed.entry.id[:ENTRY_SHOWN]
+
+
+# ------------------------------------------------------------------------------------------------------------- cleared
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The result of a client's tool on the line, with the call it answers; `text` as the line tells it."""
+
+    placed: Placed
+    call: Call
+    text: str
+
+
+def candidates(story: Story, line: Line) -> tuple[Replaced, ...]:
+    """The old outputs on the line, cleared, the newest first; nothing where that saves too little (S4-30 to S4-36)."""
+    spared, saved = 0, 0
+    found: list[Replaced] = []
+    for output in reversed(_outputs(story, line)):
+        if output.text.startswith(CLEARED):
+            continue
+        spared += estimated(output.text)
+        if spared <= PROTECTED:
+            continue
+        crumb = breadcrumb(output)
+        gain = estimated(output.text) - estimated(crumb)
+        if gain > 0:
+            saved += gain
+            found.append(Replaced(output.placed.entry.id, crumb, PRUNED))
+    return tuple(found) if saved > LEAST_SAVED else ()
+
+
+def estimated(text: str) -> int:
+    """Tokens as a quarter of the characters: exact enough to choose by (S4-35)."""
+    return max(0, round(len(text) / 4))
+
+
+def _outputs(story: Story, line: Line) -> list[Output]:
+    """Results of the client's own tools on the line, oldest first: those the model has answered to, behind the newest
+    trace. What stands before a trace was chosen to stay when that was written (S4-32)."""
+    traced = frozenset(trim.at for trim in story.tree.trims)
+    calls: dict[str, Call] = {}
+    found: list[Output] = []
+    for placed in _answered(story):
+        message = placed.round.spoken.message if placed.round else placed.entry.message
+        if message is not None:
+            calls |= {c.id: c for c in message.calls}
+            call = calls.get(message.answers) if message.answers else None
+            if call is not None and not call.is_ours and placed.at in line.entries:
+                found.append(Output(placed, call, story.tree.replaced.get(placed.entry.id, message.text)))
+        if placed.at in traced or placed.entry.id in traced:
+            found.clear()
+    return found
+
+
+def _answered(story: Story) -> Sequence[Placed]:
+    """What stands before the last answer: the model has read it."""
+    waiting = sum(1 for _ in _newest(story))
+    return story.placed[: len(story.placed) - waiting]
+
+
+def breadcrumb(output: Output) -> str:
+    """What stays of an output: which call it was, how large it was, how it ended, the names in it, and the ref
+    (S2-12 to S2-14)."""
+    text = output.text
+    code = exit_code(text)
+    parts = [
+        f"{CLEARED} {_what(output.call)}: {text.count(chr(10)) + 1:,} lines, {len(text):,} characters",
+        f"exit code {code}" if code is not None else "",
+        *_names(text),
+        f'all of it: stack_recall with ref="{ref_of(output.placed)}"',
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _what(call: Call) -> str:
+    """`read src/a.py`, or the tool and the beginning of its arguments."""
+    if paths := [touched.path for touched in touched_by(call)]:
+        return f"{call.name} {', '.join(paths[:PATHS])}"
+    return f"{call.name} {cut_for_display(call.arguments, WHAT)}"
+
+
+def _names(text: str) -> list[str]:
+    """The paths that an output showed, and the identifiers and errors it spoke of most."""
+    named = ranked_names([Message("tool", b"", "", text)])
+    paths = [n.name for n in named if n.kind is Kind.PATH]
+    symbols = [n.name for n in named if n.kind in (Kind.ERROR, Kind.IDENTIFIER)]
+    told = (("paths", paths[:PATHS], len(paths)), ("symbols", symbols[:SYMBOLS], len(symbols)))
+    return [
+        f"{what}: {', '.join(kept)}{f' +{n - len(kept)}' if n > len(kept) else ''}" for what, kept, n in told if kept
+    ]
