@@ -1,0 +1,131 @@
+"""How a call ended, as far as its result tells.
+
+Results are free text, so this is a judgement, and a conservative one. The law: **a result is an error when it says so
+of itself**: at its beginning, in an exit code, or in a field made for it. What a file or a command's output merely
+contains is no error.
+
+What this module does not do: it does not read the output of tests and compilers; `commands` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from proxy.stack.observe.step import Done, decoded
+
+LONGEST_ERROR = 4_000
+"""Characters: a text longer than this that begins like an error message is the content of something."""
+LONGEST_REFUSAL = 300
+"""Characters: a text in which `not found` stands anywhere in the first line and still is what the tool says of
+itself."""
+LONGEST_RECORD = 100_000
+"""Characters of a result that is decoded as JSON."""
+FEW_FIELDS = 4
+"""A record of more fields that has an `error` among them is about something else."""
+
+_MARKED = re.compile(r"<(?:tool_use_error|tool_error|error)>", re.IGNORECASE)
+_PREFIX = re.compile(r"^(?:observation:|output:|\[?stderr\]?:?|❌|✗|✘|\W)*\s*", re.IGNORECASE)
+_ERROR = re.compile(
+    r"""(?: [\w.]*(?:error|exception)\s*(?:\[[^\]\n]*\])?\s*[:!]
+          | error\s(?:executing|running|editing|reading|writing|creating|calling|invoking|applying|deleting|while)\b
+          | traceback\s\(most\srecent\scall\slast\)
+          | (?:fatal|failure|failed|tool\sfailed|command\sfailed)\s*:
+          | (?:the\s)?(?:tool|command|edit|patch|execution)\s(?:execution\s)?(?:failed|errored|timed\sout)\b
+          | failed\sto\s | unable\sto\s | could\snot\s | couldn't\s | cannot\s | can't\s
+          | no\sreplacement\swas\s | string\sto\sreplace\snot\sfound
+          | invalid\s(?:arguments?|parameters?|input|patch|tool|path)\b
+          | permission\sdenied | access\sdenied | operation\snot\spermitted
+          | (?:(?:request|tool\scall|tool\suse)\s)?(?:was\s)?(?:interrupted|aborted|cancell?ed|rejected|denied)\b
+          | (?:the\s)?user\s(?:doesn't\swant|does\snot\swant|rejected|denied|declined|cancell?ed|aborted|interrupted)\b
+        )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_REFUSED = re.compile(
+    r"\b(?:not found|does not exist|doesn't exist|no such file|no such task|unknown (?:task|id|tool)|unsupported call|"
+    r"not a valid|is required|must be|permission denied)\b",
+    re.IGNORECASE,
+)
+_EXIT = re.compile(
+    r"""^\W*(?: (?:\w+\s){0,4}? exit(?:ed)? \s (?:with\s)? (?:code|status) \s*[:=]?\s*
+            | <(?:return_?code|exit_?code)>\s* )
+        (-?\d{1,9}) (?:</\w+>)? \W*$""",
+    re.IGNORECASE | re.VERBOSE | re.MULTILINE,
+)
+_EXIT_FIELD = re.compile(r'^\s*\{\s*"(?:return_?code|exit_?code)"\s*:\s*(-?\d{1,9})\b', re.IGNORECASE)
+_EXIT_ENDS = 300
+"""Characters at either end of a result in which its exit code may stand, in a line of its own."""
+_CODES = ("exit_code", "exitCode", "returncode", "returnCode", "return_code", "exit_status")
+
+
+def failed(done: Done) -> bool:
+    """Whether the result says that the call went wrong. A call that was never answered did nothing that is known."""
+    if not done.answered:
+        return True
+    text = done.result
+    code = exit_code(text)
+    if code is not None:
+        return code != 0
+    head = text[:LONGEST_ERROR].strip()
+    if _MARKED.match(head):
+        return True
+    if head[:1] in ("{", "["):
+        return record_failed(text)
+    if len(text) > LONGEST_ERROR:
+        return False
+    if _ERROR.match(_PREFIX.sub("", head, count=1)):
+        return True
+    return len(head) <= LONGEST_REFUSAL and bool(_REFUSED.search(head.partition("\n")[0]))
+
+
+def exit_code(text: str) -> int | None:
+    """The exit code a result names in a line of its own near either end, or in a field; None where there is none."""
+    if field := _EXIT_FIELD.match(text[:_EXIT_ENDS]):
+        return int(field[1])
+    ends = (text[:_EXIT_ENDS], text[-_EXIT_ENDS:])
+    for end in ends[: 1 if len(text) <= _EXIT_ENDS else 2]:
+        if found := _EXIT.search(end):
+            return int(found[1])
+    return None
+
+
+def record_failed(text: str) -> bool:
+    """Whether a result that is JSON says so: of itself, or of each of its parts."""
+    value = decoded(text[:LONGEST_RECORD]) if len(text) <= LONGEST_RECORD else None
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(part, Mapping) and _says_failed(part) for part in value)
+    return isinstance(value, Mapping) and _says_failed(value)
+
+
+_OUTPUTS = ("output", "result", "stdout", "stderr", "error")
+
+
+def output_of(text: str) -> str:
+    """What a command printed, where a client wraps that in a record; else the result as it is."""
+    if text[:1] not in ("{", "[") or len(text) > LONGEST_RECORD:
+        return text
+    value = decoded(text)
+    records = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Mapping)]
+    printed = [said for record in records for key in _OUTPUTS if isinstance(said := record.get(key), str) and said]
+    return "\n".join(printed) or text
+
+
+def parts_of(text: str) -> tuple[Mapping[str, object], ...]:
+    """The parts of a result that answers several questions in one call, each a record; empty where it is no such."""
+    if text[:1] != "[" or len(text) > LONGEST_RECORD:
+        return ()
+    value = decoded(text)
+    if not isinstance(value, list) or not all(isinstance(part, Mapping) and "success" in part for part in value):
+        return ()
+    return tuple(value)
+
+
+def _says_failed(record: Mapping[str, object]) -> bool:
+    if any(record.get(key) is False for key in ("success", "ok")):
+        return True
+    if any(record.get(key) is True for key in ("is_error", "isError")):
+        return True
+    codes = [code for key in _CODES if isinstance(code := record.get(key), int) and not isinstance(code, bool)]
+    if codes:
+        return codes[0] != 0
+    return bool(record.get("error")) and len(record) <= FEW_FIELDS
