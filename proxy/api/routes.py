@@ -250,9 +250,10 @@ async def show_totals(
     asked: Asked,
     by: Annotated[By, Query(description="What a row stands for")] = "day",
     conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
+    fixed: Annotated[bool, Query(description="With the client's tools and system text")] = True,  # noqa: FBT002 - a flag
 ) -> Response:
     """Tokens and money: what the clients sent, what was sent upstream, and the difference."""
-    return Json(await totals.sums(asked.backstage.store, asked.scope, by, conversation))
+    return Json(await totals.sums(asked.backstage.store, asked.scope, by, conversation, fixed=fixed))
 
 
 # ---------------------------------------------------------------------------------------------------------- the proxy

@@ -26,7 +26,7 @@ from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.report import Receipt
 from proxy.server import bind
 from proxy.store import RequestRecord
-from proxy.tariffs import tariff_for
+from proxy.tariffs import Tariff
 from proxy.tokens import TokenCounter
 from proxy.upstream import Pool, Upstream
 from proxy.views.totals import receipt_in
@@ -194,17 +194,18 @@ async def _contents(config: Config) -> list[Check]:
     except ProxyError as error:
         return [Check("finding", "store", f"{error} ({error.code})")]
     size = f"{health.where}: {health.conversations} conversations, {health.size_bytes:,} bytes"
-    return [Check("ok", "store", size), *judged(records)]
+    return [Check("ok", "store", size), *judged(records, config.tariff_of)]
 
 
-def judged(records: Iterable[RequestRecord]) -> Iterator[Check]:
+def judged(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
     """What the newest requests tell. `records` are the newest first."""
     listed = list(records)
     around = [r for r in listed if r.status.startswith("bypass")]
     share = len(around) / len(listed) if listed else 0.0
     told = f"{len(around)} of the newest {len(listed)} requests went around us"
     yield Check("finding" if share > BYPASSED else "ok", "bypass", f"{told}{_reasons(around) if around else ''}")
-    yield from _beyond_window(listed, lambda model: tariff_for(model).window)
+    yield from _beyond_window(listed, lambda model: tariff_of(model).window)
+    yield from _priced(listed, tariff_of)
 
 
 def _reasons(around: Iterable[RequestRecord]) -> str:
@@ -227,3 +228,16 @@ def _beyond_window(records: Iterable[RequestRecord], window_of: Callable[[str], 
         yield Check("finding", "history", f"{receipt.conversation}: {told}; it cannot go on without the proxy")
     if not beyond:
         yield Check("ok", "history", f"{len(newest)} recent conversations fit their models' windows untouched")
+
+
+def _priced(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
+    """Which row of the tables each model got, the one used last first."""
+    models = dict.fromkeys(receipt.model for r in records if (receipt := receipt_in(r)) is not None)
+    for model in models:
+        row = tariff_of(model)
+        if row.known:
+            price = f"{row.input:g} USD per million input tokens ({', '.join(filter(None, (row.source, row.as_of)))})"
+            yield Check("ok", "price", f"{model}: {price}")
+        else:
+            told = f"in no price table, {row.input:g} USD per million stands in; set its price under `tariffs`"
+            yield Check("unsure", "price", f"{model}: {told}")

@@ -1,34 +1,35 @@
-"""The commands that look: `tree`, `log`, `report`, `diff`.
+"""The commands that look at what happened: `tree`, `log`, `diff`. What it cost is told by `reporting`.
 
 They read the store themselves, whether a proxy runs or not, and print what `/stack` would answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from datetime import datetime
 from typing import Annotated
 
-import msgspec
 import typer
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.printing import columns, counted, page, say, say_bytes, say_json
 from proxy.config import Config
-from proxy.errors import UnknownFrame
-from proxy.report import By, Receipt, Row, table, total, totals
 from proxy.store import Store
 from proxy.views import conversations, logs, lookup, requests
 from proxy.views.difference import CHANGES, FIRST_BYTES, INSERTED, KEPT, LEFT_OUT
-from proxy.views.shapes import FrameLog, LogItem, MessageChange, NamedChanges, RequestDifference, RoundDifference
-from proxy.views.totals import read_receipts, sums
+from proxy.views.shapes import (
+    DecisionTold,
+    FrameLog,
+    LogItem,
+    MessageChange,
+    NamedChanges,
+    ReceiptTold,
+    RequestDifference,
+    RoundDifference,
+)
+from proxy.views.totals import moment
 
 LISTED = 10
 """Conversations listed above the newest one's tree."""
 SHORT_ID = 12
-NAMED = 30
-"""Characters of a title in a report."""
 SIGNS = {KEPT: "  ", FIRST_BYTES: " ~", LEFT_OUT: " -", INSERTED: " +"}
 COLORS = {LEFT_OUT: "red", INSERTED: "green", FIRST_BYTES: "yellow", KEPT: None}
 
@@ -74,11 +75,6 @@ async def _list_conversations(store: Store) -> None:
     for line in columns([("conversation", "last active", "requests", "frames", "title"), *cells], right=(2, 3)):
         say(line)
     say()
-
-
-def moment(at_ms: int) -> str:
-    """A time on this machine's clock."""
-    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 # ---------------------------------------------------------------------------------------------------------------- log
@@ -127,68 +123,6 @@ def _entry_text(entry: LogItem) -> str:
     return "\n".join(lines)
 
 
-# ------------------------------------------------------------------------------------------------------------- report
-def report(
-    by: Annotated[str, typer.Option(help="request, frame, conversation, model or day.")] = "day",
-    conversation: Annotated[str, typer.Option(help="Only this one: an id, or its beginning.")] = "",
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
-) -> None:
-    """Tokens and money: what clients sent, what was sent upstream, and the difference."""
-    run(_report(at(config, data), _by(by), conversation, as_json=as_json))
-
-
-def _by(word: str) -> By:
-    match word:
-        case "request" | "frame" | "conversation" | "model" | "day":
-            return word
-        case _:
-            raise typer.BadParameter(f"{word!r}; allowed: request, frame, conversation, model, day")
-
-
-async def _report(config: Config, by: By, reference: str, *, as_json: bool) -> None:
-    async with opened(config) as store:
-        only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
-        if as_json:
-            say_json(await sums(store, None, by, only))
-            return
-        receipts, unsettled = await read_receipts(store, None, only)
-        titles = await _titles(store, receipts, by)
-        say(table([_titled(row, titles) for row in totals(receipts, by)]))
-        say(in_one_line(total(receipts)), "cyan")
-        if unsettled:
-            say(f"{counted(unsettled, 'request')} without a receipt: still being answered, or cut off")
-
-
-async def _titles(store: Store, receipts: Iterable[Receipt], by: By) -> dict[str, str]:
-    """What the conversations or frames are called, where rows stand for them, and of requests when and how each was
-    answered. Forgotten ones have no name."""
-    if by == "request":
-        return {r.id: f"{moment(r.created)}  {r.status}" for r in receipts}
-    titles: dict[str, str] = {}
-    for conversation in dict.fromkeys(r.conversation for r in receipts) if by in ("frame", "conversation") else ():
-        with suppress(UnknownFrame):
-            ledger = await lookup.ledger_of(store, None, conversation)
-            tree = lookup.newest_story(ledger).tree
-            root = lookup.root_of(tree)
-            titles |= {frame.id: frame.title for frame in tree.frames.values()}
-            titles[conversation] = root.title if root else ""
-    return titles
-
-
-def _titled(row: Row, titles: Mapping[str, str]) -> Row:
-    title = conversations.shortened(titles.get(row.key, ""), NAMED)
-    return msgspec.structs.replace(row, key=f"{row.key}  {title}".rstrip())
-
-
-def in_one_line(row: Row) -> str:
-    """The sums of everything, for the end of a report."""
-    tokens = f"{row.tokens_in:,} tokens came, {row.tokens_sent:,} were sent, {row.tokens_saved:,} saved"
-    money = f"{row.cost:.4f} USD with the proxy, {row.cost_untouched:.4f} without, {row.saved:.4f} saved"
-    return f"total: {counted(row.requests, 'request')}; {tokens}; {money}"
-
-
 # --------------------------------------------------------------------------------------------------------------- diff
 def diff(
     request: Annotated[str, typer.Argument(help="Id, or its beginning; `callstack report --by request` lists them.")],
@@ -202,6 +136,8 @@ def diff(
         say_json(found)
         return
     say(f"request {found['id']}  {found['status']}", "cyan")
+    for line in receipt_text(found["receipt"]):
+        say(line)
     if any(not one["same"] and one["readable"] for one in found["rounds"]):
         say("- left out   + inserted by the proxy   ~ in the bytes it was first sent in   B bytes")
     if not found["rounds"]:
@@ -213,6 +149,25 @@ def diff(
 async def _diff(config: Config, request: str) -> RequestDifference:
     async with opened(config) as store:
         return requests.request_difference(await requests.stored_request(store, None, request))
+
+
+def receipt_text(receipt: ReceiptTold) -> list[str]:
+    """What it cost, and what the gate decided, also what it put off; nothing while it is being answered."""
+    if not receipt:
+        return []
+    tokens = f"{receipt['tokens_in']:,} tokens came, {receipt['tokens_sent']:,} were sent"
+    money = f"{receipt['cost']:.6f} USD, untouched {receipt['cost_untouched']:.6f} ({receipt['basis']})"
+    lost = receipt.get("lost_reasoning", 0)
+    reasoning = [f"{lost:,} tokens of reasoning had to be left out"] if lost else []
+    return [f"{tokens}; {money}", *reasoning, *map(_decision, receipt.get("decisions", []))]
+
+
+def _decision(told: DecisionTold) -> str:
+    """One answer of the gate; cost and gain in input tokens."""
+    answer = "done" if told["done"] else "not now"
+    line = f"{told['removed']:,} leave, {told['compaction']:,} stand for them, {told['behind']:,} stay behind"
+    worth = f"gain {told['gain']:,.0f}, cost {told['cost']:,.0f} over {counted(told['requests'], 'request')}"
+    return f"{told['kind']} {told['subject']}: {answer} ({told['reason']}); {line}; {worth}"
 
 
 def _say_round(one: RoundDifference) -> None:

@@ -76,7 +76,7 @@ class Screen:
         )
         share = 100 * total.saved / total.cost_untouched if total.cost_untouched else 0.0
         self.say(f"\n{tree.rstrip()}\n")
-        self.say(table([total]))
+        self.say(table([total], width=sum(_WIDTHS) + len(_WIDTHS)))
         self.say(
             f"\nThe last request came with {last.tokens_in:,} tokens and left with {last.tokens_last:,}; the fullest "
             f"one that left had {total.peak_sent:,}."

@@ -1,81 +1,150 @@
 """Receipts added up: by request, frame, conversation, model or day.
 
-The law: **the sum over the rows is the sum over the receipts**, whatever they are grouped by. Negative sums are shown
-as negative.
+The law: **the sum over the rows is the sum over the receipts**, whatever they are grouped by. Negative sums stay
+negative. `without_fixed` leaves out what the client sends every time, its tools and its system text, on both sides and
+at the same price, so that no saving changes by it.
+
+What this module does not do: it prints nothing (`printed.py`) and knows no local time: days are told in the zone that
+is handed in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
 import msgspec
 
+from proxy.report.prefix_cache import CacheUse
 from proxy.report.receipts import Receipt
-from proxy.tariffs import AS_OF
+from proxy.stack.transcript import Usage
 
 By = Literal["request", "frame", "conversation", "model", "day"]
+NO_FRAME = "(no frame)"
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """Receipts added up under one key."""
+    """Receipts added up under one key. Tokens of ours unless they are reported; money is USD."""
 
     key: str
+    title: str = ""
+    """What the key is called: of a conversation or a frame its title, of a request when it came."""
+    status: str = ""
+    """Of a frame, how it stands; of a request, how it was answered."""
     requests: int = 0
     rounds: int = 0
     recalls: int = 0
     tokens_in: int = 0
+    """What the client sent; `untouched_*` is how the cache would have taken it."""
     tokens_sent: int = 0
+    """What was sent upstream, all rounds together; `sent_*` is how the cache took it, as estimated."""
     tokens_saved: int = 0
+    untouched_cached: int = 0
+    untouched_written: int = 0
+    untouched_uncached: int = 0
+    sent_cached: int = 0
+    sent_written: int = 0
+    sent_uncached: int = 0
     fixed_in: int = 0
     fixed_sent: int = 0
     own: int = 0
     """Our tools, texts and hidden rounds, in tokens; contained in `tokens_sent`."""
+    own_tools: int = 0
+    own_texts: int = 0
+    own_traces: int = 0
+    """Contained in `own_texts`."""
+    own_rounds: int = 0
+    lost_reasoning: int = 0
+    """Reasoning that had to be left out; the model may think it again."""
     peak_in: int = 0
     peak_sent: int = 0
-    """The fullest single request."""
+    """The fullest single request, with everything in it."""
+    reported: int = 0
+    """Requests of which the provider told the usage of every round; `reported_sent` is what we counted for these."""
+    reported_sent: int = 0
     reported_input: int = 0
+    reported_output: int = 0
     reported_cached: int = 0
+    reported_written: int = 0
     cost: float = 0.0
     cost_untouched: float = 0.0
     saved: float = 0.0
+    cost_fixed: float = 0.0
+    """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
     estimated: int = 0
     """Requests whose cost is an estimate."""
     unpriced: int = 0
-    """Requests whose model is not in the table."""
+    """Requests whose model is in no table."""
+    output_unpriced: int = 0
+    """Requests whose output counts as free, because its price is not known."""
 
     def add(self, receipt: Receipt) -> None:
-        self.requests += 1
-        for name in _SUMMED:
-            setattr(self, name, getattr(self, name) + getattr(receipt, name))
-        self.own += receipt.own_tools + receipt.own_texts + receipt.own_rounds
+        for name, amount in _AMOUNTS.items():
+            setattr(self, name, getattr(self, name) + amount(receipt))
         self.peak_in = max(self.peak_in, receipt.tokens_in)
         self.peak_sent = max(self.peak_sent, receipt.tokens_last)
-        self.reported_input += receipt.usage.input
-        self.reported_cached += receipt.usage.cached
-        self.estimated += receipt.basis == "estimated"
-        self.unpriced += not receipt.priced
 
 
-_SUMMED = (
-    "rounds", "recalls", "tokens_in", "tokens_sent", "tokens_saved", "fixed_in", "fixed_sent",
-    "cost", "cost_untouched", "saved",
-)  # fmt: skip
-_KEYS: Mapping[By, Callable[[Receipt], str]] = {
-    "request": lambda receipt: receipt.id,
-    "frame": lambda receipt: receipt.frame or "(no frame)",
-    "conversation": lambda receipt: receipt.conversation,
-    "model": lambda receipt: receipt.model,
-    "day": lambda receipt: datetime.fromtimestamp(receipt.created / 1000, UTC).date().isoformat(),
+def _reported(receipt: Receipt) -> bool:
+    return bool(receipt.rounds) and None not in receipt.usage_by_round
+
+
+_AMOUNTS: Mapping[str, Callable[[Receipt], float]] = {
+    "requests": lambda _: 1,
+    "rounds": lambda r: r.rounds,
+    "recalls": lambda r: r.recalls,
+    "tokens_in": lambda r: r.tokens_in,
+    "tokens_sent": lambda r: r.tokens_sent,
+    "tokens_saved": lambda r: r.tokens_saved,
+    "untouched_cached": lambda r: r.untouched.cached,
+    "untouched_written": lambda r: r.untouched.written,
+    "untouched_uncached": lambda r: r.untouched.uncached,
+    "sent_cached": lambda r: r.sent.cached,
+    "sent_written": lambda r: r.sent.written,
+    "sent_uncached": lambda r: r.sent.uncached,
+    "fixed_in": lambda r: r.fixed_in,
+    "fixed_sent": lambda r: r.fixed_sent,
+    "own": lambda r: r.own_tools + r.own_texts + r.own_rounds,
+    "own_tools": lambda r: r.own_tools,
+    "own_texts": lambda r: r.own_texts,
+    "own_traces": lambda r: r.own_traces,
+    "own_rounds": lambda r: r.own_rounds,
+    "lost_reasoning": lambda r: r.lost_reasoning,
+    "reported": _reported,
+    "reported_sent": lambda r: r.tokens_sent if _reported(r) else 0,
+    "reported_input": lambda r: r.usage.input,
+    "reported_output": lambda r: r.usage.output,
+    "reported_cached": lambda r: r.usage.cached,
+    "reported_written": lambda r: r.usage.written,
+    "cost": lambda r: r.cost,
+    "cost_untouched": lambda r: r.cost_untouched,
+    "saved": lambda r: r.saved,
+    "cost_fixed": lambda r: r.cost_fixed,
+    "estimated": lambda r: r.basis == "estimated",
+    "unpriced": lambda r: not r.priced,
+    "output_unpriced": lambda r: not r.output_priced,
 }
+"""What a receipt adds to each sum."""
 
 
-def totals(receipts: Iterable[Receipt], by: By = "conversation") -> tuple[Row, ...]:
-    """One row per key, in the order in which the keys first appear."""
+def day_of(created: int, zone: tzinfo | None) -> str:
+    """The day of a time in ms since 1970, as YYYY-MM-DD. `zone` None: this machine's, summer time as it was then."""
+    return datetime.fromtimestamp(created / 1000, zone).date().isoformat()
+
+
+def totals(receipts: Iterable[Receipt], by: By = "conversation", *, zone: tzinfo | None = UTC) -> tuple[Row, ...]:
+    """One row per key, in the order in which the keys first appear; days are those of `zone`."""
+    key_of: Mapping[By, Callable[[Receipt], str]] = {
+        "request": lambda receipt: receipt.id,
+        "frame": lambda receipt: receipt.frame or NO_FRAME,
+        "conversation": lambda receipt: receipt.conversation,
+        "model": lambda receipt: receipt.model,
+        "day": lambda receipt: day_of(receipt.created, zone),
+    }
     rows: dict[str, Row] = {}
     for receipt in receipts:
-        key = _KEYS[by](receipt)
+        key = key_of[by](receipt)
         rows.setdefault(key, Row(key=key)).add(receipt)
     return tuple(rows.values())
 
@@ -88,31 +157,25 @@ def total(receipts: Iterable[Receipt]) -> Row:
     return row
 
 
-_HEADINGS = ("", "requests", "tokens in", "sent", "saved", "peak in", "peak sent", "cost $", "untouched $", "saved $")
+def without_fixed(receipt: Receipt) -> Receipt:
+    """The receipt less the client's tools and system text. What is sent of them again in hidden rounds stays: that is
+    our cost. What the provider reports cannot be split and goes; the fullest request stays whole."""
+    once, untouched = receipt.fixed_once, receipt.fixed_untouched
+    return msgspec.structs.replace(
+        receipt,
+        tokens_in=receipt.tokens_in - untouched.total,
+        tokens_sent=receipt.tokens_sent - once.total,
+        sent=_less(receipt.sent, once),
+        untouched=_less(receipt.untouched, untouched),
+        usage=Usage(),
+        usage_by_round=(None,) * receipt.rounds,
+        cost=receipt.cost - receipt.cost_fixed,
+        cost_untouched=receipt.cost_untouched - receipt.cost_fixed,
+        cost_fixed=0.0,
+        fixed_in=0,
+        fixed_sent=receipt.fixed_sent - once.total,
+    )
 
 
-def table(rows: Sequence[Row], *, fixed: bool = True) -> str:
-    """The rows as text. Without `fixed`, the client's own tools and system text are left out of the token sums."""
-    lines = [_HEADINGS, *(_cells(row, fixed=fixed) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
-    text = [
-        "  ".join(
-            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
-        )
-        for line in lines
-    ]
-    estimated, requests = sum(row.estimated for row in rows), sum(row.requests for row in rows)
-    notes = []
-    if estimated:
-        notes.append(f"{estimated} of {requests} requests: cost estimated, no usage or no cached tokens were reported")
-    if unpriced := sum(row.unpriced for row in rows):
-        notes.append(f"{unpriced} requests: model not in the price table of {AS_OF}, a round price stands in")
-    return "\n".join([*text, *notes])
-
-
-def _cells(row: Row, *, fixed: bool) -> tuple[str, ...]:
-    came = row.tokens_in - (0 if fixed else row.fixed_in)
-    went = row.tokens_sent - (0 if fixed else row.fixed_sent)
-    counts = (row.requests, came, went, came - went if row.tokens_sent else 0, row.peak_in, row.peak_sent)
-    money = (row.cost, row.cost_untouched, row.saved)
-    return (row.key, *(f"{count:,}" for count in counts), *(f"{amount:.4f}" for amount in money))
+def _less(use: CacheUse, part: CacheUse) -> CacheUse:
+    return CacheUse(use.cached - part.cached, use.written - part.written, use.uncached - part.uncached)

@@ -6,7 +6,7 @@ are the stored bytes as text.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import msgspec
 
@@ -15,7 +15,7 @@ from proxy.store import RequestRecord, Store, StoredRequest
 from proxy.views.difference import difference
 from proxy.views.logs import as_text
 from proxy.views.lookup import Scope, shown
-from proxy.views.shapes import RequestDetail, RequestDifference, RequestRow, SentBody
+from proxy.views.shapes import ReceiptTold, RequestDetail, RequestDifference, RequestRow, SentBody
 
 
 async def request_rows(store: Store, scope: Scope, conversation: str, limit: int) -> list[RequestRow]:
@@ -61,14 +61,15 @@ def request_difference(stored: StoredRequest) -> RequestDifference:
     return {
         "id": stored.record.id,
         "status": stored.record.status,
+        "receipt": receipt_of(stored.record),
         "rounds": [{"round": sent.round, **difference(client, b"".join(sent.body))} for sent in stored.sent],
     }
 
 
-def receipt_of(record: RequestRecord) -> dict[str, Any]:
+def receipt_of(record: RequestRecord) -> ReceiptTold:
     """Empty while the request is still being answered."""
     try:
         found = msgspec.json.decode(record.receipt or b"{}")
     except msgspec.DecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return cast(ReceiptTold, found) if isinstance(found, dict) else {}

@@ -6,7 +6,7 @@ Times are ms since the epoch. Names of frames and states are those of the state 
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads the one of `typing` from Python 3.12 on only
 
@@ -152,7 +152,7 @@ class RequestRow(TypedDict):
     entry: str
     created: int
     status: str
-    receipt: dict[str, Any]
+    receipt: ReceiptTold
 
 
 class SentBody(TypedDict):
@@ -208,38 +208,166 @@ class RoundDifference(Difference):
 class RequestDifference(TypedDict):
     id: str
     status: str
+    receipt: ReceiptTold
     rounds: list[RoundDifference]
 
 
+class DecisionTold(TypedDict):
+    """One question of the cost gate and its answer, also "not now". `kind`: wake, fold, trim, view or unfold; `subject`
+    the frame, or the thread that wakes; `reason`: gate (it pays), cold, pressure, bound, not_yet and others. In tokens:
+    `removed` leave the line, `compaction` stands for them, `behind` stay behind the cut and are written to the
+    provider's cache again, `added` comes with it for good, `reasoning` can no longer be sent. `requests` were still
+    expected; `read` and `write` are prices as multiples of the input price; `cost` and `gain` are input tokens that
+    would be paid in full."""
+
+    kind: str
+    subject: str
+    done: bool
+    reason: str
+    removed: int
+    compaction: int
+    behind: int
+    requests: int
+    read: float
+    write: float
+    cost: float
+    gain: float
+    added: int
+    reasoning: int
+
+
+class CacheTold(TypedDict):
+    """Input tokens by what they cost. `prefix`: at most this much could be read from the cache."""
+
+    cached: int
+    written: int
+    uncached: int
+    prefix: int
+
+
+class UsageTold(TypedDict):
+    """As the provider reports it; `input` contains cached and written tokens."""
+
+    input: int
+    output: int
+    cached: int
+    written: int
+
+
+class ReceiptTold(TypedDict, total=False):
+    """What a request cost; empty until it is answered. Tokens as our counter (`counter`) counts them, money in USD at
+    the prices of `tariffs_as_of`. `tokens_in` came from the client, `tokens_sent` were sent in all rounds together,
+    `tokens_last` in the last one; `fixed_*` is the client's tools and system text; `own_*` is what we added, with
+    `own_traces` contained in `own_texts`. `sent` and `untouched` are estimates, `usage` is the provider's; `basis` says
+    which of them `cost` is computed from. `saved` is negative for a loss."""
+
+    id: str
+    conversation: str
+    thread: str
+    frame: str
+    model: str
+    upstream: str
+    mode: str
+    status: str
+    reason: str
+    created: int
+    duration_ms: float
+    overhead_ms: float
+    stream: bool
+    hidden_calls: int
+    recalls: int
+    events: list[str]
+    client_status: int
+    upstream_status: int
+    finish_reason: str
+    would_send: int
+    decisions: list[DecisionTold]
+    lost_reasoning: int
+    rounds: int
+    tokens_in: int
+    tokens_sent: int
+    tokens_last: int
+    tokens_saved: int
+    fixed_in: int
+    fixed_sent: int
+    own_tools: int
+    own_texts: int
+    own_traces: int
+    own_rounds: int
+    sent: CacheTold
+    untouched: CacheTold
+    usage: UsageTold
+    usage_by_round: list[UsageTold | None]
+    cost: float
+    cost_untouched: float
+    saved: float
+    basis: str
+    priced: bool
+    output_priced: bool
+    tariffs_as_of: str
+    counter: str
+    fixed_untouched: CacheTold
+    fixed_once: CacheTold
+    cost_fixed: float
+
+
 class TotalsRow(TypedDict):
-    """Receipts added up. Tokens as our counter counts, money in USD; `own` is what we added, contained in
-    `tokens_sent`; `peak_in` and `peak_sent` are the fullest single request."""
+    """Receipts added up. Tokens as our counter counts, money in USD. `title` and `status` are those of a frame, a
+    conversation or a request. `untouched_*` is how the cache would have taken what the client sent, `sent_*` how it
+    took what was sent, both estimated; `reported_*` is the provider's own usage, told for `reported` requests, of which
+    we counted `reported_sent` tokens. `own` is what we added, contained in `tokens_sent`, with its parts; `own_traces`
+    are contained in `own_texts`. `lost_reasoning` had to be left out. `peak_in` and `peak_sent` are the fullest single
+    request. `cost_fixed` is the share of the client's tools and system text in both costs. `estimated`, `unpriced` and
+    `output_unpriced` count requests."""
 
     key: str
+    title: str
+    status: str
     requests: int
     rounds: int
     recalls: int
     tokens_in: int
     tokens_sent: int
     tokens_saved: int
+    untouched_cached: int
+    untouched_written: int
+    untouched_uncached: int
+    sent_cached: int
+    sent_written: int
+    sent_uncached: int
     fixed_in: int
     fixed_sent: int
     own: int
+    own_tools: int
+    own_texts: int
+    own_traces: int
+    own_rounds: int
+    lost_reasoning: int
     peak_in: int
     peak_sent: int
+    reported: int
+    reported_sent: int
     reported_input: int
+    reported_output: int
     reported_cached: int
+    reported_written: int
     cost: float
     cost_untouched: float
     saved: float
+    cost_fixed: float
     estimated: int
     unpriced: int
+    output_unpriced: int
 
 
 class Totals(TypedDict):
-    """`unsettled`: requests without a receipt, most of them still being answered."""
+    """`fixed`: with the client's tools and system text. `zone`: that of the days. `unsettled`: requests without a
+    receipt, most of them still being answered. `capped`: there are older requests than those added up."""
 
     by: str
+    fixed: bool
+    zone: str
     rows: list[TotalsRow]
     total: TotalsRow
     unsettled: int
+    capped: bool
