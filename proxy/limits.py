@@ -1,8 +1,8 @@
 """How large a request may be: the window of a model, by its tariff or by what its provider said when it refused.
 
-    window(upstream, model)       what is known of the window, and from where
-    measured(upstream, model, n)  n tokens of ours in the provider's measure: it counts with another vocabulary
-    refused(...), answered(...)   what teaches: a refusal that names a limit or was about this size, a usage report
+    window(upstream, model)   what is known of the window, from where, and in tokens as we count them
+    refused(...)              teaches: a refusal names a limit, or was about this size
+    answered(...)             teaches: a report of usage tells how the provider counts, and what passed
 
 The law: **nothing is trimmed for a guess.** The window of a model that nobody knows is the declared default, which
 serves as a yardstick and refuses nothing; only a tariff, a configured row, or a refusal binds. What was learned is
@@ -18,13 +18,16 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from proxy import overflow
 from proxy.stack.transcript import Usage
 from proxy.tariffs import tariff_for
 
 log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 OUTPUT_RESERVE = 32_000
 """Tokens kept free for the answer at most (S4-20)."""
@@ -34,8 +37,8 @@ SIZED_FOR_S = 3600.0
 """How long the mere size of a refused request is believed to be too much."""
 LEAST_WINDOW = 1_000
 """A smaller figure in a refusal is no window."""
-REMEMBERED = 512
-"""Models of upstreams of which something is remembered."""
+REMEMBERED = 1024
+"""Models, and conversations, of which something is remembered."""
 LARGE = 2_000
 """Tokens from which a request tells how the provider counts: in a small one, what it adds of its own is too much."""
 FARTHEST = (0.75, 2.0)
@@ -47,7 +50,8 @@ Source = Literal["table", "named", "size", "assumed"]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`tokens` may be in one request, prompt and answer together; `limit` of them in the prompt."""
+    """`tokens` may be in one request, prompt and answer together; `limit` of them in the prompt. Both by our count: a
+    provider whose vocabulary makes more tokens of the same text has a smaller window."""
 
     tokens: int
     limit: int
@@ -59,70 +63,71 @@ class Window:
         return self.source != "assumed"
 
 
-def overflows(used: int, window: int, max_output: int) -> bool:
-    """S4-20: whether a prompt of `used` tokens, cached ones included, leaves too little for the answer."""
-    return used > prompt_limit(window, max_output)
-
-
 def prompt_limit(window: int, max_output: int) -> int:
-    """What of a window a prompt may fill; at least half of it, for there are models whose answer may be as long."""
+    """What of a window a prompt may fill, cached tokens included (S4-20); at least half of it, for there are models
+    whose answer may be as long as their window."""
     return max(window - min(max_output, OUTPUT_RESERVE), window // 2)
 
 
 @dataclass(slots=True)
 class _Learned:
-    """Of one model at one upstream. `until` is on the clock's seconds; `ratio` is the provider's count over ours."""
+    """Of one model at one upstream. `until` is on the clock's seconds."""
 
     tokens: int = 0
     source: Source = "named"
     until: float = 0.0
-    ratio: float = 1.0
     passed: int = 0
     """The largest prompt that was answered, in the provider's measure."""
 
 
+_NOTHING = _Learned()
+_TABLE: Source = "table"
+_ASSUMED: Source = "assumed"
+
+
 class Limits:
-    """One per process; `clock` tells seconds and never goes back."""
+    """One per process; `clock` tells seconds and never goes back.
+
+    How a provider counts depends on what is counted, so its ratio to our count is kept per conversation.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._learned: OrderedDict[tuple[str, str], _Learned] = OrderedDict()
+        self._ratios: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._warned: OrderedDict[str, None] = OrderedDict()
 
-    def window(self, upstream: str, model: str) -> Window:
+    def window(self, upstream: str, model: str, conversation: str = "") -> Window:
         """The smaller one of what the tariff says and what was learned; the default, with a warning once, where
         neither says anything."""
-        tariff, learned = tariff_for(model), self._known(upstream, model)
-        if learned is not None and (not tariff.known or learned.tokens < tariff.window):
-            named = learned.source == "named"
-            limit = prompt_limit(learned.tokens, tariff.max_output) if named else learned.tokens - 1
-            return Window(learned.tokens, limit, learned.source)
-        limit = prompt_limit(tariff.window, tariff.max_output)
-        if not tariff.known:
-            self._warn(model, tariff.window)
-        return Window(tariff.window, limit, "table" if tariff.known else "assumed")
+        tariff, learned = tariff_for(model), self._learned.get((upstream, model), _NOTHING)
+        tokens, source = tariff.window, _TABLE if tariff.known else _ASSUMED
+        if self._holds(learned) and (not tariff.known or learned.tokens < tariff.window):
+            tokens, source = learned.tokens, learned.source
+        limit = tokens - 1 if source == "size" else prompt_limit(tokens, tariff.max_output)
+        if source == "assumed":
+            self._warn(model, tokens)
+        ratio = self._ratios.get((upstream, model, conversation), 1.0)
+        return Window(round(tokens / ratio), round(limit / ratio), source)
 
-    def measured(self, upstream: str, model: str, tokens: int) -> int:
-        """`tokens` by our count, in the measure of this provider's newest report."""
-        learned = self._learned.get((upstream, model))
-        return round(tokens * learned.ratio) if learned else tokens
-
-    def answered(self, upstream: str, model: str, tokens: int, usage: Usage | None) -> None:
+    def answered(self, upstream: str, model: str, conversation: str, tokens: int, usage: Usage | None) -> None:
         """A request of so many tokens of ours passed; what the provider counted, where it says so (S4-60)."""
         if usage is None or not usage.input or tokens < LARGE:
             return
-        learned = self._of(upstream, model)
         least, most = FARTHEST
-        learned.ratio = min(max(usage.input / tokens, least), most)
+        self._ratios[upstream, model, conversation] = min(max(usage.input / tokens, least), most)
+        _bounded(self._ratios, (upstream, model, conversation))
+        learned = self._of(upstream, model)
         learned.passed = max(learned.passed, usage.input)
         if learned.tokens and usage.input >= learned.tokens:
             learned.tokens = 0  # more than was said to fit has passed
 
-    def refused(self, upstream: str, model: str, tokens: int, body: bytes) -> None:
+    def refused(self, upstream: str, model: str, conversation: str, tokens: int, body: bytes) -> None:
         """A request of so many tokens of ours was refused for its length, in these words. A named limit is believed
         unless more has passed; the size alone teaches where the refusal speaks of the context and nobody knows
         better."""
-        learned, size = self._of(upstream, model), self.measured(upstream, model, tokens)
+        learned = self._of(upstream, model)
+        size = round(tokens * self._ratios.get((upstream, model, conversation), 1.0))
         if named := overflow.named_limit(body):
             if named < max(LEAST_WINDOW, learned.passed + 1):
                 return
@@ -138,24 +143,25 @@ class Limits:
     def _learn(self, learned: _Learned, tokens: int, source: Source, seconds: float) -> None:
         learned.tokens, learned.source, learned.until = tokens, source, self._clock() + seconds
 
-    def _known(self, upstream: str, model: str) -> _Learned | None:
-        learned = self._learned.get((upstream, model))
-        return learned if learned and self._holds(learned) else None
-
     def _holds(self, learned: _Learned) -> bool:
         return bool(learned.tokens) and self._clock() < learned.until
 
     def _of(self, upstream: str, model: str) -> _Learned:
         learned = self._learned.setdefault((upstream, model), _Learned())
-        self._learned.move_to_end((upstream, model))
-        if len(self._learned) > REMEMBERED:
-            self._learned.popitem(last=False)
+        _bounded(self._learned, (upstream, model))
         return learned
 
     def _warn(self, model: str, window: int) -> None:
-        if model in self._warned:
-            return
+        known = model in self._warned
         self._warned[model] = None
-        if len(self._warned) > REMEMBERED:
-            self._warned.popitem(last=False)
-        log.warning("no tariff for this model; its window is assumed", extra={"model": model[:80], "tokens": window})
+        _bounded(self._warned, model)
+        if not known:
+            extra = {"model": model[:80], "tokens": window}
+            log.warning("no tariff for this model; its window is assumed", extra=extra)
+
+
+def _bounded(kept: OrderedDict[K, V], newest: K) -> None:
+    """What was used longest ago goes first; `newest` was used now."""
+    kept.move_to_end(newest)
+    if len(kept) > REMEMBERED:
+        kept.popitem(last=False)

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from proxy.limits import LARGE, NAMED_FOR_S, REMEMBERED, SIZED_FOR_S, Limits, overflows, prompt_limit
+from proxy.limits import LARGE, NAMED_FOR_S, REMEMBERED, SIZED_FOR_S, Limits, prompt_limit
 from proxy.overflow import named_limit
 from proxy.scripted.wordings import OVERFLOWS, Wording, overflow_wording
 from proxy.stack.transcript import Usage
@@ -34,12 +34,10 @@ def limits(clock: Clock) -> Limits:
     return Limits(clock)
 
 
-def test_a_prompt_overflows_where_too_little_is_left_for_the_answer() -> None:
-    """S4-20: window less the smaller of the model's output limit and 32,000; at the limit it fits, one more does
-    not."""
-    assert not overflows(200_000 - 32_000, 200_000, max_output=64_000)
-    assert overflows(200_000 - 32_000 + 1, 200_000, max_output=64_000)
-    assert not overflows(200_000 - 8_000, 200_000, max_output=8_000)
+def test_a_prompt_leaves_room_for_the_answer() -> None:
+    """S4-20: window less the smaller of the model's output limit and 32,000."""
+    assert prompt_limit(200_000, max_output=64_000) == 168_000
+    assert prompt_limit(200_000, max_output=8_000) == 192_000
 
 
 def test_a_small_window_keeps_half_of_itself_for_the_prompt() -> None:
@@ -63,7 +61,7 @@ def test_an_unknown_model_has_a_default_that_binds_nothing_and_is_warned_of_once
 
 
 def test_a_refusal_that_names_a_limit_teaches_it_for_a_day(limits: Limits, clock: Clock) -> None:
-    limits.refused("up", UNKNOWN, 70_000, NAMED)
+    limits.refused("up", UNKNOWN, "c", 70_000, NAMED)
     assert limits.window("up", UNKNOWN).tokens == 64_000
     assert limits.window("up", UNKNOWN).binds
     assert limits.window("other", UNKNOWN).tokens == 128_000
@@ -72,18 +70,18 @@ def test_a_refusal_that_names_a_limit_teaches_it_for_a_day(limits: Limits, clock
 
 
 def test_a_learned_limit_counts_where_it_is_smaller_than_the_tariff(limits: Limits) -> None:
-    limits.refused("up", KNOWN, 70_000, NAMED)
+    limits.refused("up", KNOWN, "c", 70_000, NAMED)
     assert limits.window("up", KNOWN).tokens == 64_000
-    limits.refused("up", KNOWN, 700_000, NAMED.replace(b"64,000", b"500,000"))
+    limits.refused("up", KNOWN, "c", 700_000, NAMED.replace(b"64,000", b"500,000"))
     assert limits.window("up", KNOWN).tokens == 200_000
 
 
 def test_the_size_that_was_refused_teaches_where_nothing_else_is_known(limits: Limits, clock: Clock) -> None:
-    limits.refused("up", UNKNOWN, 50_000, SPOKEN)
-    limits.refused("up", KNOWN, 50_000, SPOKEN)
+    limits.refused("up", UNKNOWN, "c", 50_000, SPOKEN)
+    limits.refused("up", KNOWN, "c", 50_000, SPOKEN)
     assert (limits.window("up", UNKNOWN).limit, limits.window("up", UNKNOWN).source) == (49_999, "size")
     assert limits.window("up", KNOWN).source == "table"
-    limits.refused("up", UNKNOWN, 90_000, SPOKEN)
+    limits.refused("up", UNKNOWN, "c", 90_000, SPOKEN)
     assert limits.window("up", UNKNOWN).tokens == 50_000
     clock.seconds += SIZED_FOR_S
     assert limits.window("up", UNKNOWN).source == "assumed"
@@ -91,39 +89,46 @@ def test_the_size_that_was_refused_teaches_where_nothing_else_is_known(limits: L
 
 @pytest.mark.parametrize("name", ["anthropic-size", "groq-size", "cerebras"])
 def test_a_body_too_large_for_the_wire_teaches_no_window(limits: Limits, name: str) -> None:
-    limits.refused("up", UNKNOWN, 50_000, overflow_wording(name).body(50_000, 40_000))
+    limits.refused("up", UNKNOWN, "c", 50_000, overflow_wording(name).body(50_000, 40_000))
     assert limits.window("up", UNKNOWN).source == "assumed"
 
 
 def test_a_limit_is_not_believed_against_a_larger_prompt_that_passed(limits: Limits) -> None:
     """Words of a client may stand in a refusal; what was answered is a fact."""
-    limits.answered("up", UNKNOWN, 100_000, Usage(input=100_000))
-    limits.refused("up", UNKNOWN, 120_000, NAMED)
-    limits.refused("up", UNKNOWN, 90_000, SPOKEN)
+    limits.answered("up", UNKNOWN, "c", 100_000, Usage(input=100_000))
+    limits.refused("up", UNKNOWN, "c", 120_000, NAMED)
+    limits.refused("up", UNKNOWN, "c", 90_000, SPOKEN)
     assert limits.window("up", UNKNOWN).source == "assumed"
 
 
 def test_a_larger_prompt_that_passes_takes_a_learned_limit_back(limits: Limits) -> None:
-    limits.refused("up", UNKNOWN, 70_000, NAMED)
-    limits.answered("up", UNKNOWN, 60_000, Usage(input=66_000))
+    limits.refused("up", UNKNOWN, "c", 70_000, NAMED)
+    limits.answered("up", UNKNOWN, "c", 60_000, Usage(input=66_000))
     assert limits.window("up", UNKNOWN).source == "assumed"
 
 
-def test_tokens_are_measured_as_the_provider_reported_last(limits: Limits) -> None:
+def test_a_window_is_as_large_as_the_provider_counts(limits: Limits) -> None:
     """S4-05: the actual usage decides, cached tokens among it; a wild report is believed only so far."""
-    assert limits.measured("up", KNOWN, 1_000) == 1_000
-    limits.answered("up", KNOWN, 10_000, Usage(input=13_000, cached=9_000))
-    assert limits.measured("up", KNOWN, 1_000) == 1_300
-    limits.answered("up", KNOWN, LARGE - 1, Usage(input=10 * LARGE))
-    limits.answered("up", KNOWN, 10_000, None)
-    assert limits.measured("up", KNOWN, 1_000) == 1_300
-    limits.answered("up", KNOWN, 10_000, Usage(input=10))
-    assert limits.measured("up", KNOWN, 1_000) == 750
+    limits.answered("up", KNOWN, "c", 10_000, Usage(input=12_500, cached=9_000))
+    assert limits.window("up", KNOWN, "c").tokens == 160_000
+    assert limits.window("up", KNOWN, "c").limit == 168_000 / 1.25
+    limits.answered("up", KNOWN, "c", LARGE - 1, Usage(input=10 * LARGE))
+    limits.answered("up", KNOWN, "c", 10_000, None)
+    assert limits.window("up", KNOWN, "c").tokens == 160_000
+    limits.answered("up", KNOWN, "c", 10_000, Usage(input=100_000))
+    assert limits.window("up", KNOWN, "c").tokens == 100_000
+    assert limits.window("up", KNOWN, "another").tokens == 200_000
+
+
+def test_a_learned_size_is_that_of_the_refused_request_again(limits: Limits) -> None:
+    limits.answered("up", UNKNOWN, "c", 10_000, Usage(input=12_500))
+    limits.refused("up", UNKNOWN, "c", 50_000, SPOKEN)
+    assert limits.window("up", UNKNOWN, "c").tokens == 50_000
 
 
 def test_what_is_remembered_is_bounded(limits: Limits) -> None:
     for number in range(REMEMBERED + 1):
-        limits.refused("up", f"model-{number}", 70_000, NAMED)
+        limits.refused("up", f"model-{number}", "c", 70_000, NAMED)
     assert limits.window("up", "model-0").source == "assumed"
     assert limits.window("up", f"model-{REMEMBERED}").source == "named"
 
