@@ -44,6 +44,16 @@ class Piece:
     """Of the entry it is stored in."""
 
     @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What tells it from the others, whichever of its lines it shows."""
+        return (self.entry, self.role, self.source, self.call.id if self.call else "")
+
+    @property
+    def made_in(self) -> str:
+        """The frame it was made in; a pop hands user messages on, and inferred frames take over what began them."""
+        return self.owner.partition("#")[0]
+
+    @property
     def is_call(self) -> bool:
         """It is the arguments of a call, not what somebody said or a result."""
         return self.role == "assistant" and self.call is not None

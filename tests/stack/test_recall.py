@@ -225,7 +225,7 @@ def test_a_query_without_hits_says_so_and_finds_no_earlier_query() -> None:
     talk = begun()
     talk.model(("", (call("r", "stack_recall", ref="froot", query="plum"),)), ("Nothing.", ()))
 
-    assert "No stored text of it has all of these words: plum." in recall(talk.desk(), "froot", query="plum")
+    assert "No stored text has all of these words: plum." in recall(talk.desk(), "froot", query="plum")
 
 
 # ---------------------------------------------------------------------------------------------------- still in context

@@ -16,6 +16,8 @@ from proxy.stack.frames import Opening, Tree
 from proxy.stack.ledger import Ledger
 from proxy.stack.story import Story
 
+UNBOUNDED = 1 << 62
+
 
 class Mistake(Exception):
     """The model asked for something that cannot be done; the message tells it what to do instead."""
@@ -75,6 +77,10 @@ class Desk:
     count: Callable[[str], int]
     settings: Settings = field(default_factory=Settings)
     on_line: frozenset[str] = frozenset()
+    recallable: int = UNBOUNDED
+    """Tokens that may still be recalled in this turn."""
+    beside: tuple[Ledger, ...] = ()
+    """Conversations of the same tenant that this one was delegated to, or came from."""
 
     @property
     def tree(self) -> Tree:

@@ -1,98 +1,50 @@
 """Recall: the stored text of what left the line, given back unchanged.
 
 Every text stands between two marker lines of ours, which carry the nonce of the conversation, the ref of its frame,
-who said it, and which page this is (`pages` writes them). The law: **whatever left the line is found**: by its frame,
-its entry, a file it is about, or words in it; also what a client rewrote, compacted or left on another branch.
+who said it, and which page this is (`stored` writes them). The law: **whatever left the line is found**: by its frame,
+its entry, a file it is about, or words in it; also what a client rewrote, compacted or left on another branch. Words
+that are not where they were looked for are looked for everywhere.
 
-Only this conversation's ledger is looked at, so nobody else's frames can be reached. What the model still has in its
-context is pointed at instead of repeated. What our own tools answered is not given back: it is a view of state, or a
-copy of what recall finds anyway.
+Only this conversation is looked at, with the ones it was delegated to or forked from, which belong to the same
+tenant. What the model still has in its context is pointed at instead of repeated. What our own tools answered is not
+given back: it is a view of state, or a copy of what recall finds anyway.
 
-What this module does not do: it changes nothing, and no text.
+What this module does not do: it changes nothing, and no text. How words are found is `searching`, what a page is
+`pages`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from proxy.stack.compaction import READ, touched_by
-from proxy.stack.frames import Frame, Tree, children, descendants, find, path_to
+from proxy.stack.frames import Frame, Tree, children, descendants, find
 from proxy.stack.ledger import Ledger
 from proxy.stack.ranking import cut_for_display
+from proxy.stack.recalled import is_recall
+from proxy.stack.stored import ENTRY_SHOWN, Piece, apart, everything, pieces_of
 from proxy.stack.story import Placed, Story, follow
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.looking import known_frames
-from proxy.stack.tools.pages import LEAST_TEXT, Piece, matching, pages_of
-from proxy.stack.transcript import Call, Message
+from proxy.stack.tools.pages import LEAST_TEXT, Part, Size, pages_of
+from proxy.stack.tools.searching import closest, holding, search
+from proxy.stack.transcript import Call
 
-ENTRY_SHOWN = 12
-"""Characters of an entry id on a marker; a unique beginning of at least `ENTRY_PREFIX` is taken."""
 ENTRY_PREFIX = 6
+"""Characters of an entry id from which a unique beginning stands for it."""
 LEAST_PREFIX = 3
 HEADER = 160
 """Tokens of a page kept for the lines above it."""
 LISTED_CHARACTERS = 160
 OLDER_SHOWN = 5
-MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path."
-
-
-# -------------------------------------------------------------------------------------------------------------- pieces
-def everything(ledger: Ledger, story: Story) -> tuple[Placed, ...]:
-    """All that stands on this path, and on the ones it went on from where the client rewrote or compacted its history:
-    oldest first, each once."""
-    stories, seen = [story], {story.tip}
-    waiting = _adopted(ledger, story.tip)
-    while waiting:
-        tip = waiting.pop()
-        if tip not in seen:
-            seen.add(tip)
-            stories.append(follow(ledger, ledger.path(tip), {}))
-            waiting += _adopted(ledger, tip)
-    held: dict[tuple[str, int], Placed] = {}
-    for placed in (p for each in stories for p in each.placed):
-        held.setdefault((placed.entry.id, placed.round.number if placed.round else 0), placed)
-    return tuple(sorted(held.values(), key=lambda p: (p.entry.seq, p.round.number if p.round else 0)))
-
-
-def _adopted(ledger: Ledger, tip: str) -> list[str]:
-    """The places whose state the path to `tip` went on from."""
-    return [e.adopts for e in ledger.path(tip) if e.adopts in ledger.entries] if tip in ledger.entries else []
-
-
-def pieces_of(placed: Iterable[Placed]) -> tuple[Piece, ...]:
-    """The stored texts of entries, in order: what was said, then the calls with their arguments, then results. What
-    our own tools answered stands in no entry, so it is not among them."""
-    found: list[Piece] = []
-    calls: dict[str, Call] = {}
-    for standing in placed:
-        message = standing.round.spoken.message if standing.round else standing.entry.message
-        if message is None:
-            continue
-        found += _pieces(standing, message, calls)
-        calls |= {c.id: c for c in message.calls}
-    return tuple(found)
-
-
-def _pieces(placed: Placed, message: Message, calls: Mapping[str, Call]) -> Iterator[Piece]:
-    call = calls.get(message.answers) if message.answers else None
-    entry = placed.entry.id[:ENTRY_SHOWN] + (f"/{placed.round.number}" if placed.round else "")
-    ref = placed.owner.partition("#")[0] or entry
-    base = Piece(ref, entry, placed.at or placed.entry.id, placed.owner, message.role, "", message.text, call)
-    if message.text:
-        yield replace(base, source=_source(call) if call else "")
-    elif not message.calls:
-        yield replace(base, source=f"no text, {len(message.wire)} bytes of other content")
-    for made in message.calls:
-        yield replace(base, source=f"call {_source(made)}", text=made.arguments, call=made)
-
-
-def _source(call: Call) -> str:
-    """`read src/a.py`: the tool, and the first file it names."""
-    files = touched_by(call)
-    return f"{call.name} {files[0].path}" if files else call.name
+PAGES_COUNTED = 100
+"""How many pages there are is counted up to here: a model looks for words in what is longer."""
+MANY_PAGES = 4
+MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path; or give a query to search everything."
 
 
 # ---------------------------------------------------------------------------------------------------------------- what
@@ -105,24 +57,41 @@ class Found:
 
 
 def found(desk: Desk, reference: str, *, searched: bool) -> Found:
-    """By id or title a frame (searched: with the frames below it), by id an entry, by path the newest text about a
-    file.
+    """By id or title a frame with the frames below it, by id an entry, by path the newest text about a file (searched:
+    all of them).
 
     A full id or title comes before an entry, an entry before a path, a path before a title that only contains the
-    words.
+    words, and this conversation before those beside it.
     """
     frame = find(desk.tree, reference)
     if frame and _is_named(frame, reference):
-        return _of_frame(desk, frame, searched=searched)
+        return _of_frame(desk.ledger, desk.story, frame)
     placed = everything(desk.ledger, desk.story)
-    if other := _of_entry(desk.ledger, reference, placed) or _of_file(reference, placed):
+    pieces = pieces_of(desk.story, placed)
+    if other := _of_entry(desk, reference, placed) or _of_file(reference, pieces, searched=searched):
         return other
     if frame:
-        return _of_frame(desk, frame, searched=searched)
+        return _of_frame(desk.ledger, desk.story, frame)
+    for ledger, story in _beside(desk):
+        if frame := find(story.tree, reference):
+            return _of_frame(ledger, story, frame)
     raise Mistake(
         f"Error: nothing is stored under {reference[:80]!r}. Give a frame id, a title, an entry id from a marker or a "
         f"file path. {known_frames(desk.tree)}"
     )
+
+
+def _beside(desk: Desk) -> Iterable[tuple[Ledger, Story]]:
+    """The conversations this one was delegated to, or came from, as far as they are at hand: their newest paths."""
+    for ledger in desk.beside:
+        if tip := ledger.newest_tip():
+            yield ledger, follow(ledger, ledger.path(tip.id), {})
+
+
+def _whole_history(desk: Desk) -> tuple[Piece, ...]:
+    """Everything this conversation and those beside it hold, the nearest last."""
+    stories = [*_beside(desk), (desk.ledger, desk.story)]
+    return tuple(piece for ledger, story in stories for piece in pieces_of(story, everything(ledger, story)))
 
 
 def _is_named(frame: Frame, reference: str) -> bool:
@@ -130,17 +99,32 @@ def _is_named(frame: Frame, reference: str) -> bool:
     return frame.title.casefold() == wanted or (len(wanted) >= LEAST_PREFIX and frame.id.startswith(wanted))
 
 
-def _of_frame(desk: Desk, frame: Frame, *, searched: bool) -> Found:
-    ids = {frame.id, *(f.id for f in descendants(desk.tree, frame.id))} if searched else {frame.id}
-    pieces = tuple(p for p in pieces_of(everything(desk.ledger, desk.story)) if p.ref in ids)
-    below = children(desk.tree, frame.id)
+def _of_frame(ledger: Ledger, story: Story, frame: Frame) -> Found:
+    """Its own texts, those of its parts among them, then those of the frames below it; each in ledger order."""
+    tree = story.tree
+    own = _with_parts(tree, frame.id)
+    ids = {frame.id, *(f.id for f in descendants(tree, frame.id))}
+    held = [p for p in pieces_of(story, everything(ledger, story)) if p.ref in ids or p.made_in in ids]
+    below = [f for f in children(tree, frame.id) if f.id not in own]
     listed = cut_for_display(", ".join(f"{c.id} {c.title}" for c in below), LISTED_CHARACTERS)
-    beside = f" Frames below it: {listed}." if below else ""
-    return Found(f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status}.{beside}", pieces)
+    beside = f" Frames below it, whose texts follow its own: {listed}." if below else ""
+    first = [p for p in held if p.ref in own or p.made_in in own]
+    rest = [p for p in held if p.ref not in own and p.made_in not in own]
+    return Found(f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status}.{beside}", (*first, *rest))
 
 
-def _of_entry(ledger: Ledger, reference: str, placed: Sequence[Placed]) -> Found | None:
+def _with_parts(tree: Tree, frame: str) -> frozenset[str]:
+    """The frame, and the parts that long work in it was cut into."""
+    own = {frame}
+    for below in descendants(tree, frame):
+        if below.origin == "part" and below.parent in own:
+            own.add(below.id)
+    return frozenset(own)
+
+
+def _of_entry(desk: Desk, reference: str, placed: Sequence[Placed]) -> Found | None:
     """An entry by a unique beginning of its id, also one of another branch; `id/2` is the second round of a turn."""
+    ledger = desk.ledger
     prefix, _, number = reference.partition("/")
     if len(prefix) < ENTRY_PREFIX or (number and not number.isdecimal()):
         return None
@@ -149,18 +133,20 @@ def _of_entry(ledger: Ledger, reference: str, placed: Sequence[Placed]) -> Found
         return None
     here = placed if any(p.entry.id == ids[0] for p in placed) else follow(ledger, ledger.path(ids[0]), {}).placed
     shown = ids[0][:ENTRY_SHOWN]
-    pieces = [p for p in pieces_of(here) if p.entry.partition("/")[0] == shown]
+    pieces = [p for p in pieces_of(desk.story, here) if p.id == ids[0]]
     return Found(f"Entry {shown}.", tuple(p for p in pieces if not number or p.entry == f"{shown}/{number}"))
 
 
-def _of_file(reference: str, placed: Sequence[Placed]) -> Found | None:
+def _of_file(reference: str, pieces: Sequence[Piece], *, searched: bool) -> Found | None:
     """The newest text about a file: of calls by the table of file tools, else of whatever mentions it."""
-    pieces = [p for p in pieces_of(placed) if not (p.call and p.call.is_ours)]
-    about = [p for p in pieces if p.call and _names(p.call, reference) and _holds_content(p, p.call)]
+    client = [p for p in pieces if not (p.call and p.call.is_ours)]
+    about = [p for p in client if p.call and _names(p.call, reference) and _holds_content(p, p.call)]
     if not about and _looks_like_path(reference):
-        about = [p for p in pieces if _mentions(p, reference)]
+        about = [p for p in client if _mentions(p, reference)]
     if not about:
         return None
+    if searched:
+        return Found(f"The stored texts about {cut_for_display(reference)}.", tuple(about))
     older = dict.fromkeys(p.entry for p in reversed(about[:-1]) if p.entry != about[-1].entry)
     also = f" Older: {', '.join(list(older)[:OLDER_SHOWN])}." if older else ""
     return Found(f"The newest stored text about {cut_for_display(reference)}.{also}", (about[-1],))
@@ -172,11 +158,7 @@ def _names(call: Call, path: str) -> bool:
 
 def _holds_content(piece: Piece, call: Call) -> bool:
     """What is in the file stands in the result of a read, and in the arguments of a write or edit."""
-    return _is_call(piece) is not any(t.how == READ for t in touched_by(call))
-
-
-def _is_call(piece: Piece) -> bool:
-    return piece.role == "assistant" and piece.call is not None
+    return piece.is_call is not any(t.how == READ for t in touched_by(call))
 
 
 def _mentions(piece: Piece, reference: str) -> bool:
@@ -189,30 +171,21 @@ def _looks_like_path(reference: str) -> bool:
 
 # -------------------------------------------------------------------------------------------------------------- recall
 def recall(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
-    """The texts behind a ref, a page at a time (S0-09, S1-133)."""
-    reference = text_of(arguments, "ref", "frame", "frameID", "path", required=f"{MISSING} {known_frames(desk.tree)}")
+    """The texts behind a ref, a page at a time; with a query those that hold its words (S0-09, S1-133)."""
     query = text_of(arguments, "query")
-    about = found(desk, _bare(reference), searched=bool(query))
-    pieces = about.pieces
+    missing = "" if query else f"{MISSING} {known_frames(desk.tree)}"
+    reference = _bare(text_of(arguments, "ref", "frame", "frameID", "path", required=missing))
+    about = found(desk, reference, searched=bool(query)) if reference else Found("", _whole_history(desk))
+    if desk.recallable < desk.settings.recall_page:
+        return Outcome(
+            "Error: what was recalled in this turn fills a quarter of the context window already. Go on with it; "
+            "after the next result or message more can be recalled."
+        )
+    page = text_of(arguments, "page")
     if query:
-        pieces = matching([p for p in pieces if not _is_search(p)], query, desk.count)
-    if not pieces:
-        nothing = f"No stored text of it has all of these words: {query}." if query else "It has no stored text."
-        return Outcome(f"{about.title} {nothing}")
-    away, here = _apart(desk, pieces)
-    pointed = _still_here(here)
-    if not away:
-        return Outcome("\n".join([about.title, pointed]))
-    pages = pages_of(away, max(LEAST_TEXT, desk.settings.recall_page - HEADER), desk.nonce, desk.count)
-    first, last = _asked(text_of(arguments, "page"), desk, len(pages))
-    header = f"{about.title} {_place(first, last, len(pages))} What stands between markers is stored data."
-    shown = [p.written(desk.nonce, f"{at}/{len(pages)}") for at in range(first, last + 1) for p in pages[at - 1]]
-    return Outcome("\n".join([header, *([pointed] if pointed else []), *shown]))
-
-
-def _is_search(piece: Piece) -> bool:
-    """An earlier call of recall holds the words that were looked for, and nothing else."""
-    return piece.call is not None and piece.call.is_ours and "recall" in f"{piece.call.name} {piece.call.arguments}"
+        return Outcome(_searched(desk, about, query, page))
+    away, here = apart(desk.tree, desk.on_line, about.pieces)
+    return Outcome(_given(desk, about.title, away, here, page))
 
 
 def _bare(reference: str) -> str:
@@ -220,20 +193,77 @@ def _bare(reference: str) -> str:
     return re.sub(r"^ref\s*=\s*", "", reference.strip()).strip("\"'<>[]` ")
 
 
-def _apart(desk: Desk, pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """What left the line, and what the model still sees."""
-    owners = _owners_seen(desk.tree)
-    here = [p.at in desk.on_line and (p.owner in owners or p.role == "user") for p in pieces]
-    away = tuple(p for p, is_here in zip(pieces, here, strict=True) if not is_here)
-    return away, tuple(p for p, is_here in zip(pieces, here, strict=True) if is_here)
+def _searched(desk: Desk, about: Found, query: str, page: str) -> str:
+    """Texts that have all the words: of what was asked about, else of the whole history; else the closest ones."""
+    answer = _answer(desk, about.title, about.pieces, query, page)
+    if answer is None and about.title:
+        title = f"{about.title} No stored text of it has all of these words; elsewhere in this conversation:"
+        answer = _answer(desk, title, _whole_history(desk), query, page)
+    if answer is not None:
+        return answer
+    away, _ = apart(desk.tree, desk.on_line, [p for p in about.pieces if not _is_search(p)])
+    told = f"{about.title} No stored text has all of these words: {query}.".strip()
+    if not (near := closest(away, query, desk.count, _size(desk))).passages:
+        return told
+    return _given(desk, f"{told} The closest:", near.passages, (), page)
 
 
-def _owners_seen(tree: Tree) -> frozenset[str]:
-    """The segments whose rounds are on the line. One entry holds rounds of several frames, so that it is on the line
-    does not say that all of it is; a child with a narrower view sees no rounds of its parents for certain."""
-    path = path_to(tree, tree.active) if tree.active else ()
-    narrow = [at for at, f in enumerate(path) if f.opening and f.opening.view != "fork"]
-    return frozenset(f.owner for f in path[narrow[-1] if narrow else 0 :])
+def _answer(desk: Desk, title: str, pieces: Sequence[Piece], query: str, page: str) -> str | None:
+    """What of `pieces` has all the words; None where nothing has."""
+    away, here = apart(desk.tree, desk.on_line, [p for p in pieces if not _is_search(p)])
+    hits = search(away, query, desk.count, _size(desk))
+    still = holding(here, query)
+    if not hits.passages and not still:
+        return None
+    counted = f"{hits.texts} stored text{'s have' if hits.texts > 1 else ' has'} these words." if hits.texts else ""
+    return _given(desk, f"{title} {counted}".strip(), hits.passages, still, page)
+
+
+def _is_search(piece: Piece) -> bool:
+    """An earlier call of recall holds the words that were looked for, and nothing else."""
+    return piece.call is not None and is_recall(piece.call)
+
+
+# --------------------------------------------------------------------------------------------------------------- given
+def _given(desk: Desk, title: str, away: Sequence[Piece], here: Sequence[Piece], page: str) -> str:
+    """A header, what the model still has, and the pages that were asked for."""
+    pointed = _still_here(here)
+    if not away:
+        return "\n".join([title, pointed or "It has no stored text."])
+    first, last = _asked(page)
+    made = pages_of(away, _size(desk), desk.nonce, desk.count)
+    pages = tuple(islice(made, max(last, PAGES_COUNTED)))
+    more = next(made, None) is not None
+    if last < first or not 1 <= first <= len(pages):
+        are = "is 1 page" if len(pages) == 1 else f"are {len(pages)} pages"
+        raise Mistake(f"Error: there is no page {page}. There {are}.")
+    of = f"{len(pages)}+" if more else str(len(pages))
+    shown = _within(
+        desk, [_written(desk, pages[at - 1], f"{at}/{of}") for at in range(first, min(last, len(pages)) + 1)]
+    )
+    place = _place(first, first + len(shown) - 1, len(pages), more=more)
+    header = f"{title} {place} What stands between markers is stored data.".strip()
+    return "\n".join([header, *([pointed] if pointed else []), *shown])
+
+
+def _written(desk: Desk, page: Sequence[Part], place: str) -> str:
+    return "\n".join(part.written(desk.nonce, place) for part in page)
+
+
+def _within(desk: Desk, pages: Sequence[str]) -> Sequence[str]:
+    """The first of these pages, and those after it that one call may give too."""
+    left = min(desk.settings.recall_call, desk.recallable) - HEADER - desk.count(pages[0])
+    for at, page in enumerate(pages[1:], 1):
+        left -= desk.count(page) + 1
+        if left < 0:
+            return pages[:at]
+    return pages
+
+
+def _size(desk: Desk) -> Size:
+    most = min(desk.settings.recall_call, desk.recallable)
+    page = max(LEAST_TEXT, desk.settings.recall_page - HEADER)
+    return Size(page, max(page, most - HEADER))
 
 
 def _still_here(pieces: Sequence[Piece]) -> str:
@@ -244,25 +274,19 @@ def _still_here(pieces: Sequence[Piece]) -> str:
     return f"Still in your context, so not repeated: {len(pieces)} text{'s' if len(pieces) > 1 else ''} ({listed})."
 
 
-def _asked(page: str, desk: Desk, pages: int) -> tuple[int, int]:
-    """The pages that are wanted, `2` or `2-4`, as many as one call may give."""
+def _asked(page: str) -> tuple[int, int]:
+    """The pages that are wanted: `2`, or `2-4`."""
     match = re.fullmatch(r"(\d{1,9})(?:\.0+)?(?:\s*-\s*(\d{1,9}))?", page or "1")
     if match is None:
-        raise Mistake(
-            f"Error: page {page[:40]!r} is no number. There are {pages} pages; give 1, or a range such as 1-2."
-        )
-    first = int(match[1])
-    last = int(match[2] or first)
-    if not 1 <= first <= pages or last < first:
-        raise Mistake(f"Error: there is no page {page}. There {'is 1 page' if pages == 1 else f'are {pages} pages'}.")
-    most = max(1, desk.settings.recall_call // max(1, desk.settings.recall_page))
-    return first, min(last, pages, first + most - 1)
+        raise Mistake(f"Error: page {page[:40]!r} is no number. Give 1, or a range such as 1-2.")
+    return int(match[1]), int(match[2] or match[1])
 
 
-def _place(first: int, last: int, pages: int) -> str:
+def _place(first: int, last: int, pages: int, *, more: bool) -> str:
     shown = f"Page {first}" if first == last else f"Pages {first}-{last}"
     following = f" Next: page {last + 1}." if last < pages else ""
-    return f"{shown} of {pages}.{following}"
+    many = " A query finds a passage in them." if pages > MANY_PAGES else ""
+    return f"{shown} of {'more than ' if more else ''}{pages}.{following}{many}"
 
 
 RECALL = Tool(
@@ -272,11 +296,10 @@ RECALL = Tool(
     {
         "type": "object",
         "properties": {
-            "ref": {"type": "string", "description": "ref, frame id, title or file path"},
+            "ref": {"type": "string", "description": "ref, frame id, title or file path; none: everything"},
             "query": {"type": "string", "description": "only texts with all these words, in the frame and below"},
             "page": {"type": "string", "description": "2, or 2-4"},
         },
-        "required": ["ref"],
     },
     recall,
     core=True,
