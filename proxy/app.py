@@ -2,6 +2,7 @@
 
     POST .../chat/completions   an exchange
     /stack/*, /health           the management API
+    /metrics                    what is counted, for Prometheus
     HEAD /, GET /               a word that we are here
     everything else             passes to the upstream, path and query as they came
 
@@ -21,7 +22,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 import msgspec
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__, exchange
 from proxy.asking import Incoming, Parts
@@ -30,17 +31,18 @@ from proxy.config import Config
 from proxy.delivery import fail
 from proxy.dialects import DIALECTS, slices
 from proxy.dialects.openai_chat import Known
-from proxy.edge import Edge
-from proxy.errors import ProxyError, StoreError, TooLarge
+from proxy.edge import Edge, tell_refusal
+from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
+from proxy.metrics import Metrics
 from proxy.report import Accountant
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack import tools
 from proxy.stack.matching import RETRY_MS
 from proxy.standing import Reception, tool_settings
-from proxy.store import Store
+from proxy.store import Health, Store
 from proxy.store.opening import open_store
-from proxy.tenancy import Headers, KeyRing, Tenancy, Tenant
+from proxy.tenancy import Headers, KeyRing, Tenancy, Tenant, is_operator
 from proxy.tokens import TokenCounter
 from proxy.turn import Toolkit
 from proxy.upstream import RawHeaders, Routes
@@ -48,11 +50,12 @@ from proxy.views.health import health
 
 log = logging.getLogger(__name__)
 
-OURS = ("/stack", "/health")
+OURS = ("/stack", "/health", "/metrics")
 NONCE = 12
 """Hex digits of a conversation's nonce."""
 HELLO = f"callstack-proxy {__version__}\n".encode()
 RETENTION_EVERY_S = 3600.0
+LAG_EVERY_S = 0.5
 
 
 def now_ms() -> int:
@@ -79,7 +82,9 @@ class App:
         self._tenancy: Tenancy | None = None
         self._api: asyncio.Task[ASGIApp] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._edge = Edge(self._inside, config)
+        self.metrics = Metrics()
+        self._held: Callable[[], int] = lambda: 0
+        self._edge = Edge(self._inside, config, self.metrics.refused)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -113,7 +118,7 @@ class App:
             reception = Reception(
                 self.config, shelf, dialect, offered, self._counter.count, kit.nonce, lambda: secrets.token_hex(16)
             )
-            keeper = Bookkeeper(self._store, accountant, dialect, now_ms)
+            keeper = Bookkeeper(self._store, accountant, dialect, now_ms, self.metrics)
             self._parts[path] = Parts(
                 self.config,
                 dialect,
@@ -131,7 +136,9 @@ class App:
         self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
         self._started = now
         self._backstage = (self._store, self.tenant_of, shelf.drop_all, lambda: self.draining, now)
-        self._tasks = [asyncio.create_task(self._counter.warm()), asyncio.create_task(self._retain())]
+        self._held = lambda: shelf.held
+        lasting = (self._counter.warm(), self._retain(), self._watch_the_loop())
+        self._tasks = [asyncio.create_task(work) for work in lasting]
 
     async def _opened(self) -> bytes:
         """The store's secret. Without a store there is one for as long as this process lives."""
@@ -162,6 +169,14 @@ class App:
                 log.warning("retention failed", extra={"reason": error.code})
             await asyncio.sleep(RETENTION_EVERY_S)
 
+    async def _watch_the_loop(self) -> None:
+        """How late a timer comes is how long whatever else was ready had to wait."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            due = clock() + LAG_EVERY_S
+            await asyncio.sleep(LAG_EVERY_S)
+            self.metrics.lag.observe(max(0.0, clock() - due))
+
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -181,9 +196,12 @@ class App:
         if path == "/health" and scope["method"] in ("GET", "HEAD"):
             await self._tell_health(reply, body=scope["method"] == "GET")
             return
+        if path == "/metrics" and scope["method"] in ("GET", "HEAD"):
+            await self._tell_metrics(scope, reply)
+            return
         if path in OURS or path.startswith("/stack/"):
             management = await self._management()
-            await management(scope, receive, send)
+            await management(scope, receive, self._telling_refusals(send))
             return
         if path == "/" and scope["method"] in ("GET", "HEAD"):
             await _tell(reply, 200, b"text/plain", HELLO, body=scope["method"] == "GET")
@@ -194,7 +212,11 @@ class App:
             if body is None:
                 return
             incoming = self._incoming(request, scope, body)
-            await _until_gone(self._answer(scope, incoming, reply), receive)
+            self.metrics.open += 1
+            try:
+                await _until_gone(self._answer(scope, incoming, reply), receive)
+            finally:
+                self.metrics.open -= 1
         except TooLarge:
             raise  # the edge answers it: the client is still sending
         except ProxyError as error:
@@ -215,6 +237,32 @@ class App:
         """Answered here, because probes ask it of every process and the management API is made only when asked for."""
         told, status = health(self._store, self._started, self._counter.name, draining=self.draining)
         await _tell(reply, status, b"application/json", msgspec.json.encode(told), body=body)
+
+    async def _tell_metrics(self, scope: Scope, reply: AsgiReply) -> None:
+        """For operators: the figures are of all tenants together."""
+        try:
+            if not (is_operator(scope["headers"], self._token.encode()) or self.tenant_of(scope["headers"]).admin):
+                raise Forbidden("These figures are of all tenants; they need a key issued with --admin.")
+        except ProxyError as error:
+            await self._refuse("r" + secrets.token_hex(10), reply, error)
+            return
+        exposed = await asyncio.to_thread(_exposition)
+        kind, page = exposed(self.metrics, self._store.health(), self._held(), self._started)
+        await _tell(reply, 200, kind, page, body=scope["method"] == "GET")
+
+    def _telling_refusals(self, send: Send) -> Send:
+        """What the management API refuses is told in the log and counted, like whatever else is refused."""
+
+        async def telling(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                word = dict(message["headers"]).get(b"x-stack-status", b"error; reason=proxy_error").decode()
+                reason = word.partition("reason=")[2]
+                self.metrics.refused(reason)
+                headers = [header for header in message["headers"] if header[0] != b"x-stack-status"]
+                message = {**message, "headers": [*headers, *tell_refusal(reason, message["status"])]}
+            await send(message)
+
+        return telling
 
     async def _management(self) -> ASGIApp:
         """`/stack` and `/health`, made when first asked for: FastAPI costs 30 MB and 0.3 s, which an agent never
@@ -243,6 +291,13 @@ class App:
             return
         some = next(iter(self._parts.values()))
         await exchange.pass_through(some, incoming, reply, _model(incoming.body))
+
+
+def _exposition() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:
+    """Imported when first asked for, in a thread: it takes 25 ms, and a proxy that nobody scrapes never needs it."""
+    from proxy.exposition import exposed
+
+    return exposed
 
 
 def _nonces(secret: bytes) -> Callable[[str], str]:

@@ -48,7 +48,7 @@ _LATER = {
 }
 """Words of the design that this version does not serve: refused by name, so that nobody believes they are on."""
 
-_OPTIONS = frozenset({"upstream", "host", "port", "data", "mode"})
+_OPTIONS = frozenset({"upstream", "host", "port", "data", "mode", "log_format"})
 """Keys that are options of the command line by their own names."""
 
 _SHORT: dict[ConfigPath, ConfigPath] = {
@@ -321,6 +321,9 @@ class Config(_Model):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """How much is logged. Message content and keys never are."""
 
+    log_format: Literal["auto", "text", "json"] = "auto"
+    """`text`: a line to read; `json`: an object a line; `auto`: text on a terminal, json elsewhere."""
+
     @field_validator("data", mode="after")
     @classmethod
     def _home_expanded(cls, value: Path) -> Path:
@@ -564,7 +567,7 @@ def _from_flags(flags: Mapping[str, object]) -> list[Setting]:
 
 def _flag(key: str) -> str:
     """How a key is written on the command line; those with an option of their own may stand in `--set` too."""
-    return f"--{key}" if key in _OPTIONS else f"--set {key}"
+    return f"--{key.replace('_', '-')}" if key in _OPTIONS else f"--set {key}"
 
 
 def _split(key: str) -> ConfigPath:

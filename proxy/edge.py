@@ -2,7 +2,8 @@
 
 Its law: a request that two programs could read differently is not read at all. It is answered 400 and its connection
 is closed; what is well formed but not for us (a foreign `Host` or `Origin`) is answered 403, what is too large 413. It
-fails closed, on every path, before any route is looked up, so a new route cannot escape it.
+fails closed, on every path, before any route is looked up, so a new route cannot escape it. Each refusal is one line in
+the log (`tell_refusal`), also those of `server`, which judges before there is a request.
 
 No Python server does this alone (RELIABILITY section 1: duplicate `Host`, `Transfer-Encoding: identity, chunked`,
 `%2e%2e%2f` and underscore names all get through). What stands before a request, its bytes and its clock, is `server`.
@@ -40,11 +41,29 @@ _DRAIN_S = 2.0
 """A client still sending a body that is too large reads its 413 only if we go on reading for a moment."""
 
 
+Refused = Callable[[str], object]
+"""Is told the reason of every refusal, to count it."""
+
+
+def tell_refusal(reason: str, status: int) -> Headers:
+    """The one line in the log about a request that got no further than the door (O3), and the headers that name it to
+    the client. `status` is 0 where the connection was closed without an answer."""
+    request = "r" + secrets.token_hex(10)
+    told = {"id": request, "status": "error", "reason": reason, "client_status": status, "upstream_status": 0}
+    log.warning("request", extra={f"stack_{name}": value for name, value in told.items()})
+    return [(b"x-stack-status", f"error; reason={reason}".encode()), (b"x-stack-request-id", request.encode())]
+
+
+def _uncounted(reason: str) -> None:
+    """Nobody counts."""
+
+
 class Edge:
     """Wraps the application. Lifespan messages pass; anything but HTTP is not served here."""
 
-    def __init__(self, app: Application, config: Config) -> None:
+    def __init__(self, app: Application, config: Config, refused: Refused = _uncounted) -> None:
         self._app = app
+        self._refused = refused
         self._limit = config.body_limit_bytes
         self._hosts = {config.host.strip("[]").lower(), *(host.strip("[]") for host in config.allowed_hosts)}
 
@@ -62,7 +81,7 @@ class Edge:
             self._refuse_strangers(headers)
             self._refuse_announced_size(headers)
         except ProxyError as error:
-            await _refuse(error, body, send, drain=isinstance(error, TooLarge) and not _expects(headers))
+            await self._refuse(error, body, send, drain=isinstance(error, TooLarge) and not _expects(headers))
             return
         # A copy: the server's list may still grow by trailers.
         scope["headers"] = [header for header in headers if not _is_result_header(header[0])]
@@ -72,7 +91,23 @@ class Edge:
         except TooLarge as error:
             if answer.started:
                 raise
-            await _refuse(error, body, send, drain=True)
+            await self._refuse(error, body, send, drain=True)
+
+    async def _refuse(self, error: ProxyError, body: _LimitedBody, send: Send, *, drain: bool) -> None:
+        """Answer and close. Whole answer first; then, with `drain`, a moment of reading what the client still sends."""
+        self._refused(error.code)
+        text = error_body(error)
+        headers = [
+            *tell_refusal(error.code, error.status),
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(text)).encode()),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": error.status, "headers": headers})
+        await send({"type": "http.response.body", "body": text, "more_body": True})
+        if drain:
+            await _drain(body)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _refuse_strangers(self, headers: Headers) -> None:
         """T2: a page in the user's browser may reach this port, but not under our name and not as us."""
@@ -162,25 +197,6 @@ def error_body(error: ProxyError) -> bytes:
     """An error as the API's clients know it."""
     kind = "server_error" if error.status >= 500 else "invalid_request_error"
     return json.dumps({"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}).encode()
-
-
-async def _refuse(error: ProxyError, body: _LimitedBody, send: Send, *, drain: bool) -> None:
-    """Answer and close. Whole answer first; then, with `drain`, a moment of reading what the client still sends."""
-    text, request = error_body(error), "r" + secrets.token_hex(10)
-    told = {"id": request, "status": "error", "reason": error.code, "client_status": error.status, "upstream_status": 0}
-    log.info("request", extra={f"stack_{name}": value for name, value in told.items()})
-    headers = [
-        (b"x-stack-status", f"error; reason={error.code}".encode()),
-        (b"x-stack-request-id", request.encode()),
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(text)).encode()),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": text, "more_body": True})
-    if drain:
-        await _drain(body)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _drain(body: _LimitedBody) -> None:

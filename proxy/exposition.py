@@ -26,27 +26,25 @@ from proxy import __version__
 from proxy.metrics import BYPASSED_AT_MOST, Histogram, Metrics, Sums
 from proxy.store import Health
 
-__all__ = ["CONTENT_TYPE_LATEST", "Moment", "exposed"]
-
 Rows = Iterable[tuple[tuple[str, ...], float]]
 """Values of labels, and the number that belongs to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is not counted but is so now. `started` is in ms since the epoch; `shelved` are conversations in memory."""
+    """What is not counted but is so now."""
 
     store: Health
     shelved: int
     started: int
 
 
-def exposed(metrics: Metrics, moment: Moment) -> bytes:
-    """The page, of type `CONTENT_TYPE_LATEST`."""
+def exposed(metrics: Metrics, store: Health, shelved: int, started: int) -> tuple[bytes, bytes]:
+    """The page, its content type first. `shelved` are conversations in memory, `started` is in ms since the epoch."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(metrics, moment))
+    registry.register(_Collected(metrics, Moment(store, shelved, started)))
     ProcessCollector(registry=registry)  # memory, processor time, open files: where the system tells them
-    return generate_latest(registry)
+    return CONTENT_TYPE_LATEST.encode(), generate_latest(registry)
 
 
 class _Collected(Collector):

@@ -2,7 +2,8 @@
 
 Its law: every connection has a clock. A client gets `header_deadline_s` for its headers, and `body_deadline_s` for
 each 4 KiB of its body; headers beyond 64 KiB and a request target that is no path are refused; trailers are dropped,
-because they arrive when the headers have been judged. What a whole request says is judged by `edge`.
+because they arrive when the headers have been judged. What a whole request says is judged by `edge`; what is refused
+here leaves the same line in the log, and is counted with the same word.
 
 The port is bound before anything else starts, so a port in use is one clear line. SIGTERM and Ctrl-C drain: no new
 connection, running answers get `drain_s` seconds, exit status 0; a second Ctrl-C does not wait.
@@ -14,6 +15,7 @@ import asyncio
 import errno
 import gc
 import json
+import logging
 import signal
 import socket
 from asyncio.events import TimerHandle
@@ -26,10 +28,12 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from proxy.config import Config
-from proxy.edge import Application
+from proxy.edge import Application, Headers, Refused, tell_refusal
 from proxy.errors import InvalidConfiguration
 
 MAX_HEADER_BYTES = 64 * 1024
+_TOO_MUCH = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
+_TOO_LATE = (408, "body_late", "The request body did not arrive in time.")
 _BODY_PROGRESS = 4 * 1024
 """Bytes a body must gain per deadline: a byte now and then would hold a connection for ever."""
 
@@ -48,17 +52,19 @@ def serve(
     *,
     ready: Callable[[str], None],
     draining: Callable[[], None] = lambda: None,
+    refused: Refused = lambda reason: None,
 ) -> None:
     """Run until a signal. `ready` gets the base URL once requests are answered; `draining` is called when the end
-    begins.
+    begins, `refused` with the reason of every request that never became one.
 
     Raises InvalidConfiguration where the address cannot be bound.
     """
     listener = bind(config.host, config.port)
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     with listener:
         settings = uvicorn.Config(
             app,
-            http=_protocol(config),
+            http=_protocol(config, refused),
             loop="auto",  # uvloop where it exists
             ws="none",
             lifespan="on",
@@ -136,6 +142,11 @@ class _UntilClose(RequestResponseCycle):
         await super().send(message)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Of what is no HTTP the library says a line without an id; ours has one (O3)."""
+    return record.getMessage() != "Invalid HTTP request received."
+
+
 def _spare_the_loop() -> None:
     """What lives as long as the process is not looked through again and again, and the rest less often: a full
     collection stalls every stream (measured: 168 ms with long conversations in memory)."""
@@ -148,12 +159,16 @@ class _Refused(Exception):
     """Raised inside a parser callback, so that the parser stops and the request never becomes one."""
 
 
-def _protocol(config: Config) -> type[HttpToolsProtocol]:
-    """The connection's protocol with the deadlines of `config`."""
+def _protocol(config: Config, refused: Refused) -> type[HttpToolsProtocol]:
+    """The connection's protocol with the deadlines of `config`; `refused` is told of what they end."""
 
     class Deadlines(_Connection):
         header_deadline_s = config.header_deadline_s
         body_deadline_s = config.body_deadline_s
+
+        def told(self, reason: str, status: int) -> Headers:
+            refused(reason)
+            return tell_refusal(reason, status)
 
     return Deadlines
 
@@ -171,7 +186,11 @@ class _Connection(HttpToolsProtocol):
         self._in_headers = False
         self._header_bytes = 0
         self._body_bytes = 0
-        self._refusal = (400, "The request is not valid HTTP.")
+        self._refusal = (400, "bad_request", "The request is not valid HTTP.")
+
+    def told(self, reason: str, status: int) -> Headers:
+        """A request that never became one is logged and counted; headers for its answer."""
+        raise NotImplementedError
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the base class does
         super().connection_made(transport)
@@ -189,7 +208,7 @@ class _Connection(HttpToolsProtocol):
             self._header_bytes += len(data)
         super().data_received(data)
         if self._in_headers and self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
-            self._refusal = (431, f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
+            self._refusal = _TOO_MUCH
             self.send_400_response("")
 
     def on_message_begin(self) -> None:
@@ -207,10 +226,10 @@ class _Connection(HttpToolsProtocol):
         self._in_headers = False
         self._stop_header_clock()
         if not self.url.startswith(b"/"):
-            self._refusal = (400, "The request target must be a path.")
+            self._refusal = (400, "bad_request", "The request target must be a path.")
             raise _Refused
         if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEADER_BYTES:
-            self._refusal = (431, f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
+            self._refusal = _TOO_MUCH
             raise _Refused
         super().on_headers_complete()
         if self.parser.get_http_version() == "1.0":
@@ -228,15 +247,30 @@ class _Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Replaces the library's plain text by the API's error shape, and its one status by ours."""
-        status, message = self._refusal
-        error = {"message": message, "type": "invalid_request_error", "param": None, "code": "bad_request"}
+        if self.transport.is_closing():
+            return
+        if self._answering():
+            # The request in front of it is being answered, and has its line: a second answer would land inside it.
+            self.transport.close()
+            return
+        status, code, message = self._refusal
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
         text = json.dumps({"error": error}).encode()
-        head = STATUS_LINE[status] + b"content-type: application/json\r\nconnection: close\r\n"
+        headers = [*self.told(code, status), (b"content-type", b"application/json"), (b"connection", b"close")]
+        head = STATUS_LINE[status] + b"".join(name + b": " + value + b"\r\n" for name, value in headers)
         self.transport.write(head + f"content-length: {len(text)}\r\n\r\n".encode() + text)
         self.transport.close()
 
+    def _answering(self) -> bool:
+        """Whether the start of an answer has left, and its end has not."""
+        started = getattr(self.cycle, "response_started", False)  # the library has None here before the first request
+        return bool(started) and not self.cycle.response_complete
+
     def _headers_late(self) -> None:
+        """Who has begun to say something is told of in the log; a connection that says nothing is nobody's request."""
         self._header_clock = None
+        if self._in_headers:
+            self.told("headers_late", 0)
         self.transport.close()
 
     def _start_body_clock(self) -> None:
@@ -252,7 +286,7 @@ class _Connection(HttpToolsProtocol):
         if self.cycle.response_started:
             self.transport.close()
         else:
-            self._refusal = (408, "The request body did not arrive in time.")
+            self._refusal = _TOO_LATE
             self.send_400_response("")
 
     def _stop_header_clock(self) -> None:

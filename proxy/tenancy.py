@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 Headers = Iterable[tuple[bytes, bytes]]
 
+OURS_ALONE = b"x-stack-key"
+"""The one header whose value is never meant for a provider."""
 KEY_PREFIX = "csk_"
 _MARK = KEY_PREFIX.encode()
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -188,6 +190,12 @@ class Tenancy:
             )
         digest = hmac.new(self._secret, presented[0], hashlib.sha256).hexdigest()[:32]
         return Tenant(f"credential-{digest}", f"credential {digest[:6]}")
+
+
+def is_operator(headers: Headers, token: bytes) -> bool:
+    """Whether `x-stack-key` holds the token of this process. An empty token is nobody's."""
+    presented = next((value for name, value in headers if name == OURS_ALONE), b"")
+    return bool(token) and hmac.compare_digest(presented, token)
 
 
 def holds_client_key(value: bytes) -> bool:

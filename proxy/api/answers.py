@@ -47,7 +47,8 @@ def error_answer(error: ProxyError) -> Json:
 
 def _answer(status: int, message: str, code: str) -> Json:
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    return Json({"error": {"message": message, "type": kind, "code": code}}, status)
+    told = {"x-stack-status": f"error; reason={code}"}
+    return Json({"error": {"message": message, "type": kind, "code": code}}, status, told)
 
 
 def answer_errors(api: FastAPI) -> None:

@@ -1,4 +1,4 @@
-"""What OpenAPI says of the client's API: the path that is served, and the headers of ours around it.
+"""What OpenAPI says beside the routes of `/stack`: the client's API with the headers of ours around it, and `/metrics`.
 
 Bodies belong to the client and the provider: they are described as objects and nothing more, because whatever the
 provider understands passes.
@@ -34,6 +34,21 @@ _OBJECT = {"schema": {"type": "object"}}
 
 def described() -> dict[str, Any]:
     """Paths of OpenAPI, to stand beside those of `/stack`."""
+    return {"/v1/chat/completions": {"post": _chat_completions()}, "/metrics": {"get": _metrics()}}
+
+
+def _metrics() -> dict[str, Any]:
+    refused = {"401": "No client key, or one that is not known here", "403": "A key that sees only its own tenant"}
+    page = {"description": "The text format of Prometheus", "content": {"text/plain": {"schema": _TEXT}}}
+    return {
+        "summary": "Metrics",
+        "description": "What the process counts, of all tenants together: it needs an operator's key.",
+        "operationId": "metrics",
+        "responses": {"200": page} | {s: {"description": why, "content": _ERROR} for s, why in refused.items()},
+    }
+
+
+def _chat_completions() -> dict[str, Any]:
     told = {name: {"description": meaning, "schema": _TEXT} for name, meaning in HEADERS_OUT.items()}
     asked = [
         {"name": name, "in": "header", "required": False, "description": meaning, "schema": _TEXT}
@@ -52,7 +67,7 @@ def described() -> dict[str, Any]:
         "504": "The provider was silent for too long",
         "default": "Whatever the provider answered, unchanged",
     }
-    operation = {
+    return {
         "summary": "Chat completions",
         "description": "A chat completion; every other path under /v1 passes to the provider as it is.",
         "operationId": "chat_completions",
@@ -60,4 +75,3 @@ def described() -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/json": _OBJECT}},
         "responses": {"200": answer} | {s: {"description": why, "content": _ERROR} for s, why in refused.items()},
     }
-    return {"/v1/chat/completions": {"post": operation}}

@@ -6,19 +6,17 @@ included, needs a tenant.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.answers import error_answer
 from proxy.errors import ProxyError
-from proxy.tenancy import Headers, Tenant
+from proxy.tenancy import Headers, Tenant, is_operator
 
 OPEN = frozenset({"/health"})
 OPERATOR = Tenant("operator", "operator", admin=True)
 """Whoever can read the file in which this process left its token: the user it runs as."""
-TOKEN_HEADER = b"x-stack-key"
 
 
 class Identity:
@@ -39,7 +37,4 @@ class Identity:
         await self._app(scope, receive, send)
 
     def _tenant(self, headers: Headers) -> Tenant:
-        presented = next((value for name, value in headers if name == TOKEN_HEADER), b"")
-        if self._token and hmac.compare_digest(presented, self._token):
-            return OPERATOR
-        return self._tenant_of(headers)
+        return OPERATOR if is_operator(headers, self._token) else self._tenant_of(headers)

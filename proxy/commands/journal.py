@@ -1,22 +1,29 @@
-"""The log of a running proxy on stderr: one line an event, its fields behind it as key=value.
+"""The log of a running proxy on stderr: one line an event, to be read or to be searched.
 
-    2026-01-31T12:00:00.123Z info proxy.app store opened where=...
+    text   2026-01-31T12:00:00.123Z info proxy.bookkeeping request id=r1 status=full tokens_in=5120
+    json   {"time": "2026-01-31T12:00:00.123Z", "level": "info", "logger": "proxy.bookkeeping", "event": "request", ...}
 
-Fields are made harmless and short; message content and keys are not logged by whoever calls. The log does not know
-colour, nor files: whoever keeps it pipes it.
+The fields are the same. They are made harmless and short here; message content and keys are not logged by whoever
+calls. The log does not know colour, nor files: whoever keeps it pipes it.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+import traceback
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Literal
 
 from proxy.commands.printing import one_line
 
 LONGEST = 400
 """Characters of a field."""
+MOST_CAUSES = 5
+"""Exceptions told of one chain, the last one first."""
 OURS = "stack_"
 """What our fields begin with, so that none has the name of one of the library's."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -26,14 +33,45 @@ class Line(logging.Formatter):
     """A record as one line, and a traceback below it where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
-        fields = [
-            f"{name.removeprefix(OURS)}={_shown(value)}"
-            for name, value in vars(record).items()
-            if name not in _STANDARD
-        ]
-        line = one_line(" ".join([moment, record.levelname.lower(), record.name, record.getMessage(), *fields]))
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        fields = (f"{name}={_shown(value)}" for name, value in _fields(record))
+        said = [_moment(record), record.levelname.lower(), record.name, record.getMessage(), *fields]
+        line = one_line(" ".join(said))
+        return f"{line}\n{_trace(record.exc_info[1])}" if record.exc_info else line
+
+
+class Object(logging.Formatter):
+    """A record as one JSON object on one line, in ASCII: nothing in it moves a cursor or ends the line. A traceback is
+    its field `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, object] = {
+            "time": _moment(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        told |= {name: _plain(value) for name, value in _fields(record)}
+        if record.exc_info:
+            told["exception"] = _trace(record.exc_info[1])
+        return json.dumps(told)
+
+
+def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+    """What whoever logged has added, in that order."""
+    return ((name.removeprefix(OURS), value) for name, value in vars(record).items() if name not in _STANDARD)
+
+
+def _trace(error: BaseException | None) -> str:
+    """Where it was raised and of which type it is. What an exception says may quote a message (`int("...")` does)."""
+    told: list[str] = []
+    while error is not None and len(told) < MOST_CAUSES:
+        told.append(f"{''.join(traceback.format_tb(error.__traceback__))}{type(error).__qualname__}")
+        error = error.__cause__ or error.__context__
+    return "\nafter\n".join(told)
+
+
+def _moment(record: logging.LogRecord) -> str:
+    return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
 
 
 @lru_cache(8)
@@ -42,15 +80,46 @@ def _second(moment: int) -> str:
 
 
 def _shown(value: object) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    text = _short(_as_text(value))
     return f'"{text}"' if " " in text or not text else text
 
 
-def keep_journal(level: str) -> None:
+def _as_text(value: object) -> str:
+    match value:
+        case float():
+            return f"{value:.6g}"
+        case Mapping():
+            return ", ".join(f"{name} x{count}" for name, count in value.items())
+        case list():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)
+
+
+def _plain(value: object) -> object:
+    """As JSON says it: figures stay figures, lists and counts stay what they are, anything else is a short text."""
+    match value:
+        case bool() | int() | None:
+            return value
+        case float():
+            return float(f"{value:.6g}")
+        case Mapping():
+            return {_short(str(name)): _plain(each) for name, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case _:
+            return _short(str(value))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def keep_journal(level: str, form: Literal["auto", "text", "json"]) -> None:
     """From now on, what is logged at `level` and above goes to stderr. Libraries are heard from warning on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Line())
+    is_text = sys.stderr.isatty() if form == "auto" else form == "text"
+    handler.setFormatter(Line() if is_text else Object())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("proxy").setLevel(level.upper())
     # Of threads and processes no line tells anything, and asking for them costs as much as the line.

@@ -9,11 +9,11 @@ One data directory has one proxy: a second one would keep its own memory of the 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -44,9 +44,13 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     assigned: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of proxy.yaml.")
     ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(help="text, json, or auto: text on a terminal, json elsewhere.")
+    ] = None,
 ) -> None:
     """Run the proxy."""
     named = {"upstream": upstream, "host": host, "port": port, "data": str(data) if data else None, "mode": mode}
+    named["log_format"] = log_format
     settings = configuration(
         config, parse_assignments(assigned or ()) | {k: v for k, v in named.items() if v is not None}
     )
@@ -56,7 +60,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
 
 
 def _serve(settings: Config) -> None:
-    keep_journal(settings.log_level)
+    keep_journal(settings.log_level, settings.log_format)
     prepare(settings)
     token = secrets.token_urlsafe(32)
     app = build(settings, operator_token=token)
@@ -74,11 +78,14 @@ def _serve(settings: Config) -> None:
 
     def draining() -> None:
         app.draining = True
-        # Inside a signal handler, where a buffered stream may be in the middle of a line.
-        os.write(sys.stderr.fileno(), f"stopping: running answers get {settings.drain_s} s\n".encode())
+        # Inside a signal handler, where a buffered stream may be in the middle of a line: the loop says it next.
+        asyncio.get_running_loop().call_soon_threadsafe(farewell)
+
+    def farewell() -> None:
+        log.warning("stopping", extra={"stack_drain_s": settings.drain_s})
 
     try:
-        run_server(app, settings, ready=ready, draining=draining)
+        run_server(app, settings, ready=ready, draining=draining, refused=app.metrics.refused)
     finally:
         for presence in here:
             withdraw(settings.data, presence)

@@ -103,7 +103,8 @@ def test_serve_says_three_lines_and_takes_its_note_away(shell: Shell, serving: C
     assert proxy.said[1].endswith(str(shell.data / "callstack.db"))
     assert proxy.said[2].endswith(f"callstack tree --data {shell.data}")
     assert (rest, proxy.process.returncode, modes) == ("", 0, [0o600, 0o700])
-    assert errors == "stopping: running answers get 30 s\n"
+    [stopping] = map(json.loads, errors.splitlines())
+    assert (stopping["event"], stopping["drain_s"]) == ("stopping", 30)
     assert not note.exists()
 
 

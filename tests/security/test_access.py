@@ -27,6 +27,7 @@ MANAGED = [
 PASSED = [
     ("POST", CHAT),
     ("GET", "/v1/models"),
+    ("GET", "/metrics"),
     ("POST", "/v1/embeddings"),
     ("GET", "/v1/unknown"),
     ("GET", "/unknown"),

@@ -52,7 +52,7 @@ class Proxied:
         self._server = Running(
             uvicorn.Config(
                 self.app,
-                http=_protocol(config),
+                http=_protocol(config, self.app.metrics.refused),
                 ws="none",
                 lifespan="on",
                 log_config=None,
