@@ -65,8 +65,7 @@ def _seen(done: Done, names: Names) -> Iterator[FileSeen]:
         yield from _by_arguments(known, arguments, done.result)
 
 
-# ----------------------------------------------------------------------------------------------------------- by
-# argument
+# ---------------------------------------------------------------------------------------------------------- by argument
 _BY_ARGUMENTS = frozenset({Role.READ, Role.WRITE, Role.EDIT, Role.DELETE, Role.MOVE, Role.EDITOR})
 _EDITOR: Mapping[str, How] = {"view": How.READ, "read": How.READ, "open": How.READ, "create": How.CREATED}
 _HOW: Mapping[Role, How] = {Role.READ: How.READ, Role.WRITE: How.CREATED, Role.DELETE: How.DELETED}

@@ -217,8 +217,7 @@ def _goal(arguments: Mapping[str, object], known: Known, done: Done) -> Changed 
     return Changed(GOAL_KEY, None, status, created=False, entry=done.entry) if status else None
 
 
-# -------------------------------------------------------------------------------------------------------------
-# mirroring
+# ----------------------------------------------------------------------------------------------------------- mirroring
 @dataclass(frozen=True, slots=True)
 class Mirrored:
     """An item as it was mirrored last. `frame` is empty for one that `reconciled` has just found."""
@@ -318,8 +317,7 @@ def _meant(known: Sequence[Mirrored], seen: Changed) -> Mirrored | None:
     return next(iter(live if seen.created else (*live, *under)), None)
 
 
-# ------------------------------------------------------------------------------------------------------- who is who
-# again
+# ----------------------------------------------------------------------------------------------------- who is who again
 def _paired(known: Sequence[Mirrored], items: Sequence[Item]) -> dict[int, int]:
     """Position in the list -> position among the known ones, each used once.
 

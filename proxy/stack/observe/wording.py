@@ -1,0 +1,111 @@
+"""The words by which people go on with something, or turn to something else, in ten languages.
+
+Lists of plain phrases, `_` standing for a space; a line is a language. The law: **a phrase is here because it is common
+speech**, never because one conversation held it. Scripts that set no spaces have lists of their own, for their words
+have no ends to look for.
+
+What this module does not do: it judges no message; `turns` does.
+"""
+# ruff: noqa: RUF001  Cyrillic letters and full-width marks are what these words are written in
+
+from __future__ import annotations
+
+import re
+
+SOMETHING_ELSE = """
+    unrelated unrelatedly on_another_note now_for moving_on move_on switch_gears switching_gears switch_topics
+    switching_topics change_the_topic change_of_topic changing_topics change_the_subject forget_about_that forget_that
+    forget_it forget_about_it forget_this back_to_the back_to_my something_else something_different something_unrelated
+    something_completely_different
+    neue_aufgabe nächste_aufgabe andere_aufgabe neues_thema anderes_thema andere_frage neue_frage
+    etwas_anderes was_anderes
+    autre_chose nouvelle_tâche prochaine_tâche autre_question passons_à rien_à_voir
+    otra_cosa nueva_tarea siguiente_tarea próxima_tarea otra_pregunta
+    outra_coisa nova_tarefa próxima_tarefa outra_pergunta
+    altra_cosa nuova_attività prossima_attività altra_domanda
+    nieuwe_taak volgende_taak andere_vraag iets_anders
+    другая_задача новая_задача следующая_задача другой_вопрос другая_тема теперь_другое
+"""
+SOMETHING_ELSE_UNSPACED = """
+    下一个任务 新任务 新的任务 另一个任务 另一个问题 另外一个问题 换个话题 换个问题
+    次のタスク 次の作業 新しいタスク 別件 話は変わ 話が変わ
+"""
+ACKNOWLEDGED = """
+    yes yeah yep yup no nope nah ok okay k sure right alright all_right correct exactly perfect great good nice cool
+    awesome excellent fine thanks thank_you thx cheers lgtm looks_good sounds_good well_done got_it i_see understood hm
+    hmm hmmm ah ahh oh wow please so_much a_lot very_much
+    ja nein doch genau danke super gut passt bitte oui non d'accord merci parfait sí si vale gracias perfecto
+    sim não obrigado obrigada certo sì grazie va_bene nee prima dank_je да нет хорошо спасибо отлично
+"""
+ACKNOWLEDGED_UNSPACED = (
+    "好的 好 是的 对的 不是 谢谢 可以 はい いいえ ありがとうございます ありがとう 了解です 了解 いいですね"
+)
+GOES_ON = """
+    and but or also so plus then still again wait dude omg omfg wtf ugh argh damn come_on actually instead rather sorry
+    oops why because since although maybe though too continue proceed go_on go_ahead keep carry_on try retry do_it
+    do_that do_so do_the_same undo revert stop same what_about how_about what_if in_addition additionally furthermore
+    one_more just_one can_we_also can_you_also could_we_also could_you_also can_we_check can_you_check
+    can_we_double_check can_you_double_check could_you_check are_you are_we did_you have_you do_we is_it is_that is_this
+    is_there does_it does_that does_this doesn't isn't it it's that that's this these those they you your option
+    the_first the_second the_third the_last the_latter the_former both neither all_of none_of commit push run rerun
+    merge rebase deploy i_mean i_meant
+    und aber oder auch außerdem dann noch weiter mach warum wieso stattdessen es das du
+    et mais ou aussi alors encore pourquoi continuez ça c'est tu vous
+    y pero o también entonces por_qué continúa sigue eso esto mas também então por_quê continue isso
+    ma anche allora perché continua en maar ook waarom ga_door
+    и а но или также ещё еще почему продолжай это тоже
+"""
+GOES_ON_UNSPACED = (
+    "还 也 再 但 继续 请继续 为什么 然后 这 那 它 不对 それ これ でも また 続け なぜ どうして じゃあ あと"
+)
+POINTS_BACK = """
+    it its that this those these them they above again instead too either as_well the_same previous previously current
+    currently so_far by_now a_little a_bit a_lot slightly not_enough not_right not_quite should_be should_stay
+    should_look should_say should_have shouldn't_be shouldn't_have should_not_be you_just you_did you_made you_wrote
+    you_said you_added you_changed you_mentioned your_change your_changes your_fix your_plan your_proposal
+    your_suggestion your_answer the_fix the_change the_changes the_plan the_result the_results the_output the_error
+    the_test the_tests the_pr the_branch the_file the_review
+    das dies diese dieser dieses diesen diesem ihn nochmal wieder ça cela ceci eso esto isso isto questo quello dat
+    это этот эту
+"""
+POINTS_BACK_UNSPACED = "这个 那个 这 那 它 それ これ その"
+ORDERS = """
+    add implement create build write fix refactor investigate design set_up setup migrate port convert review explain
+    document plan draft generate make develop prepare research find analyze analyse debug optimize optimise introduce
+    extract replace upgrade update configure install translate summarize summarise read look_at look_into figure_out
+    work_on brainstorm book cancel move
+    füge implementiere erstelle bau baue schreib schreibe behebe repariere refaktoriere untersuche erkläre prüfe
+    aktualisiere mache
+    ajoute ajoutez ajouter implémente implémentez crée créez créer écris écrivez corrige corrigez explique expliquez
+    vérifie vérifiez
+    añade agrega implementa crea escribe arregla corrige explica revisa adicione implemente crie escreva corrija
+    aggiungi scrivi correggi voeg maak schrijf repareer
+    добавь создай напиши исправь реализуй объясни проверь
+"""
+ORDERS_UNSPACED = "请添加 请实现 请创建 请编写 请写 请修复 添加 实现 创建 编写 写 修复 重构 解释 检查 帮我"
+SAYING_LITTLE = """
+    the and for are but not you all any can had her was one our out has him his how its may now see who did let use that
+    with have this will your from they been were into than then them when what which a an in on of to is be as at by or
+    if so do we i it me my us no there here also should would could please want need like make just some more other only
+    get got new add fix write create implement update change test tests testing unit docs doc comment comments commit
+    branch pr code file files simple
+    der die das und ist ein eine für mit nicht auf zu den von im le la les des un une et est pour dans avec sur
+    el los las una de en y que por con para da do os as um uma na no и в не на с для по
+"""
+"""Words that say nothing of what a text is about: the small ones, those of any order, and those of any work on code."""
+
+
+def one_of(spaced: str, unspaced: str = "") -> str:
+    """An expression for any phrase of the lists, the longest first."""
+    whole = "|".join(_escaped(phrase) for phrase in _by_length(spaced))
+    parts = "|".join(map(re.escape, _by_length(unspaced)))
+    return rf"(?:(?<!\w)(?:{whole})(?!\w)" + (f"|{parts})" if parts else ")")
+
+
+def _by_length(phrases: str) -> list[str]:
+    return sorted(set(phrases.split()), key=lambda phrase: (-len(phrase), phrase))
+
+
+def _escaped(phrase: str) -> str:
+    """Spaces may be any, and an apostrophe may be curly."""
+    return re.escape(phrase).replace("_", r"\s+").replace("'", "['’]")

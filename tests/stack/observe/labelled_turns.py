@@ -1,0 +1,213 @@
+# ruff: noqa: RUF001  full-width marks belong to the languages written here
+"""Scripts of sessions, each a turn before and what the user says next: labelled by hand."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Pair(NamedTuple):
+    """What began the turn, what closed it, and what the user says then."""
+
+    before: str
+    closing: str
+    text: str
+
+
+LOGIN = ("Add a login form to the shop", "I added src/login.tsx with a form and a test. All tests pass.")
+ASKED = ("Add a login form to the shop", "The form stands. Should I also wire it to the session store?")
+PARSER = (
+    "Why does the parser crash on empty input?",
+    "`parse()` in parser.py reads `tokens[0]` without a check. Fixed.",
+)
+OFFERED = ("Speed up the report query", "The query now uses an index: 40 ms. Is there anything else I can do for you?")
+CHOICE = (
+    "How should we cache the rates?",
+    "There are two ways:\n\n1. In memory\n2. In Redis\n\nWhich option do you prefer?",
+)
+DEPLOY = ("Deploy the staging server", "Staging runs version 1.4.2 now; the health check answers.")
+GERMAN = ("Füge dem Shop ein Anmeldeformular hinzu", "Das Formular steht in login.tsx, alle Tests sind grün.")
+CHINESE = ("给商店添加登录表单", "登录表单已经添加到 login.tsx，测试全部通过。")
+BOOKING = ("I want to change my flight to Boston", "I found your reservation. Could you confirm the new date?")
+
+CONTINUES: tuple[Pair, ...] = tuple(
+    Pair(*turn, text)
+    for turn, texts in (
+        (
+            LOGIN,
+            (
+                "yes",
+                "ok thanks",
+                "continue",
+                "go ahead",
+                "also fix that in the register form",
+                "run the tests",
+                "commit this",
+                "commit and push, then open a draft PR",
+                "no, the button should be blue",
+                "why did you put it in src?",
+                "it still shows the old form",
+                "can you add a test for the login form as well?",
+                "Rename it to SignIn",
+                "what happens if the password in the login form is empty?",
+                "You forgot the label of the password field",
+                "undo the last change",
+                "Thanks! Now make it responsive too",
+                "[Request interrupted by user]",
+                "[Request interrupted by user for tool use]\n\nput the styles into their own file",
+                "<system-reminder>The todo list is empty.</system-reminder>",
+                "<local-command-caveat>Caveat: by the user</local-command-caveat><bash-input>ls</bash-input>"
+                "<bash-stdout>src</bash-stdout>",
+                "<task-notification>\n<task-id>b1</task-id>\n<status>completed</status>\n</task-notification>",
+                "<command-name>/clear</command-name><command-message>clear</command-message>",
+                "This session is being continued from a previous conversation that ran out of context.",
+                "/compact",
+                "",
+                "hmm, that does not look right on my phone",
+                "did you update the changelog?",
+                "is the form accessible?",
+                "perfect, lgtm",
+                "the login test fails on CI",
+                "Error: Cannot find module './session'\n    at require (internal/modules.js:12:9)",
+                "$ npm test\n> shop@1.0.0 test\nFAIL src/login.test.tsx",
+                "Traceback (most recent call last):\n  File \"app.py\", line 3\nNameError: name 'form' is not defined",
+            ),
+        ),
+        (
+            ASKED,
+            (
+                "yes",
+                "no, leave it for now",
+                "use the session store we already have, but only for signed-in users",
+                "2",
+                "Yes please, and add a test",
+                "I think a cookie would be enough, the store is for carts",
+                "only when remember-me is ticked",
+            ),
+        ),
+        (
+            PARSER,
+            (
+                "and for input with only blanks?",
+                "what about None?",
+                "are you sure?",
+                "still crashes:\nIndexError: list index out of range",
+                "IndexError: list index out of range",
+                "does parse() also accept bytes?",
+                "wait, that hides the real problem",
+                "explain the fix",
+                "add a regression test for it",
+                "instead of a check, raise ValueError in parse()",
+                "so tokens can be empty?",
+            ),
+        ),
+        (
+            OFFERED,
+            ("how did you measure that?", "is the index on both columns?", "and the report for March?", "great!"),
+        ),
+        (
+            CHOICE,
+            ("1", "option 2", "Redis, but with a TTL of five minutes", "the first one", "both", "whatever is simpler"),
+        ),
+        (
+            DEPLOY,
+            (
+                "which version was it before?",
+                "roll it back",
+                "the health check is red again",
+                "do the same for production",
+            ),
+        ),
+        (
+            GERMAN,
+            ("ja", "weiter", "mach das auch für die Registrierung", "warum in login.tsx?", "das Formular ist zu breit"),
+        ),
+        (CHINESE, ("继续", "好的", "为什么放在 login.tsx?", "也给注册表单加上")),
+        (
+            ("Ajoute un formulaire", "C'est fait. Je lance les tests ?"),
+            ("oui", "oui, vas-y", "non merci", "pourquoi pas"),
+        ),
+        (
+            ("Añade un formulario", "Listo. ¿Ejecuto las pruebas?"),
+            ("sí", "sí, adelante", "también en la página de registro"),
+        ),
+        (("Добавь форму входа", "Готово, тесты проходят."), ("да", "продолжай", "почему так?")),
+        (("ログインフォームを追加して", "追加しました。テストも通りました。"), ("はい", "続けて", "それを青くして")),
+        (
+            BOOKING,
+            (
+                "May 17, in the morning if possible",
+                "My user id is anna_91 and the reservation is XK22P",
+                "Yes, that date is fine",
+                "I would like a window seat for the flight to Boston",
+            ),
+        ),
+    )
+    for text in texts
+)
+
+STARTS: tuple[Pair, ...] = tuple(
+    Pair(*turn, text)
+    for turn, texts in (
+        (
+            LOGIN,
+            (
+                "Next task: export the orders as CSV",
+                "Now implement pagination for the product list endpoint",
+                "Write a migration that drops the legacy invoices table",
+                "Unrelated: why is our CI so slow on Windows?",
+                "let's move on to the payment provider",
+                "The nightly backup job fails since Tuesday. Find out why and repair the cron configuration.",
+                "Thanks! Please write a Dockerfile and a compose setup for local development",
+                "Create a GitHub workflow for releases",
+                "how do websockets get authenticated in the chat service?",
+                "Refactor the image resizing pipeline into a separate worker",
+                "I want to upgrade from webpack 4 to vite, prepare a plan",
+                "Review pull request 418 about rate limiting",
+                "<system-reminder>Be brief.</system-reminder>\nAdd dark mode to the settings page",
+                "Great. New topic: our docs site needs a search box",
+            ),
+        ),
+        (
+            ASKED,
+            (
+                "Forget about that. Build a CSV importer for supplier prices",
+                "Different question: how does billing round VAT?",
+            ),
+        ),
+        (
+            PARSER,
+            (
+                "Add rate limiting to the public API",
+                "Now write the release notes for version 2.0",
+                "Set up sentry for the frontend",
+                "Translate the onboarding emails to Spanish",
+            ),
+        ),
+        (
+            OFFERED,
+            ("Implement two-factor authentication for admins", "Update the Kubernetes manifests for the mail worker"),
+        ),
+        (
+            DEPLOY,
+            ("Investigate the memory leak in the thumbnail service", "Write unit tests for the currency converter"),
+        ),
+        (
+            GERMAN,
+            (
+                "Nächste Aufgabe: exportiere die Bestellungen als CSV",
+                "Schreibe eine Migration für die Rechnungstabelle",
+            ),
+        ),
+        (CHINESE, ("下一个任务：导出订单为 CSV", "换个话题，我们的备份为什么失败了？")),
+        (("Ajoute un formulaire", "C'est fait, les tests passent."), ("Passons à l'export des factures en PDF",)),
+        (("Añade un formulario", "Listo, las pruebas pasan."), ("Otra cosa: la copia de seguridad nocturna falla",)),
+        (("Добавь форму входа", "Готово, тесты проходят."), ("Следующая задача: экспорт заказов в CSV",)),
+        (
+            ("ログインフォームを追加して", "追加しました。テストも通りました。"),
+            ("別件ですが、夜間バックアップが失敗します",),
+        ),
+        (BOOKING, ("Forget it. Let's get back to my hotel in Rome, I need a bigger room",)),
+    )
+    for text in texts
+)
