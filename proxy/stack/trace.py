@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from proxy.stack.block import element, leaf
 from proxy.stack.frames import Frame, Status
-from proxy.stack.names import ranked_names
+from proxy.stack.names import names_in_text, ranked_names
 from proxy.stack.ranking import Count, clean, cut_for_display, truncate_to_tokens
 from proxy.stack.transcript import Message
 
@@ -29,15 +29,19 @@ SHARE = 0.10
 LEAST = 200
 MOST = 2_500
 """Tokens of a whole trace, whatever leaves."""
+SECTIONS = ("results", "progress", "files", "commands", "decisions", "errors", "names", "next")
 NONE = "none"
 CLOSED = "as its closing message says"
 
-RESULTS_SHARE = 0.25
-PROGRESS_SHARE = 0.12
-CHANGED_SHARE = 0.30
-READ_SHARE = 0.08
-LIST_SHARE = 0.10
-"""Of a trace, what each of these parts may take at most: the rest is for names."""
+ROOM = 100
+"""Tokens that a trace has at least for what it says, whatever the tags around it take."""
+
+RESULTS_SHARE = 0.20
+PROGRESS_SHARE = 0.08
+CHANGED_SHARE = 0.25
+READ_SHARE = 0.06
+LIST_SHARE = 0.06
+"""Of that room, what each of these parts may take at most: all the rest is for names."""
 FAILED_FACTOR = 2
 """A failed frame may say more of what was tried and of its errors."""
 LINE = 110
@@ -91,9 +95,10 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     names that stay visible beside this text; `earlier` is the trace that this one replaces.
     """
     told = read_trace(earlier)
-    budget = budget_of(messages, count(earlier) if earlier else 0)
-    parts = _parts(frame, messages, _merged(told.facts, facts), told, results, budget, count, part=part)
     around = _Around(frame, parent_title, nonce, told.facts.steps + facts.steps, part)
+    bare = count(around.wrapped(dict.fromkeys(SECTIONS, "")))
+    budget = max(budget_of(messages, count(earlier) if earlier else 0), bare + ROOM)
+    parts = _parts(frame, messages, _merged(told.facts, facts), told, results, budget - bare, count, part=part)
     names = _names(around.wrapped(parts), budget, messages, told.names, known, count)
     text = around.wrapped({**parts, "names": " ".join(names) or NONE})
     while names and (over := count(text) - budget) > 0:
@@ -216,9 +221,11 @@ def _names(  # noqa: PLR0913  what is shown, what it may cost, and the four plac
     """The names that fit behind what is shown, those of an earlier trace first: they were the best of their time."""
     left = budget - count(shown)
     chosen: list[str] = []
+    said = set(names_in_text(shown))
     for name in (*told, *(named.name for named in ranked_names(messages, known))):
-        if name in shown:
+        if name in said or ("/" in name and name in shown):
             continue
+        said.add(name)
         tokens = count(f" {name}")
         if tokens > left:
             break
