@@ -33,6 +33,7 @@ from proxy.dialects import DIALECTS, slices
 from proxy.dialects.openai_chat import Known
 from proxy.edge import Edge, tell_refusal
 from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
+from proxy.limits import Limits
 from proxy.metrics import Metrics
 from proxy.report import Accountant
 from proxy.scribe import Writer
@@ -111,6 +112,7 @@ class App:
         now = now_ms()
         shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS)
         accountant = Accountant(now_ms, self._counter.name, self.config.tariff_of)
+        limits = Limits(time.monotonic, self.config.tariff_of)
         for path, dialect in DIALECTS.items():
             writer = Writer(dialect, self._counter.count)
             kit = Toolkit(writer, self._counter.count, _nonces(secret), tool_settings(self.config))
@@ -132,6 +134,7 @@ class App:
                 Known(),
                 lru_cache(1024)(self._counter.count),
                 now_ms,
+                limits,
             )
         self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
         self._started = now

@@ -1,8 +1,10 @@
 """Asking the provider: the line of a round made fit to leave, sent, and asked again where that can be done unseen.
 
 The laws: what a line leaves out is on disk before it leaves; a call on it has its result; it fits the window, and
-where the provider says it does not, the oldest groups leave it, once. A first round is asked once. A hidden round
-that fails is asked again, because no byte of it has left.
+where the provider says it does not, it is made shorter, once: old outputs are cleared, then the oldest groups leave. A
+first round is asked once. A hidden round that fails is asked again, because no byte of it has left.
+
+Where there is no line, a client's own history that cannot fit is shortened by itself (`shortened_request`).
 
 What this module does not do: it runs no stack call and shows the client nothing but the provider's refusals.
 """
@@ -12,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proxy import overflow
 from proxy.bookkeeping import Bookkeeper, Record, sent_chain
@@ -23,11 +25,14 @@ from proxy.delivery import Delivery
 from proxy.dialects import Dialect
 from proxy.dialects.openai_chat import Body, Known, Wanted
 from proxy.errors import ProxyError, StoreError, UpstreamError
+from proxy.limits import Limits, Window
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack.context import Line, unpaired
-from proxy.stack.transcript import Request
-from proxy.stack.trim import KEPT, trimmed
+from proxy.stack.events import FrameEvent
+from proxy.stack.pruning import candidates, cuts
+from proxy.stack.transcript import Request, Spoken
+from proxy.stack.trim import KEPT, shortened, trimmed
 from proxy.standing import Reception
 from proxy.tokens import Counter
 from proxy.turn import Toolkit, Turn
@@ -40,6 +45,11 @@ TRIES = 2
 PAUSE_S = 0.5
 """Between two tries where the provider names no time."""
 LONGEST_PAUSE_S = 10.0
+ROOM = 0.75
+"""Of what a prompt may fill, what a trimmed one does at most: one that just fits would be trimmed with every request.
+"""
+CAP_SHARE = 0.5
+"""Of the window, what a single output may fill where the configuration does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,7 @@ class Parts:
     weigh: Callable[[str], int]
     """Tokens of a text that is asked for with every request, remembered."""
     now: Callable[[], int]
+    limits: Limits
 
 
 class Unfit(ProxyError):
@@ -93,6 +104,20 @@ class Asker:
         self._route = route
         self._request = request
         self._record = record
+        self._sent = 0
+        """Tokens of the round that left last."""
+
+    @property
+    def _place(self) -> tuple[str, str, str]:
+        """What limits are known by."""
+        return (
+            self._route.upstream.name,
+            self._route.model,
+            self._record.standing.conversation if self._record.standing else "",
+        )
+
+    def window(self) -> Window:
+        return self._parts.limits.window(*self._place)
 
     async def line(self, turn: Turn) -> Line:
         """The line of the active frame, fit to leave: paired, within the window, what it leaves out on disk.
@@ -102,14 +127,24 @@ class Asker:
         line = turn.line()
         if line.left_out or turn.number:
             await turn.durable()
+        window = self.window()
+        line = await self._cut(turn, line, window)
         if unpaired(line.messages):
             raise Unfit("a call on the line has no result", code="law_pairing")
-        tariff = self._parts.config.tariff_of(self._route.model)
-        if not tariff.window_known or self._tokens(turn, line) <= tariff.window:
+        if not window.binds or self._tokens(turn, line) <= window.limit:
             return line
-        if self._request.tokens <= tariff.window:
+        if self._request.tokens <= window.limit:
             raise Unfit("the line does not fit the window, the client's body does", code="window")
-        return await self._trimmed(turn, line, tariff.window) or line
+        shorter = await self._shortened(turn, line, window.limit, room_in(window))
+        if shorter is None and self._request.tokens <= window.tokens:
+            raise Unfit("the line does not fit the window, the client's body may", code="window")
+        return shorter or line
+
+    async def _cut(self, turn: Turn, line: Line, window: Window) -> Line:
+        """The line with new outputs that alone are too long cut to `output_cap`; for a window that nobody knows there
+        is none (L4)."""
+        cap = self._parts.config.output_cap or (int(window.tokens * CAP_SHARE) if window.binds else 0)
+        return await self._decided(turn, cuts(turn.story, cap, self._parts.counter.count) if cap else ()) or line
 
     def _own_tokens(self, turn: Turn) -> tuple[int, int]:
         """Tokens of our tools and of our guidance."""
@@ -122,13 +157,23 @@ class Asker:
         fixed = sum(m.tokens for m in self._request.head) + self._request.tools_tokens
         return fixed + sum(self._own_tokens(turn)) + line.tokens
 
-    async def _trimmed(self, turn: Turn, line: Line, window: int) -> Line | None:
-        """The line less its oldest groups, the event durable first; None where nothing can go."""
-        fixed = self._tokens(turn, line) - line.tokens
-        event = trimmed(turn.story, line, int(window * KEPT) - fixed)
-        if event is None:
+    async def _shortened(self, turn: Turn, line: Line, enough: int, room: int) -> Line | None:
+        """A shorter line: old outputs cleared, and where that does not bring it below `enough` tokens, the oldest
+        groups trimmed, down to `room`. None where nothing can go."""
+        cleared = await self._decided(turn, candidates(turn.story, line))
+        if cleared is not None and self._tokens(turn, cleared) <= enough:
+            return cleared
+        left = cleared or line
+        fixed = self._tokens(turn, left) - left.tokens
+        event = trimmed(turn.story, left, room - fixed)
+        return await self._decided(turn, (event,) if event else ()) or cleared
+
+    async def _decided(self, turn: Turn, events: Sequence[FrameEvent]) -> Line | None:
+        """The line after these events, which are durable then; None without one."""
+        for event in events:
+            turn.note(event, self._parts.now())
+        if not events:
             return None
-        turn.note(event, self._parts.now())
         await turn.durable()
         return turn.line()
 
@@ -184,14 +229,38 @@ class Asker:
                 return None
 
     async def _shorter(self, turn: Turn, line: Line, status: int, refusal: bytes) -> Line | None:
-        """A line that fits, where the provider refused this one for its length."""
-        tariff, refused = self._parts.config.tariff_of(self._route.model), self._tokens(turn, line)
-        if not overflow.is_overflow(status, refusal, refused):
+        """A line that fits, where the provider refused this one for its length; what it said is remembered."""
+        if not self.refused_for_length(status, refusal):
             return None
+        return await self._shorter_than(turn, line, self._tokens(turn, line))
+
+    async def _shorter_than(self, turn: Turn, line: Line, refused: int) -> Line | None:
+        room = min(room_in(window), int(refused * KEPT)) if (window := self.window()).binds else int(refused * KEPT)
         try:
-            return await self._trimmed(turn, line, min(tariff.window, refused) if tariff.window_known else refused)
+            capped = await self._cut(turn, line, window)
+            return await self._shortened(turn, capped, room, room) or (capped if capped is not line else None)
         except StoreError:
             return None  # nothing may leave the line that is not on disk: the refusal passes as it is
+
+    def refused_for_length(self, status: int, refusal: bytes) -> bool:
+        """Whether this is how the provider says that the last round was too long; if so, it is learned from."""
+        if not overflow.is_overflow(status, refusal, self._sent):
+            return False
+        self._parts.limits.refused(*self._place, self._sent, refusal)
+        return True
+
+    async def shorter_than_silence(self, turn: Turn, line: Line, spoken: Spoken) -> Line | None:
+        """A shorter line, where the answer to this one ended without a word: so some servers answer what is too long
+        (S9)."""
+        window = self.window()
+        half_full = not window.binds or self._sent >= window.tokens // 2
+        if not overflow.is_silence(spoken, self._sent) or not half_full:
+            return None
+        return await self._shorter_than(turn, line, self._sent)
+
+    def heard(self, spoken: Spoken) -> None:
+        """A round was answered: what the provider counted tells how much will fit."""
+        self._parts.limits.answered(*self._place, self._sent, spoken.usage)
 
     async def _refused(self, delivery: Delivery, got: Answer, refusal: bytes) -> None:
         self._record.failed("upstream_error")
@@ -209,6 +278,7 @@ class Asker:
         pieces = [(m.identity, m.tokens) for m in line.messages]
         chain = sent_chain(self._request, waking.guidance, tools + texts, pieces)
         self._record.sending(chain, body, own_tools=tools, own_texts=texts + line.own_tokens)
+        self._sent = self._tokens(turn, line)
         return body
 
     async def send(self, body: bytes) -> Answer:
@@ -218,6 +288,25 @@ class Asker:
         got = await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
         self._record.upstream_status = got.status
         return got
+
+
+def room_in(window: Window) -> int:
+    """Tokens that a shortened prompt fills at most."""
+    return min(int(window.tokens * KEPT), int(window.limit * ROOM))
+
+
+def shortened_request(dialect: Dialect, request: Request, room: int, count: Callable[[str], int]) -> Request | None:
+    """A client's own request, cut from itself alone to `room` tokens where that is possible; None where no group of
+    calls can leave it."""
+    fixed = sum(m.tokens for m in request.head) + request.tools_tokens
+    kept = shortened(request.messages, room - fixed)
+    if kept is None:
+        return None
+    trace = replace(dialect.user_message(kept.trace), tokens=count(kept.trace))
+    messages = (*kept.before, trace, *kept.behind)
+    head = [m.wire for m in request.head]
+    body = dialect.render(request, [m.wire for m in messages], head, Wanted(include_usage=False))
+    return replace(request, body=b"".join(body), messages=messages)
 
 
 def _pause(got: Answer) -> float:

@@ -278,9 +278,16 @@ class Config(_Model):
     stack_seconds: float = Field(default=60.0, gt=0)
     """After this many seconds no further stack call of the turn is served."""
 
-    child_view: str = Field(default="fork", pattern=r"^(fork|isolate|last:[1-9][0-9]*)$")
+    child_view: str = Field(default="fork", pattern=r"^(fork|isolate|auto|last:[1-9][0-9]*)$")
     """What a child frame sees of its parent: `fork` (all of it), `isolate` (task and block),
-    `last:K` (also the last K call groups)."""
+    `last:K` (also the last K call groups), `auto` (isolate where the parent is long and that pays)."""
+
+    isolate_above: int = Field(default=60_000, ge=0)
+    """With `child_view: auto`: tokens of the parent's line above which isolating is weighed."""
+
+    output_cap: int = Field(default=0, ge=0)
+    """Tokens from which a single output is cut on its way to the model; the whole of it can be recalled.
+    0: half of the model's window."""
 
     tools: Literal["core", "full"] = "core"
     """Offer the core tools and one dispatcher, or every stack tool by its own name."""
@@ -630,7 +637,7 @@ def _explain(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
         return f"{key}: is required"
     message = detail["msg"].removeprefix("Value error, ")
     if detail["type"] == "string_pattern_mismatch" and path == ("child_view",):
-        message = "allowed: fork, isolate, last:K"
+        message = "allowed: fork, isolate, auto, last:K"
     if detail["type"] in {"model_type", "dict_type"}:
         message = "must hold keys of its own, indented below it"
     if not path:

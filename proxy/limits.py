@@ -22,7 +22,7 @@ from typing import Literal, TypeVar
 
 from proxy import overflow
 from proxy.stack.transcript import Usage
-from proxy.tariffs import tariff_for
+from proxy.tariffs import Tariff
 
 log = logging.getLogger(__name__)
 
@@ -86,13 +86,13 @@ _ASSUMED: Source = "assumed"
 
 
 class Limits:
-    """One per process; `clock` tells seconds and never goes back.
+    """One per process; `clock` tells seconds and never goes back, `tariff_of` what a model is known for.
 
     How a provider counts depends on what is counted, so its ratio to our count is kept per conversation.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], tariff_of: Callable[[str], Tariff]) -> None:
+        self._clock, self._tariff_of = clock, tariff_of
         self._learned: OrderedDict[tuple[str, str], _Learned] = OrderedDict()
         self._ratios: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._warned: OrderedDict[str, None] = OrderedDict()
@@ -100,9 +100,9 @@ class Limits:
     def window(self, upstream: str, model: str, conversation: str = "") -> Window:
         """The smaller one of what the tariff says and what was learned; the default, with a warning once, where
         neither says anything."""
-        tariff, learned = tariff_for(model), self._learned.get((upstream, model), _NOTHING)
-        tokens, source = tariff.window, _TABLE if tariff.known else _ASSUMED
-        if self._holds(learned) and (not tariff.known or learned.tokens < tariff.window):
+        tariff, learned = self._tariff_of(model), self._learned.get((upstream, model), _NOTHING)
+        tokens, source = tariff.window, _TABLE if tariff.window_known else _ASSUMED
+        if self._holds(learned) and (not tariff.window_known or learned.tokens < tariff.window):
             tokens, source = learned.tokens, learned.source
         limit = tokens - 1 if source == "size" else prompt_limit(tokens, tariff.max_output)
         if source == "assumed":
@@ -133,7 +133,7 @@ class Limits:
                 return
             self._learn(learned, named, "named", NAMED_FOR_S)
         elif overflow.speaks_of_context(body) and size > max(LEAST_WINDOW, learned.passed):
-            if tariff_for(model).known or (self._holds(learned) and learned.tokens <= size):
+            if self._tariff_of(model).window_known or (self._holds(learned) and learned.tokens <= size):
                 return
             self._learn(learned, size, "size", SIZED_FOR_S)
         else:

@@ -24,6 +24,9 @@ BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9
 RETURNED = re.compile(r'<frame-results ref="[^"]*" status="[^"]*" parent="([^"]+)"')
 OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
+CLEARED = "[Old tool result content cleared]"
+CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")
+STATELESS = "stateless"
 HEADS = ("system", "developer")
 
 
@@ -172,6 +175,7 @@ def breaches(evidence: Evidence) -> list[str]:
     found += list(_places(awake))
     found += list(_growth(awake, evidence.excused))
     found += list(_passed(evidence))
+    found += list(_shortened(evidence))
     found += list(_unseen(evidence, awake))
     found += list(_tools(awake))
     found += list(_headers(evidence))
@@ -227,8 +231,20 @@ def verbatim(client: Body, line: Body, *, is_first: bool) -> Iterator[str]:
             continue
         if client.written[at] in written:
             del written[: written.index(client.written[at]) + 1]
-        else:
+        elif not any(_is_cut(client.messages[at], each) for each in line.messages):
             yield f"L4: not on the line as it was sent: {client.written[at][:80]}"
+
+
+def _is_cut(whole: Json, shown: Json) -> bool:
+    """One output that alone is too long: its beginning and its end, and a ref between them."""
+    head, _, tail = text_of(shown).partition(cut[0]) if (cut := CUT.search(text_of(shown))) else ("", "", "")
+    same = whole["role"] == "tool" and shown.get("tool_call_id") == whole["tool_call_id"]
+    return same and bool(tail) and text_of(whole).startswith(head) and text_of(whole).endswith(tail)
+
+
+def _is_retold(message: Json) -> bool:
+    """A result in words of ours: cut, or cleared."""
+    return message["role"] == "tool" and (text_of(message).startswith(CLEARED) or bool(CUT.search(text_of(message))))
 
 
 def order(client: Body, line: Body) -> Iterator[str]:
@@ -300,13 +316,26 @@ def _first_difference(before: Sequence[str], after: Sequence[str]) -> str:
 def _passed(evidence: Evidence) -> Iterator[str]:
     """L5: whatever is not rendered passes byte for byte, once."""
     for asked in evidence.asked:
-        if asked.status in (AWAKE, "error", "unknown"):
+        if asked.status in (AWAKE, STATELESS, "error", "unknown"):
             continue
         bodies = [sent.body for sent in evidence.left if sent.of == asked.number]
         if asked.status == "bypass":
             bodies = bodies[-1:]  # we may have stood aside after rounds of which the client saw nothing
         if bodies != [asked.body] and not _less_thoughts(asked.body, bodies):
             yield f"request {asked.number}, L5: {asked.status}, yet {len(bodies)} bodies left that are not the client's"
+
+
+def _shortened(evidence: Evidence) -> Iterator[str]:
+    """Exempt from L3 and L7: what left last for a request that could not fit is a selection of it, in its order, with
+    every word of the user's and results with their calls."""
+    for asked in (a for a in evidence.asked if a.status == STATELESS):
+        at = f"request {asked.number}"
+        theirs = Body.read(asked.body)
+        sent = Body.read(next(left.body for left in reversed(evidence.left) if left.of == asked.number))
+        yield from (f"{at}, {said}" for said in (*pairing(sent), *order(theirs, sent)))
+        said = [text_of(m) for m in sent.messages]
+        if lost := [m for m in theirs.messages if m["role"] in ("user", *HEADS) and text_of(m) not in said]:
+            yield f"{at}, stateless: lost {text_of(lost[0])[:80]}"
 
 
 def _among(message: Json, stored: frozenset[str]) -> bool:
@@ -375,9 +404,8 @@ def _stored(awake: Sequence[Round], kept: Mapping[str, frozenset[str]]) -> Itera
             if client.written[at] not in stored:
                 yield f"request {each.asked.number}, L3: not stored: {client.written[at][:80]}"
         for message, written in zip(each.body.messages, each.body.written, strict=True):
-            ours = message["role"] in HEADS or (
-                message["role"] != "assistant" and _added(each.body, message, sorted(theirs))
-            )
+            ours = message["role"] in HEADS or _is_retold(message)
+            ours = ours or (message["role"] != "assistant" and _added(each.body, message, sorted(theirs)))
             bound = each.body.model.startswith(BOUND) and message["role"] == "assistant"
             if not ours and written not in stored and not (bound and _among(message, stored)):
                 yield f"request {each.asked.number}, L3: on the line and not stored: {written[:80]}"

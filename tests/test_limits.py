@@ -8,6 +8,7 @@ from proxy.limits import LARGE, NAMED_FOR_S, REMEMBERED, SIZED_FOR_S, Limits, pr
 from proxy.overflow import named_limit
 from proxy.scripted.wordings import OVERFLOWS, Wording, overflow_wording
 from proxy.stack.transcript import Usage
+from proxy.tariffs import tariff_for
 
 KNOWN, UNKNOWN = "claude-haiku-4-5", "some-model"
 NAMED = b"This model's maximum context length is 64,000 tokens. However, you requested 70000 tokens."
@@ -31,7 +32,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def limits(clock: Clock) -> Limits:
-    return Limits(clock)
+    return Limits(clock, tariff_for)
 
 
 def test_a_prompt_leaves_room_for_the_answer() -> None:

@@ -454,10 +454,10 @@ def test_a_line_over_a_known_window_is_trimmed_before_it_leaves(stage: Stage, pr
     provider.will(*(does(bash(f"{n}")) for n in range(4)), says("done"))
     chat.says("go")
     for n in range(3):
-        chat.returns(f"result {n} " + "word " * 60_000)
+        chat.returns(f"result {n} " + "word " * 50_000)
     stage.excuse()
 
-    answer = chat.returns("result 3 " + "word " * 60_000)
+    answer = chat.returns("result 3 " + "word " * 50_000)
 
     assert (answer.status, answer.stack_status, answer.text) == (200, "full", "done")
     assert [r.status for r in provider.received] == [200] * 5
