@@ -1,0 +1,123 @@
+"""`callstack replay`: recorded conversations through the proxy, without a network: would this have saved money, and
+what would have been lost.
+
+Progress goes to stderr and only where somebody watches. The exit code is 0 where everything was replayed, 1 where some
+file could not be, 2 where nothing was.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, configuration, opened, run
+from proxy.commands.printing import complain, harmless, say, say_json
+from proxy.commands.replay_text import LIMITS, details_of, story_of, tables
+from proxy.config import Config, parse_assignments
+from proxy.replaying.crew import Result, Task, cores, of_recording, played
+from proxy.replaying.outcome import Failed, Played, needs_of_all, row_of_all
+from proxy.replaying.reading import files_in
+from proxy.replaying.recording import Recording
+from proxy.replaying.stored import stored_recording
+
+
+class ClockChoice(StrEnum):
+    RECORDED = "recorded"
+    FAST = "fast"
+
+
+def replay(  # noqa: PLR0913 - one parameter for each option
+    files: Annotated[list[Path] | None, typer.Argument(help="Recordings, or directories of them.")] = None,
+    mode: Annotated[str | None, typer.Option(help="off, shadow, passive or active.")] = None,
+    assigned: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of proxy.yaml.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", "--tariff", help="As if it were this model: its prices, cache and window.")
+    ] = "",
+    clock: Annotated[
+        ClockChoice, typer.Option(help="recorded: pauses let the provider's cache go cold; fast: one second a request.")
+    ] = ClockChoice.RECORDED,
+    jobs: Annotated[int, typer.Option(min=1, help="Files played at once; default: one for each core.")] = cores(),
+    details: Annotated[bool, typer.Option("--details", help="What left, and the worst of what was missed.")] = False,  # noqa: FBT002 - a flag
+    quiet: Annotated[bool, typer.Option("--no-progress", help="No progress bar.")] = False,  # noqa: FBT002 - a flag
+    conversation: Annotated[str, typer.Option(help="A conversation of the store: its id, or the beginning.")] = "",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Replay recorded conversations offline: cost, savings, what would have left the context, what was needed."""
+    if data is not None and not conversation:
+        raise typer.BadParameter("--data says where the store lies; name one of its conversations with --conversation")
+    flags: dict[str, object] = {**parse_assignments(assigned or ()), **({"mode": mode} if mode else {})}
+    task = Task(configuration(config, flags), model, clock.value)
+    named = files_in(files or ())
+    if not named and not conversation:
+        where = "these directories hold no file" if files else "name recordings, or a --conversation of the store"
+        raise typer.BadParameter(f"there is nothing to replay: {where}")
+    with _progress(shown=not quiet and sys.stderr.isatty()) as told:
+        results = [*_from_store(at(config, data), conversation, task, told)] if conversation else []
+        results += played(named, task, jobs, told) if named else []
+    done = [result for result in results if isinstance(result, Played)]
+    failed = [result for result in results if isinstance(result, Failed)]
+    beside = [one for one in failed if one.foreign and Path(one.file) not in (files or ())] if done else []
+    _tell(done, [one for one in failed if one not in beside], task, details=details, as_json=as_json)
+    for one in beside:
+        typer.echo(harmless(f"left out: {one.error}"), err=True)
+    if len(failed) > len(beside):
+        raise typer.Exit(1 if done else 2)
+
+
+def _from_store(where: Config, conversation: str, task: Task, told: Callable[[float], None]) -> Iterator[Result]:
+    recording = run(_stored(where, conversation, task))
+    yield of_recording(recording, task, f"{where.data}", told)
+
+
+async def _stored(where: Config, conversation: str, task: Task) -> Recording:
+    async with opened(where) as store:
+        return await stored_recording(store, conversation, model=task.model, clock=task.clock)
+
+
+@contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[float], None]]:
+    """A bar on stderr that goes when it is full."""
+    if not shown:
+        yield lambda share: None
+        return
+    columns = (TextColumn("replaying"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda share: bar.update(task, completed=share)
+
+
+def _tell(done: Sequence[Played], failed: Sequence[Failed], task: Task, *, details: bool, as_json: bool) -> None:
+    if as_json:
+        say_json(_as_json(done, failed, task))
+    elif done:
+        for line in (*tables(done), "", *story_of(done, details=details)):
+            say(line)
+        for line in details_of(done) if details else ():
+            say(line)
+    for one in failed:
+        complain(one.error)
+
+
+def _as_json(done: Sequence[Played], failed: Sequence[Failed], task: Task) -> dict[str, Any]:
+    return {
+        "mode": task.config.mode,
+        "model": task.model or None,
+        "clock": task.clock,
+        "recordings": msgspec.to_builtins(done),
+        "total": {"row": msgspec.to_builtins(row_of_all(done)), "needs": msgspec.to_builtins(needs_of_all(done))},
+        "failed": msgspec.to_builtins(failed),
+        "limits": LIMITS,
+    }

@@ -1,0 +1,16 @@
+"""`callstack replay`: recorded conversations played through the proxy without a network, and what came of it.
+
+    reading.py    files: packed or plain, JSON or JSON lines; every value with the place it stands at
+    messages.py   a message that can be replayed, or what is wrong with it
+    formats.py    trajectories, message lists, captured requests: values -> recordings
+    recording.py  a recorded conversation as the requests it was made of
+    stored.py     a conversation of our own store as a recording
+    provider.py   the upstream that answers what was recorded
+    playing.py    one recording through the product: read this first
+    loss.py       what left the context, and what of it was needed later
+    outcome.py    what came of it, as values
+    crew.py       many recordings, in several processes
+
+The law: **a replay is the product**. A request takes the way it takes through `callstack serve`, with the parts that
+`proxy.app` wires; only the provider, the clock and the disk are replaced.
+"""

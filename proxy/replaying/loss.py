@@ -1,0 +1,240 @@
+"""What left the context, and what of it was needed later.
+
+After every request the client's history is compared with what was sent for it. What is missing has left, and belongs
+to the frame that owns it. Then the recorded answer is looked at: every name in it that stood earlier in the history
+either stands in what was sent, or behind a ref that does, or was lost to the model.
+
+The law: **what cannot be told is not told in our favour**. A name counts as being in the context only where the words
+stand there; a ref counts only where it was shown in that very request and leads to a frame that holds the name. Names
+of the system text and the tools do not count, because they never leave.
+
+What this cannot tell: whether the model would have asked for what stood behind a ref, and whether it would have gone
+another way without it. The recorded next step is fixed, and to use a name is not yet to need what was said about it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from proxy.replaying.outcome import Left, Missed, Needs
+from proxy.stack.frames import ancestors
+from proxy.stack.names import names_in
+from proxy.stack.story import Placed, Story
+from proxy.stack.transcript import Message, Request
+
+FAR = 10
+"""Requests since a name was said last, from which it counts as far."""
+WORST = 50
+"""Missed names told for one recording."""
+_REF = re.compile(r'\bref="([^"\s]{1,120})"')
+
+
+class Reader:
+    """What messages say, each read once: names and refs by the identity of the message."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, frozenset[str]] = {}
+        self._tools: dict[bytes, frozenset[str]] = {}
+
+    def names(self, message: Message) -> frozenset[str]:
+        known = self._names.get(message.identity)
+        if known is None:
+            known = self._names[message.identity] = names_in((message,))
+        return known
+
+    def fixed(self, request: Request) -> frozenset[str]:
+        """Names of the system text and the tools."""
+        raw = request.fields.get("tools", b"")
+        if raw not in self._tools:
+            said = Message("system", raw, "", raw.decode("utf-8", "replace"))
+            self._tools[raw] = names_in((said,))
+        return self._tools[raw].union(*(self.names(m) for m in request.head))
+
+
+@dataclass
+class _History:
+    """Where each name was said last on the way to a client's newest message."""
+
+    messages: tuple[Message, ...] = ()
+    last: dict[str, int] = field(default_factory=dict)
+    requests: list[int] = field(default_factory=list)
+    """How many assistant messages stand before each message."""
+
+    def follow(self, messages: tuple[Message, ...], reader: Reader) -> None:
+        """Go on to `messages`: from where they go on, or anew where the client rewrote its history."""
+        known = len(self.messages)
+        if len(messages) < known or any(
+            a.identity != b.identity for a, b in zip(self.messages, messages, strict=False)
+        ):
+            self.last, self.requests, known = {}, [], 0
+        for at in range(known, len(messages)):
+            before = self.requests[-1] + (messages[at - 1].role == "assistant") if at else 0
+            self.requests.append(before)
+            self.last.update(dict.fromkeys(reader.names(messages[at]), at))
+        self.messages = messages
+
+    def age(self, at: int) -> int:
+        """Requests since the message at `at` was new; 1 for what the newest request brought."""
+        return self.requests[-1] - self.requests[at] + 1
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as the client sent it and as it was sent upstream, and the path it stands on; `number` from 1."""
+
+    number: int
+    conversation: str
+    client: Request
+    sent: Request
+    answer: Message | None
+    story: Story
+
+
+class Loss:
+    """Watches one recording, request by request."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._histories: dict[str, _History] = {}
+        self._left: dict[tuple[str, str], Left] = {}
+        self._gone: set[tuple[str, str]] = set()
+        self._missed: dict[str, Missed] = {}
+        self.needs = Needs()
+
+    @property
+    def left(self) -> list[Left]:
+        """In the order in which they left."""
+        return list(self._left.values())
+
+    @property
+    def missed(self) -> list[Missed]:
+        """The worst first: behind no ref, then wanted most often, then said longest ago."""
+        worst = sorted(self._missed.values(), key=lambda m: (bool(m.ref), -m.times, -m.age, m.name))
+        return worst[:WORST]
+
+    def watch(self, seen: Seen) -> None:
+        history = self._histories.setdefault(seen.conversation, _History())
+        history.follow(seen.client.messages, self._reader)
+        sent = _Sent(seen)
+        missing = [m for m in seen.client.messages if not sent.shows(m)] if sent.differs else []
+        owners = _Owners(seen.story) if missing else _Owners(Story())
+        if missing:
+            self._note_left(seen, missing, owners, sent)
+        if seen.answer is not None:
+            self._note_needs(seen, seen.answer, history, sent, owners)
+
+    # ------------------------------------------------------------------------------------------------------------ left
+    def _note_left(self, seen: Seen, missing: Iterable[Message], owners: _Owners, sent: _Sent) -> None:
+        for message in missing:
+            frame = owners.frame(message)
+            left = self._left.get((seen.conversation, frame))
+            if left is None:
+                title, status = owners.titled(frame)
+                left = Left(
+                    frame=frame, title=title, conversation=seen.conversation, status=status, first_request=seen.number
+                )
+                self._left[seen.conversation, frame] = left
+            left.status = owners.titled(frame)[1]
+            left.ref = bool(owners.refs(message) & sent.refs)
+            if (seen.conversation, message.identity) not in self._gone:
+                self._gone.add((seen.conversation, message.identity))
+                left.messages += 1
+                left.tokens += message.tokens
+
+    # ----------------------------------------------------------------------------------------------------------- needs
+    def _note_needs(self, seen: Seen, answer: Message, history: _History, sent: _Sent, owners: _Owners) -> None:
+        """Every name of the answer that is in the history."""
+        used = self._reader.names(answer) - self._reader.fixed(seen.client)
+        for name in sorted(used & history.last.keys()):
+            at = history.last[name]
+            age = history.age(at)
+            here = sent.shows(history.messages[at]) or sent.says(name, self._reader)
+            ref = "" if here else self._ref_to(name, history, sent, owners)
+            self._count(far=age >= FAR, here=here, behind=bool(ref))
+            if not here:
+                self._note_missed(seen.number, name, history.messages[at].role, age, ref)
+
+    def _count(self, *, far: bool, here: bool, behind: bool) -> None:
+        needs = self.needs
+        needs.used += 1
+        needs.in_context += here
+        needs.behind_ref += behind
+        if far:
+            needs.far_used += 1
+            needs.far_in_context += here
+            needs.far_behind_ref += behind
+
+    def _ref_to(self, name: str, history: _History, sent: _Sent, owners: _Owners) -> str:
+        """A ref shown in the request under which a message that holds `name` is recalled, or empty."""
+        holders = (m for m in reversed(history.messages) if name in self._reader.names(m))
+        return next((min(found) for m in holders if (found := owners.refs(m) & sent.refs)), "")
+
+    def _note_missed(self, number: int, name: str, role: str, age: int, ref: str) -> None:
+        known = self._missed.get(name)
+        if known is None:
+            self._missed[name] = Missed(name=name, times=1, request=number, age=age, said_by=role, ref=ref)
+            return
+        known.times += 1
+        known.ref = known.ref if ref else ""
+
+
+class _Sent:
+    """What was sent, to be asked what of the client's it shows."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._messages = seen.sent.messages
+        self.differs = seen.sent.body != seen.client.body
+        self._identities = {m.identity for m in self._messages}
+        theirs = {m.identity for m in seen.client.messages} if self.differs else self._identities
+        ours = [m for m in (*seen.sent.head, *self._messages) if m.identity not in theirs] if self.differs else []
+        by_message = [(m, frozenset(_REF.findall(m.text))) for m in ours]
+        self.refs: frozenset[str] = frozenset().union(*(refs for _, refs in by_message))
+        # A result told in other words but without a ref is the client's own tidying; one with a ref stands for what
+        # left.
+        self._in_other_words = {m.answers for m, refs in by_message if m.answers and not refs}
+
+    def shows(self, message: Message) -> bool:
+        """Whether it stands there, in these or in the bytes it was first sent in."""
+        if not self.differs or message.identity in self._identities:
+            return True
+        return bool(message.answers) and message.answers in self._in_other_words
+
+    def says(self, name: str, reader: Reader) -> bool:
+        """Whether the name stands anywhere in it, in whatever form."""
+        if any(name in reader.names(m) for m in self._messages):
+            return True
+        return any(name in m.text or any(name in c.arguments for c in m.calls) for m in self._messages)
+
+
+class _Owners:
+    """Which frame owns a message, and under which refs it is recalled."""
+
+    def __init__(self, story: Story) -> None:
+        self._tree = story.tree
+        self._owner: dict[str, tuple[str, str]] = {}
+        for placed in story.placed:
+            frame = story.tree.carried.get(placed.at, placed.owner).partition("#")[0]
+            self._owner.update(dict.fromkeys(_identities(placed), (frame, placed.at)))
+
+    def frame(self, message: Message) -> str:
+        return self._owner.get(message.identity, ("", ""))[0]
+
+    def titled(self, frame: str) -> tuple[str, str]:
+        """Title and status."""
+        known = self._tree.frames.get(frame)
+        return (known.title, str(known.status)) if known else ("", "")
+
+    def refs(self, message: Message) -> frozenset[str]:
+        """Its frame, those above it, and what stands for it where it was cut out."""
+        frame, at = self._owner.get(message.identity, ("", ""))
+        above = {known.id for known in ancestors(self._tree, frame)} if frame else set()
+        traces: Sequence[str] = [trim.trace for trim in self._tree.trims if at in trim.entries]
+        return frozenset({frame, *above, *(ref for trace in traces for ref in _REF.findall(trace))} - {""})
+
+
+def _identities(placed: Placed) -> Iterable[str]:
+    if placed.round is None:
+        return (placed.entry.message.identity,) if placed.entry.message else ()
+    return (placed.round.spoken.message.identity, *(result.identity for result in placed.round.results))

@@ -1,0 +1,100 @@
+"""A recorded conversation as the requests it was made of.
+
+A client resends its whole history, so the same message is part of many requests: it is written once, and requests
+share its bytes. The law: **the recorded next step is fixed**. Whatever the proxy sends, the answer is the recorded one.
+
+What this module does not do: it reads no file and judges no message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from proxy.errors import ProxyError
+
+Json = Mapping[str, Any]
+Clock = Literal["recorded", "fast"]
+PAUSE_S = 15.0
+"""Between two requests where no time was recorded: what an agent's step takes."""
+FAST_S = 1.0
+"""Between two requests of the fast clock: no cache ever goes cold."""
+
+
+class NotReplayable(ProxyError):
+    """Nothing can be played of this; the message says where, why, and what to do."""
+
+    code = "not_replayable"
+
+
+class NoRecording(NotReplayable):
+    """It may be sound, but it is no recording of any kind."""
+
+    code = "no_recording"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request and its recorded answer. `before` and `behind` are the body around its messages; `at_ms` counts from
+    the first request."""
+
+    before: bytes
+    messages: tuple[bytes, ...]
+    behind: bytes
+    answer: Json | None
+    """The assistant message; None where it was not recorded."""
+    at_ms: int
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    @property
+    def body(self) -> bytes:
+        return self.before + b",".join(self.messages) + self.behind
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """`steps` in the order in which they were asked. `notes` say what is odd about it, and was played all the same."""
+
+    name: str
+    model: str
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...] = ()
+
+
+def encoded(value: object) -> bytes:
+    """`value` as JSON; half a surrogate pair, which UTF-8 cannot say, as an escape."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def around(model: str, others: Json) -> tuple[bytes, bytes]:
+    """A body before and behind its messages. `others` are the members that are neither model nor messages."""
+    members = b"".join(b"," + encoded(name) + b":" + encoded(value) for name, value in others.items())
+    return b'{"model":' + encoded(model) + b',"messages":[', b"]" + members + b"}"
+
+
+class Moments:
+    """When each request was made, in ms since the first one: never earlier than the one before."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._fast = clock == "fast"
+        self._first: float | None = None
+        self._last = -1.0
+
+    def next(self, recorded_s: float | None) -> int:
+        """`recorded_s`: seconds on any clock, or None where the recording has none."""
+        if self._last < 0:
+            self._first, self._last = recorded_s, 0.0
+        elif self._fast:
+            self._last += FAST_S
+        elif recorded_s is None or self._first is None:
+            self._last += PAUSE_S
+        else:
+            self._last = max(self._last, recorded_s - self._first)
+        return int(self._last * 1000)
