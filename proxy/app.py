@@ -51,6 +51,8 @@ from proxy.views.health import health
 
 log = logging.getLogger(__name__)
 
+Header = tuple[bytes, bytes]
+
 OURS = ("/stack", "/health", "/metrics")
 NONCE = 12
 """Hex digits of a conversation's nonce."""
@@ -239,7 +241,8 @@ class App:
     async def _tell_health(self, reply: AsgiReply, *, body: bool) -> None:
         """Answered here, because probes ask it of every process and the management API is made only when asked for."""
         told, status = health(self._store, self._started, self._counter.name, draining=self.draining)
-        await _tell(reply, status, b"application/json", msgspec.json.encode(told), body=body)
+        named = self._refused("draining", status) if self.draining else []
+        await _tell(reply, status, b"application/json", msgspec.json.encode(told), *named, body=body)
 
     async def _tell_metrics(self, scope: Scope, reply: AsgiReply) -> None:
         """For operators: the figures are of all tenants together."""
@@ -259,13 +262,16 @@ class App:
         async def telling(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400:
                 word = dict(message["headers"]).get(b"x-stack-status", b"error; reason=proxy_error").decode()
-                reason = word.partition("reason=")[2]
-                self.metrics.refused(reason)
+                named = self._refused(word.partition("reason=")[2], message["status"])
                 headers = [header for header in message["headers"] if header[0] != b"x-stack-status"]
-                message = {**message, "headers": [*headers, *tell_refusal(reason, message["status"])]}
+                message = {**message, "headers": [*headers, *named]}
             await send(message)
 
         return telling
+
+    def _refused(self, reason: str, status: int) -> RawHeaders:
+        self.metrics.refused(reason)
+        return tell_refusal(reason, status)
 
     async def _management(self) -> ASGIApp:
         """`/stack` and `/health`, made when first asked for: FastAPI costs 30 MB and 0.3 s, which an agent never
@@ -357,8 +363,8 @@ async def _until_gone(work: Coroutine[None, None, None], receive: Receive) -> No
         watching.cancel()
 
 
-async def _tell(reply: AsgiReply, status: int, kind: bytes, text: bytes, *, body: bool) -> None:
-    await reply.start(status, [(b"content-type", kind), (b"content-length", str(len(text)).encode())])
+async def _tell(reply: AsgiReply, status: int, kind: bytes, text: bytes, *more: Header, body: bool) -> None:
+    await reply.start(status, [(b"content-type", kind), (b"content-length", str(len(text)).encode()), *more])
     await reply.end(text if body else b"")
 
 

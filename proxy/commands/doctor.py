@@ -17,9 +17,10 @@ from typing import Annotated, Literal
 from urllib.parse import quote
 
 import typer
+from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, configuration, file_of, opened, run
-from proxy.commands.presence import running
+from proxy.commands.presence import Presence, page, running
 from proxy.commands.printing import columns, say, say_json
 from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
@@ -69,7 +70,10 @@ def doctor(
 def examined(config: Config, file: Path | None) -> Iterator[Check]:
     """Every check, in the order in which one would look."""
     yield _configuration(file)
-    yield _port(config)
+    server = running(config.data)
+    yield _port(config, server)
+    if server is not None:
+        yield _recent(server)
     yield from run(_upstreams(config))
     yield _tokenizer()
     yield from _directory(config)
@@ -83,9 +87,8 @@ def _configuration(file: Path | None) -> Check:
     return Check("ok", "configuration", f"valid; {'; '.join(sources)}")
 
 
-def _port(config: Config) -> Check:
+def _port(config: Config, server: Presence | None) -> Check:
     where = f"{config.host}:{config.port}"
-    server = running(config.data)
     if server is not None:
         return Check("ok", "port", f"a proxy runs on this data at {server.url} (process {server.pid})")
     try:
@@ -93,6 +96,22 @@ def _port(config: Config) -> Check:
     except InvalidConfiguration as error:
         return Check("finding", "port", str(error))
     return Check("ok", "port", f"{where} is free; no proxy runs on this data")
+
+
+def _recent(server: Presence) -> Check:
+    """O1: what the running proxy says of its last five minutes; it raises the alarm itself."""
+    try:
+        families = {f.name: f.samples for f in text_string_to_metric_families(page(server, "/metrics"))}
+        [requests], [alarm] = families["callstack_recent_requests"], families["callstack_bypass_alarm"]
+        around = {s.labels["reason"]: int(s.value) for s in families["callstack_recent_bypasses"]}
+    except ProxyError as error:
+        return Check("unsure", "last 5 minutes", str(error))
+    except (KeyError, ValueError):
+        return Check("unsure", "last 5 minutes", f"the proxy at {server.url} is of another version")
+    told = f"{sum(around.values())} of {int(requests.value)} requests went around us"
+    words = ", ".join(f"{reason}: {count}" for reason, count in sorted(around.items()))
+    state: State = "finding" if alarm.value else "ok"
+    return Check(state, "last 5 minutes", f"{told} ({words})" if words else told)
 
 
 # ----------------------------------------------------------------------------------------------------------- upstream

@@ -73,6 +73,17 @@ def ask(presence: Presence, method: str, path: str, body: object = None) -> Any:
     raise kinds.get(status, StoreError)(told["error"]["message"], code=told["error"]["code"])
 
 
+def page(presence: Presence, path: str) -> str:
+    """A page of the running proxy that is no JSON. Raises ProxyError where it is not answered."""
+    try:
+        status, answer = _ask(presence, "GET", path, None, PATIENCE_S)
+    except (OSError, http.client.HTTPException) as error:
+        raise ProxyError(f"the proxy at {presence.url} did not answer: {error}", code="proxy_silent") from None
+    if status != http.client.OK:
+        raise ProxyError(f"the proxy at {presence.url} answered {path} with {status}", code="proxy_refused")
+    return answer.decode("utf-8")
+
+
 def _note(data: Path) -> Presence | None:
     try:
         return Presence(**json.loads((data / NOTE).read_text(encoding="utf-8")))
