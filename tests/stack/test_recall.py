@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.stack.events import Activated, Popped, Rooted
+from proxy.stack.events import Activated, Entered, Folded, Popped, Replaced, Rooted
 from proxy.stack.frames import Status
 from proxy.stack.tools import run
 from proxy.stack.tools.desk import Desk, Settings
@@ -228,6 +229,71 @@ def test_a_query_without_hits_says_so_and_finds_no_earlier_query() -> None:
     assert "No stored text has all of these words: plum." in recall(talk.desk(), "froot", query="plum")
 
 
+def test_a_query_without_a_ref_searches_everything() -> None:
+    """The whole history, also what the client compacted away."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the secret word is plum")
+    before, talk.tip = talk.tip, ""
+    talk.client("user", "Summary: half is done.", adopts=before)
+
+    told = run(talk.desk(), call("k", "stack_recall", query="plum")).text
+
+    assert told.startswith("1 stored text has these words. Page 1 of 1.")
+    assert texts(told) == ["the secret word is plum"]
+
+
+def test_words_that_are_not_where_they_were_looked_for_are_looked_for_everywhere() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the secret word is plum")
+    told_in_a_frame(talk, "fshop", "nothing of the kind", path="src/shop.py")
+
+    told = recall(talk.desk(), "fshop", query="plum")
+
+    assert "No stored text of it has all of these words; elsewhere in this conversation: 1 stored text" in told
+    assert texts(told) == ["the secret word is plum"]
+    assert 'ref="fauth"' in marks(told)[0]
+
+
+def test_where_nothing_has_all_words_the_closest_is_told_as_such() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the secret word is plum", "nothing of the kind")
+
+    told = recall(talk.desk(), "fauth", query="plum tree")
+
+    assert "No stored text has all of these words: plum tree. The closest:" in told
+    assert texts(told) == ["the secret word is plum"]
+
+
+def test_a_query_with_a_path_searches_all_that_is_stored_about_the_file() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fold", "port = 80")
+    told_in_a_frame(talk, "fnew", "nothing of the kind")
+
+    assert texts(recall(talk.desk(), "src/auth.py", query="port")) == ["port = 80"]
+
+
+def test_a_query_points_at_what_the_model_still_has() -> None:
+    talk = begun()
+    talk.model(("The port is 80.", ()))
+
+    told = recall(talk.desk(frozenset(talk.ledger.entries)), "froot", query="port")
+
+    assert texts(told) == []
+    assert "Still in your context, so not repeated: 1 text (assistant)." in told
+
+
+def test_a_line_larger_than_a_page_is_given_whole_up_to_what_a_call_may_give() -> None:
+    """S0-09: at most 8,000 a call."""
+    talk = begun()
+    written = call("w", "write", filePath="a.py", content="word " * 5_000 + "needle")
+    talk.model(("", (written,)))
+
+    told = recall(talk.desk(), "froot", query="needle")
+
+    assert texts(told) == [written.arguments]
+    assert 5_000 < count(told) <= 8_000
+
+
 # ---------------------------------------------------------------------------------------------------- still in context
 def test_what_is_still_on_the_line_is_pointed_at_instead_of_repeated() -> None:
     talk = begun()
@@ -258,6 +324,79 @@ def test_an_isolated_child_is_given_the_rounds_of_its_parent() -> None:
     talk.happens(pushed("fa", view="isolate"), turn, 1)
 
     assert "I will ask." in texts(recall(talk.desk(frozenset({turn})), "froot"))
+
+
+def test_what_is_told_in_other_words_on_the_line_is_given() -> None:
+    """S4-34, S4-64: an output that was capped or cleared is on the line, and its text is not."""
+    talk = begun()
+    talk.model(("", (call("b", "bash", command="make"),)))
+    output = talk.client("tool", "a very long output", "b")
+    talk.happens(Replaced(output, f'[Old tool result content cleared: ref="{output[:12]}"]', "pruned"))
+
+    assert texts(recall(talk.desk(frozenset(talk.ledger.entries)), output[:12])) == ["a very long output"]
+
+
+def test_what_was_recalled_in_a_turn_is_bounded() -> None:
+    """DESIGN: a quarter of the window a turn; then the answer says how to go on."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "word\n" * 30_000)
+
+    some = run(replace(talk.desk(), recallable=5_000), call("k", "stack_recall", ref="fauth", page="1-4")).text
+    none = run(replace(talk.desk(), recallable=1_999), call("k", "stack_recall", ref="fauth")).text
+
+    assert "Pages 1-2 of" in some
+    assert count(some) <= 5_000
+    assert none.startswith("Error: what was recalled in this turn fills a quarter of the context window already.")
+
+
+# --------------------------------------------------------------------------------------------------------------
+# inferred
+def test_a_frame_is_given_with_its_parts_and_before_the_frames_below_it() -> None:
+    """Long work is cut into parts; a ref to the whole finds them in their order."""
+    talk = begun()
+    talk.happens(Entered("ftask", "froot", "Task", "", "request"))
+    talk.model(("begun", ()))
+    talk.client("user", "deeper")
+    talk.happens(Entered("fbelow", "ftask", "Below", "", "plan"))
+    talk.model(("below", ()))
+    talk.client("user", "back")
+    talk.happens(Entered("fpart", "ftask", "Part", "", "part"))
+    talk.model(("in a part", ()))
+
+    told = recall(talk.desk(), "ftask")
+
+    said = [text for text in texts(told) if text in ("begun", "below", "in a part")]
+    assert said == ["begun", "in a part", "below"]
+    assert "Frames below it, whose texts follow its own: fbelow Below." in told
+
+
+def test_what_left_in_a_fold_is_given_and_what_stayed_is_pointed_at() -> None:
+    talk = begun()
+    talk.happens(Entered("ftask", "froot", "Task", "", "request"))
+    folded = talk.model(("what was done first", ()))
+    talk.client("user", "and then")
+    talk.model(("what was done then", ()))
+    talk.happens(Folded("ftask", (folded,), 'Folded, ref="ftask".'))
+    on_line = frozenset(talk.ledger.entries) - {folded}
+
+    told = recall(talk.desk(on_line), "ftask")
+
+    assert texts(told) == ["what was done first"]
+    assert "Still in your context, so not repeated: 3 texts (user, assistant)." in told
+
+
+# --------------------------------------------------------------------------------------------------------------- beside
+def test_a_conversation_it_was_delegated_to_is_recalled_from_too() -> None:
+    """By the id of its frames, and by a query over everything."""
+    helper = Talk()
+    helper.client("user", "Look for the port")
+    helper.happens(Rooted("fhelp", "Look for the port", ""))
+    helper.model(("The port is 8080.", ()))
+    desk = replace(begun().desk(), beside=(helper.ledger,))
+
+    assert "The port is 8080." in texts(recall(desk, "fhelp"))
+    assert texts(run(desk, call("k", "stack_recall", query="8080")).text) == ["The port is 8080."]
+    assert texts(recall(desk, "froot", query="8080")) == ["The port is 8080."]
 
 
 # ----------------------------------------------------------------------------------------------------------------- ref
