@@ -16,6 +16,7 @@ from typer.main import get_command
 COMMANDS = {
     "serve": ("serving", "Run the proxy."),
     "demo": ("demo", "Play a scripted agent session and show what it saves; needs no key and no network."),
+    "replay": ("replay", "Play recorded conversations: what would it have saved, what would have been lost?"),
     "tree": ("looking", "The frames of a conversation; without an argument the newest conversations."),
     "log": ("looking", "Everything a frame did, also what is no longer sent."),
     "report": ("reporting", "Tokens and money: with the proxy and without."),

@@ -53,7 +53,7 @@ def values_in(path: Path) -> list[Located]:
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise NotReplayable(f"{path} is empty: there is no conversation in it")
-    if len(lines) > 1 and _is_json(lines[0][1]):
+    if len(lines) == 1 or _is_json(lines[0][1]):
         return [Located(_parsed(line, path, number), f"{path}:{number}") for number, line in lines]
     return [Located(_parsed(text, path), str(path))]
 
