@@ -142,9 +142,12 @@ class _UntilClose(RequestResponseCycle):
         await super().send(message)
 
 
+_SAID_BY_US = ("Invalid HTTP request received.", "ASGI callable returned without completing response.")
+"""What was no HTTP, and an answer that we broke off because its upstream did: the line of ours has an id (O3)."""
+
+
 def _is_news(record: logging.LogRecord) -> bool:
-    """Of what is no HTTP the library says a line without an id; ours has one (O3)."""
-    return record.getMessage() != "Invalid HTTP request received."
+    return record.getMessage() not in _SAID_BY_US
 
 
 def _spare_the_loop() -> None:
