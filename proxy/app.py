@@ -25,11 +25,12 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__, exchange
+from proxy.acting import Actor
 from proxy.asking import Incoming, Parts
 from proxy.bookkeeping import Bookkeeper, Record
 from proxy.config import Config
 from proxy.delivery import fail
-from proxy.dialects import DIALECTS, slices
+from proxy.dialects import DIALECTS, Dialect, slices
 from proxy.dialects.openai_chat import Known
 from proxy.edge import Edge, tell_refusal
 from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
@@ -39,6 +40,7 @@ from proxy.report import Accountant
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack import tools
+from proxy.stack.inferring import Watch
 from proxy.stack.matching import RETRY_MS
 from proxy.standing import Reception, tool_settings
 from proxy.store import Health, Store
@@ -118,10 +120,8 @@ class App:
         for path, dialect in DIALECTS.items():
             writer = Writer(dialect, self._counter.count)
             kit = Toolkit(writer, self._counter.count, _nonces(secret), tool_settings(self.config))
-            offered = dialect.tools_json(tools.definitions(self.config.tools)).decode()
-            reception = Reception(
-                self.config, shelf, dialect, offered, self._counter.count, kit.nonce, lambda: secrets.token_hex(16)
-            )
+            actor = self._actor(dialect, writer, kit)
+            reception = Reception(self.config, shelf, dialect, actor, lambda: secrets.token_hex(16))
             keeper = Bookkeeper(self._store, accountant, dialect, now_ms, self.metrics)
             self._parts[path] = Parts(
                 self.config,
@@ -134,7 +134,7 @@ class App:
                 kit,
                 keeper,
                 Known(),
-                lru_cache(1024)(self._counter.count),
+                actor.weigh,
                 now_ms,
                 limits,
             )
@@ -176,11 +176,22 @@ class App:
 
     async def _watch_the_loop(self) -> None:
         """How late a timer comes is how long whatever else was ready had to wait."""
-        clock = asyncio.get_running_loop().time
         while True:
-            due = clock() + LAG_EVERY_S
+            due = time.perf_counter() + LAG_EVERY_S  # the loop's own clock stands still while something keeps it
             await asyncio.sleep(LAG_EVERY_S)
-            self.metrics.lag.observe(max(0.0, clock() - due))
+            self.metrics.lag.observe(max(0.0, time.perf_counter() - due))
+
+    def _actor(self, dialect: Dialect, writer: Writer, kit: Toolkit) -> Actor:
+        """What decides when to act on a thread of this dialect."""
+        offered = {
+            mode: dialect.tools_json(tools.definitions(profile)).decode()
+            for mode, profile in (("active", self.config.tools), ("passive", "passive"))
+        }
+        count = self._counter.count
+        watch = Watch(self.config.observed_tools, self.config.mirror_plans, self.config.infer_requests)
+        return Actor(
+            self.config, dialect, writer, offered, watch, kit.settings, count, lru_cache(1024)(count), kit.nonce
+        )
 
     async def stop(self) -> None:
         for task in self._tasks:

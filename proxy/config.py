@@ -36,9 +36,11 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from proxy.errors import InvalidConfiguration
+from proxy.stack.observe.names import NAMES
+from proxy.stack.observe.names import Names as ToolNames
 from proxy.tariffs import UNKNOWN, AfterTool, Appendable, Binding, ConfiguredRow, Tariff, Tariffs, ThinkingInLoop
 
-Mode = Literal["off", "shadow", "active"]
+Mode = Literal["off", "shadow", "passive", "active"]
 Tenancy = Literal["single", "key", "credential"]
 ConfigPath = tuple[str, ...]
 
@@ -117,6 +119,16 @@ class UpstreamSettings(_Model):
         if parts.query or parts.fragment or parts.username is not None:
             raise ValueError("must not carry a query, a fragment or a password")
         return value
+
+
+class ObservedTool(_Model):
+    """A client's tool and what it is for."""
+
+    role: str
+    """read, write, edit, delete, move, editor, patch, shell, plan, item_create, item_update, goal; or none."""
+
+    arguments: Names = ()
+    """Arguments that hold what the role is about, before the usual ones."""
 
 
 class ModelSettings(_Model):
@@ -272,6 +284,18 @@ class Config(_Model):
     wake_at_tokens: int = Field(default=20_000, ge=0)
     """Size of a request from which its thread gets frames. Below it requests pass byte for byte."""
 
+    frame_max_tokens: int = Field(default=40_000, ge=1_000)
+    """Work that grows past this without an end is cut at a border between two of its steps."""
+
+    mirror_plans: bool = True
+    """Whether items of the client's own plan (todo lists and the like) become frames."""
+
+    infer_requests: bool = True
+    """Whether a request of the user that starts something else ends the frame before it."""
+
+    observe: dict[str, ObservedTool] = {}
+    """What tools of other clients are for, by name: `observe: {apply_change: {role: edit, arguments: [target]}}`."""
+
     stack_rounds: int = Field(default=8, ge=1)
     """How many times one client turn may go back to the model for stack calls."""
 
@@ -382,6 +406,17 @@ class Config(_Model):
         ]
         return Tariffs(configured, replace(UNKNOWN, **self.default_tariff.model_dump()))
 
+    @field_validator("observe")
+    @classmethod
+    def _known_roles(cls, value: dict[str, ObservedTool]) -> dict[str, ObservedTool]:
+        _observed(value)
+        return value
+
+    @property
+    def observed_tools(self) -> ToolNames:
+        """Which tool of which client is for what."""
+        return _observed(self.observe)
+
     def tariff_of(self, model: str) -> Tariff:
         """What a model costs and how it behaves, by the name it is asked for at the upstream."""
         return self.tariff_table.of(model)
@@ -462,6 +497,11 @@ def load_config(
     except ValidationError as error:
         lines = [_explain(detail, sources) for detail in error.errors()]
         raise InvalidConfiguration("\n".join(lines)) from None
+
+
+def _observed(tools: Mapping[str, ObservedTool]) -> ToolNames:
+    entries = {name: "none" if tool.role == "none" else tool.model_dump() for name, tool in tools.items()}
+    return NAMES.extended(entries)
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:

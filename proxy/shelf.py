@@ -53,10 +53,15 @@ class Shelved:
             self.stories.move_to_end(tip)
             return known
         story = follow(self.ledger, self.ledger.path(tip), self.stories)
+        self.keep_story(tip, story)
+        return story
+
+    def keep_story(self, tip: str, story: Story) -> None:
+        """Remember the fold of a path."""
         self.stories[tip] = story
+        self.stories.move_to_end(tip)
         while len(self.stories) > STORIES:
             self.stories.popitem(last=False)
-        return story
 
     def forget_story(self, tip: str) -> None:
         """Something was decided at `tip` after its path was folded."""

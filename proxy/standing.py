@@ -9,29 +9,30 @@ Its law: **asleep, side, off and shadow requests pass as they came.** Only an aw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from proxy import clients
+from proxy.acting import Actor, Here
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
-from proxy.stack.block import GUIDANCE, render_block
 from proxy.stack.compaction import title_of
-from proxy.stack.events import FrameEvent, ReasoningRemoved, Rooted, Woken, frame_id, recorded
+from proxy.stack.events import Rooted, Woken, frame_id, recorded
+from proxy.stack.folding import Decision
+from proxy.stack.inferring import inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.matching import How, Match, Part
-from proxy.stack.story import Story
+from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, is_stack_tool
 from proxy.store import Anchored, Record
-from proxy.tariffs import tariff_for
 
-MODES = ("off", "shadow", "active")
-ROOT_TOKENS = 120
-"""What a root's own part of its block may cost: its criterion is the first user message."""
+MODES = ("off", "shadow", "passive", "active")
+ACTING = ("passive", "active")
+"""Modes in which a thread may wake."""
 CRITERION = 20_000
 """Characters of the first user message that count as a root's criterion: more than any block has room for, and bounded,
 because a message may be a file of 60 MiB."""
@@ -64,6 +65,8 @@ class Standing:
     reason: str = ""
     how: How = How.NEW
     mode: str = ""
+    decisions: tuple[Decision, ...] = ()
+    """What was weighed at this request, also where nothing came of it."""
 
     @property
     def request(self) -> Request:
@@ -88,15 +91,12 @@ class Standing:
 
 @dataclass(frozen=True)
 class Reception:
-    """Finds out where requests stand. `tools` is the array of ours as JSON, `count` counts tokens, `nonce` makes a
-    conversation's nonce, `fresh_id` a new id (128 random bits, hex)."""
+    """Finds out where requests stand. `actor` decides what is done; `fresh_id` makes an id of 128 random bits, hex."""
 
     config: Config
     shelf: Shelf
     dialect: Dialect
-    tools: str
-    count: Callable[[str], int]
-    nonce: Callable[[str], str]
+    actor: Actor
     fresh_id: Callable[[], str]
 
     async def stand(self, arrival: Arrival) -> Standing:
@@ -151,11 +151,10 @@ class Reception:
         thread = _thread_of(ledger, found, request)
         new = matching.grown(ledger, request, found, thread, arrival.now)
         opening = found.how is How.NEW
-        values: list[Entry | Event | Thread] = list(new)
-        if opening and new:
-            values.append(_rooted(ledger.conversation, new, arrival.now))
-        if (told := _thread_now(ledger, thread, request)) is not None:
-            values.append(told)
+        events = [_rooted(ledger.conversation, new, arrival.now)] if opening and new else []
+        told = _thread_now(ledger, thread, request)
+        story, seen = self._followed(arrival, shelved, found, new, events, told)
+        values: list[Entry | Event | Thread] = [*new, *seen, *([told] if told else [])]
         anchored = Anchored(
             ledger.conversation.id, ledger.conversation.hint, matching.anchors_at_opening(request), arrival.now
         )
@@ -163,86 +162,77 @@ class Reception:
         if values or others:
             self.shelf.record(shelved, values, others)
         node = new[-1].id if new else found.path[-1].id
-        story = shelved.story(node)
+        shelved.keep_story(node, story)
         standing = Standing(arrival, shelved, story, node, thread, "asleep", how=found.how)
         wanted = asked or ledger.conversation.mode or arrival.mode
         return self._decided(standing, wanted or self.config.mode_of(request.model))
+
+    def _followed(  # noqa: PLR0913  where the request stands, and what is new in it
+        self,
+        arrival: Arrival,
+        shelved: Shelved,
+        found: Match,
+        new: Sequence[Entry],
+        rooted: Sequence[Event],
+        thread: Thread | None,
+    ) -> tuple[Story, list[Event]]:
+        """The story of the path with what is new, and all events on it: the root's, and frames that can be seen in
+        what the client says. A thread without tools has none: there is nothing to fold."""
+        ledger = shelved.ledger
+        story = shelved.story(found.path[-1].id) if found.path else Story()
+        events = list(rooted)
+        watched = bool(arrival.request.tool_names or (thread and thread.tool_names)) and found.how is not How.COMPACTED
+        seq = ledger.seq + len(new) + len(events)
+        for run in _runs(new):
+            last = run[-1]
+            before = extend(ledger, story, run[:-1], _by_entry(events))
+            if watched and not last.alias and last.message and last.message.role != "assistant":
+                decided = inferred(before, run, arrival.now, self.actor.watch)
+                events += [recorded(e, last.id, 0, seq + n, arrival.now) for n, e in enumerate(decided)]
+                seq += len(decided)
+            story = extend(ledger, before, [last], _by_entry(events))
+        return story, events
 
     def _decided(self, standing: Standing, mode: str) -> Standing:
         request = standing.request
         standing = replace(standing, mode=mode)
         clash = any(is_stack_tool(name) for name in request.tool_names)
-        if mode != "active":
+        if mode not in ACTING:
             return replace(standing, status=mode)
         if request.answers_wanted > 1:
             return replace(standing, status="side", reason="several_answers")
         if clash:
             return replace(standing, status="asleep", reason="name_clash")
-        if standing.story.tree.awake:
-            return self._introduced(replace(standing, status="full"))
-        return self._woken(standing) if self._may_wake(standing) else standing
-
-    def _may_wake(self, standing: Standing) -> bool:
-        """Large enough, at a user message, with tools to stand beside, and free to use them. A thread whose client
-        never sent tools does not wake (L7)."""
-        request = standing.request
-        free = request.choice in ("auto", "required") and not request.structured
-        large = request.tokens >= self.config.wake_at_tokens
-        return free and large and request.ends_with_user and bool(request.tool_names)
+        return self._acted(standing)
 
     def would_wake(self, standing: Standing) -> Woken | None:
         """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
         clash = any(is_stack_tool(name) for name in standing.request.tool_names)
-        stays = clash or standing.request.answers_wanted > 1 or not self._may_wake(standing)
-        return None if stays else self._waking(standing)
+        if clash or standing.request.answers_wanted > 1:
+            return None
+        acted = self.actor.act(_here(standing, "active"))
+        return next((event for event in acted.events if isinstance(event, Woken)), None)
 
-    def _waking(self, standing: Standing) -> Woken:
-        """Tools and guidance, as they will be replayed."""
-        return Woken(GUIDANCE + "\n\n" + self._block(standing), self.tools)
-
-    def _woken(self, standing: Standing) -> Standing:
-        """What it is given, once; and what can no longer be sent, because tools and system text change in front of
-        it."""
-        decided = [self._waking(standing), *self._voided(standing)]
-        seq, now = standing.ledger.seq, standing.arrival.now
-        self.shelf.record(
-            standing.shelved, [recorded(e, standing.node, 0, seq + n, now) for n, e in enumerate(decided)]
-        )
-        standing.shelved.forget_story(standing.node)
-        story = standing.shelved.story(standing.node)
-        return replace(standing, story=story, status="full")
-
-    def _voided(self, standing: Standing) -> list[FrameEvent]:
-        """L8: where the model binds reasoning to its prefix, all of it so far is left out, once and for good."""
-        if tariff_for(standing.request.model).binding == "none":
-            return []
-        said = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in standing.story.placed)
-        bound = [
-            entry for entry, m in said if m and m.role == "assistant" and self.dialect.without_reasoning(m) is not m
-        ]
-        return [ReasoningRemoved(tuple(dict.fromkeys(bound)))] if bound else []
-
-    def _block(self, standing: Standing) -> str:
-        """The block of the active frame. What a root is for stands on its line already, so a short form will do."""
-        budgets = tool_settings(self.config).budgets
-        if not standing.story.tree.current.parent:
-            budgets = replace(budgets, current=min(budgets.current, ROOT_TOKENS))
-        return render_block(
-            standing.story.tree,
-            standing.story.tree.active,
-            session=standing.conversation,
-            nonce=self.nonce(standing.conversation),
-            now=standing.arrival.now,
-            budgets=budgets,
-            count=self.count,
-        )
+    def _acted(self, standing: Standing) -> Standing:
+        """Wake the thread, fold what is finished, or leave it as it is."""
+        acted = self.actor.act(_here(standing, standing.mode))
+        standing = replace(standing, decisions=acted.decisions)
+        if acted.events:
+            seq, now = standing.ledger.seq, standing.arrival.now
+            made = [recorded(e, standing.node, 0, seq + n, now) for n, e in enumerate(acted.events)]
+            self.shelf.record(standing.shelved, made)
+            standing.shelved.forget_story(standing.node)
+            standing = replace(standing, story=standing.shelved.story(standing.node))
+        if not standing.story.tree.awake:
+            return replace(standing, status="asleep", reason=acted.reason)
+        return self._introduced(replace(standing, status="full"))
 
     def _introduced(self, standing: Standing) -> Standing:
         """A history that the client compacted no longer shows where the work stands: the block follows its newest
         message."""
         if standing.how is not How.COMPACTED:
             return standing
-        text = self.dialect.user_message(self._block(standing))
+        text = self.dialect.user_message(self.actor.block(_here(standing, standing.mode)))
         overlay = Entry(
             message_id(standing.node, "overlay " + text.identity, standing.conversation),
             standing.node,
@@ -257,11 +247,40 @@ class Reception:
         return replace(standing, story=standing.shelved.story(standing.node))
 
 
+def _here(standing: Standing, mode: str) -> Here:
+    arrival = standing.arrival
+    return Here(standing.story, arrival.request, standing.conversation, standing.node, arrival.now, mode)
+
+
 def woken_at(ledger: Ledger, story: Story) -> int:
     """How many messages of the path the client had sent when the thread woke; 0 where that was on another path."""
     path = ledger.path(story.tip)
     waking = (at for at, e in enumerate(path, 1) if any(h.kind == "woken" for h in ledger.events.get(e.id, ())))
     return next(waking, 0)
+
+
+def _runs(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """New entries, parted where an assistant turn begins or ends: what stands between two of them is decided at its
+    last one."""
+    run: list[Entry] = []
+    for entry in new:
+        speaks = entry.message is not None and entry.message.role == "assistant"
+        if run and speaks:
+            yield run
+            run = []
+        run.append(entry)
+        if speaks:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _by_entry(events: Iterable[Event]) -> Mapping[str, Sequence[Event]]:
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        found.setdefault(event.entry, []).append(event)
+    return found
 
 
 def _fork_point(shelved: Shelved, found: Match) -> tuple[str, str]:

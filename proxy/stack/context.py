@@ -91,6 +91,12 @@ def owner_of(story: Story, placed: Placed) -> str:
     return carried.get(placed.at) or carried.get(placed.entry.id, placed.owner)
 
 
+def on_line(story: Story) -> list[Placed]:
+    """What stands on the line of the active frame, in ledger order, whatever view its frames have."""
+    gone = gone_entries(story.tree)
+    return [p for p in _selected(story) if p.entry.id not in gone and p.at not in gone]
+
+
 def _selected(story: Story) -> list[Placed]:
     """What the frames on the path own, in ledger order."""
     tree = story.tree

@@ -37,6 +37,8 @@ class Planned(msgspec.Struct, frozen=True, tag="planned"):
     criteria: str
     compacted: str = ""
     origin: str = "model"
+    key: str = ""
+    """How the client's own plan calls it."""
 
 
 class Replanned(msgspec.Struct, frozen=True, tag="replanned"):
@@ -300,7 +302,8 @@ def _born(tree: Tree, event: Rooted | Planned | Pushed, status: Status, now: int
     if isinstance(event, Rooted):
         return Frame(event.frame, "", event.title, event.criteria, "", status, len(tree.frames), "root", now, now)
     words = (event.frame, event.parent, event.title, event.criteria, event.compacted)
-    return Frame(*words, status, len(tree.frames), event.origin, now, now)
+    key = event.key if isinstance(event, Planned) else ""
+    return Frame(*words, status, len(tree.frames), event.origin, now, now, key=key)
 
 
 def _with(tree: Tree, *frames: Frame, active: str = "", told: Mapping[tuple[str, str], str] | None = None) -> Tree:
@@ -379,7 +382,15 @@ def _popped(tree: Tree, event: Popped, now: int) -> Tree:
         decisions=tuple(dict.fromkeys((*frame.decisions, *event.decisions))),
         updated_at=now,
     )
-    return _returned(_with(tree, ended), frame, event.told, event.carried)
+    after = _with(tree, ended)
+    if frame.is_inferred and not _is_under_way(tree, frame.id):
+        return after
+    return _returned(after, frame, event.told, event.carried)
+
+
+def _is_under_way(tree: Tree, frame: str) -> bool:
+    """Whether the work goes on in it, or below it."""
+    return frame == tree.active or any(above.id == frame for above in ancestors(tree, tree.active))
 
 
 def _returned(tree: Tree, frame: Frame, told: str, carried: Sequence[str]) -> Tree:

@@ -88,6 +88,8 @@ class Frame:
     opening: Opening | None = None
     tokens: int = 0
     """Tokens of what it did, known once it was popped."""
+    key: str = ""
+    """How the client's own plan calls it; empty where it is in none."""
 
     @property
     def owner(self) -> str:

@@ -25,7 +25,9 @@ _ORDER = ("stack_frame_push", "stack_frame_pop", "stack_frame_plan", "stack_fram
 
 
 def definitions(profile: str) -> tuple[Mapping[str, Any], ...]:
-    """The tools as offered, in their constant order; `profile` is core or full."""
+    """The tools as offered, in their constant order; `profile` is core, full, or passive: recall alone."""
+    if profile == "passive":
+        return tuple(_definition(t.name, t.description, t.parameters) for t in recall.TOOLS if t.core)
     core = sorted((t for t in TOOLS if t.core), key=lambda t: _ORDER.index(t.name))
     offered = [_definition(t.name, t.description, t.parameters) for t in core]
     if profile == "full":

@@ -1,0 +1,171 @@
+"""When the proxy acts on a thread: waking it, and folding what is finished.
+
+Asleep, a thread passes byte for byte. It wakes at a request that is large enough and ends with the user's words, or
+inside a tool loop where a fold is due that pays for the waking too. Awake, finished work is folded where it ends. The
+laws: **a warm prefix is broken only where that pays** (`stack.economics`), and a thread without tools never wakes (L7).
+Reasoning that its provider binds to what stood before it leaves with the prefix, once and for good (L8).
+
+What this module does not do: it records nothing and sends nothing; it answers with events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from proxy.config import Config
+from proxy.dialects import Dialect
+from proxy.stack.block import GUIDANCE, render_block
+from proxy.stack.context import Scribe
+from proxy.stack.economics import Prices, expected_requests
+from proxy.stack.events import FrameEvent, ReasoningRemoved, Woken
+from proxy.stack.facts import said_by
+from proxy.stack.folding import Decision, Folding, Moment, Pen, folding
+from proxy.stack.inferring import Watch
+from proxy.stack.story import Story
+from proxy.stack.tools.desk import Settings
+from proxy.stack.transcript import Request, Usage
+
+ROOT_TOKENS = 120
+"""What a root's own part of its block may cost: its criterion is the first user message."""
+TOLD_TWICE = 2
+"""So many rounds in a row without a cached token, from a provider that told of some, and nothing is taken to be
+cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A request where it stands: the path up to its last entry `node`, at `now` (ms), in the conversation. `mode` is
+    active or passive."""
+
+    story: Story
+    request: Request
+    conversation: str
+    node: str
+    now: int
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What is done with it. An asleep thread stays so for a `reason`."""
+
+    events: tuple[FrameEvent, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Decides for one dialect. `tools` are the arrays of ours as JSON, by mode; `count` counts tokens."""
+
+    config: Config
+    dialect: Dialect
+    scribe: Scribe
+    tools: dict[str, str]
+    watch: Watch
+    settings: Settings
+    count: Callable[[str], int]
+    weigh: Callable[[str], int]
+    nonce: Callable[[str], str]
+
+    def act(self, here: Here) -> Acted:
+        """What happens at this request."""
+        if here.story.tree.awake:
+            if self._must_wait(here):
+                return Acted()
+            done = self._folding(here, None)
+            return Acted(done.events, done.decisions)
+        if reason := self._stays_asleep(here.request):
+            return Acted(reason=reason)
+        return self._woken(here)
+
+    # --------------------------------------------------------------------------------------------------------- waking
+    def _stays_asleep(self, request: Request) -> str:
+        """Why this request cannot wake its thread, whatever there is to fold; empty where it can."""
+        if not request.tool_names:
+            return "no_tools"
+        if request.choice not in ("auto", "required") or request.structured:
+            return "no_choice"
+        return "small" if request.tokens < self.config.wake_at_tokens else ""
+
+    def _woken(self, here: Here) -> Acted:
+        """Wake, with all folds that are due. A warm thread wakes where that pays; inside a tool loop nothing else will
+        do."""
+        in_loop = not here.request.ends_with_user
+        if in_loop and self._must_wait(here):
+            return Acted(reason="in_loop")
+        woken = self.waking(here)
+        added = self.weigh(woken.tools) + self.weigh(woken.guidance)
+        done = self._folding(here, added)
+        if in_loop and not done.events:
+            return Acted((), done.decisions, "in_loop")
+        return Acted((woken, *self._voided(here), *done.events), done.decisions)
+
+    def waking(self, here: Here) -> Woken:
+        """Tools and guidance, as they will be replayed."""
+        if here.mode == "passive":
+            return Woken("", self.tools["passive"])
+        return Woken(GUIDANCE + "\n\n" + self.block(here), self.tools["active"])
+
+    def block(self, here: Here) -> str:
+        """The block of the active frame. What a root is for stands on its line already, so a short form will do."""
+        budgets = self.settings.budgets
+        if not here.story.tree.current.parent:
+            budgets = replace(budgets, current=min(budgets.current, ROOT_TOKENS))
+        return render_block(
+            here.story.tree,
+            here.story.tree.active,
+            session=here.conversation,
+            nonce=self.nonce(here.conversation),
+            now=here.now,
+            budgets=budgets,
+            count=self.count,
+        )
+
+    def _voided(self, here: Here) -> list[FrameEvent]:
+        """L8: where the model binds reasoning to its prefix, all of it so far is left out, once and for good."""
+        if self.config.tariff_of(here.request.model).binding == "none":
+            return []
+        said = ((p.entry.id, said_by(p)) for p in here.story.placed)
+        bound = [
+            entry for entry, m in said if m and m.role == "assistant" and self.dialect.without_reasoning(m) is not m
+        ]
+        return [ReasoningRemoved(tuple(dict.fromkeys(bound)))] if bound else []
+
+    # -------------------------------------------------------------------------------------------------------- folding
+    def _folding(self, here: Here, added: int | None) -> Folding:
+        tariff = self.config.tariff_of(here.request.model)
+        usages = [p.round.spoken.usage for p in here.story.placed if p.round and p.round.spoken.usage]
+        uncached = _tells_of_none(usages)
+        moment = Moment(
+            node=here.node,
+            now=here.now,
+            prices=Prices(1.0, 1.0) if uncached else Prices(tariff.read, tariff.write),
+            requests=expected_requests(len(usages)),
+            cold=self._is_cold(here),
+            window=tariff.window if tariff.known else 0,
+            frame_max=self.config.frame_max_tokens,
+            head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
+            added=added,
+            binds=tariff.binding != "none",
+        )
+        pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
+        return folding(here.story, moment, pen)
+
+    def _must_wait(self, here: Here) -> bool:
+        """Inside a tool loop of a model that wants its reasoning back in front of its calls, nothing is cut."""
+        tariff = self.config.tariff_of(here.request.model)
+        return tariff.thinking_in_loop == "required" and not here.request.ends_with_user
+
+    def _is_cold(self, here: Here) -> bool:
+        """Whether nothing of the path can be in the provider's cache any more: it was used too long ago, or never."""
+        tariff = self.config.tariff_of(here.request.model)
+        last = next((p.round.created for p in reversed(here.story.placed) if p.round), 0)
+        return here.now - last > tariff.ttl_s * 1000
+
+
+def _tells_of_none(usages: list[Usage]) -> bool:
+    """A provider that told of cached tokens and tells of none any more."""
+    newest = usages[-TOLD_TWICE:]
+    return any(u.cached for u in usages) and len(newest) == TOLD_TWICE and not any(u.cached for u in newest)

@@ -1,0 +1,276 @@
+"""Frames seen in what the client says, without the model's help.
+
+Items of the client's plan become frames: planned, entered when the client marks them in progress, ended when it marks
+them completed. A request of the user that starts something else ends the work before it and opens a frame of its own;
+a "yes", a correction or a question about the same thing goes on with it. The laws: **what is inferred takes nothing off
+a line** (only a fold does, see `folding`), and **a frame that the model pushed is never ended here**: inside one,
+nothing but the client's plan is followed.
+
+An event is decided where the next assistant turn will begin: at the last of the messages that stand between two turns,
+so a call group is complete and its results are known.
+
+What this module does not do: it weighs nothing and cuts nothing; subagents are conversations of their own (`matching`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.stack.compaction import title_of
+from proxy.stack.context import owner_of
+from proxy.stack.events import (
+    Entered,
+    FrameEvent,
+    Invalidated,
+    Planned,
+    Popped,
+    Replanned,
+    apply,
+    frame_id,
+    reopened,
+)
+from proxy.stack.facts import artifacts_of, facts_of, said_by, step_of
+from proxy.stack.frames import Frame, Status, Tree, ancestors, children, path_to
+from proxy.stack.ledger import Entry
+from proxy.stack.observe import Names
+from proxy.stack.observe.plan import Changes, ItemStatus, Mirrored, plan_seen, reconciled
+from proxy.stack.observe.turns import continues
+from proxy.stack.ranking import cut_for_display
+from proxy.stack.story import Placed, Story
+
+RESULTS_KEPT = 1_200
+"""Characters of a closing text that are kept as the results of an inferred frame; whole it stands in its log."""
+COMPACTED = 350
+"""Characters of its short form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is followed: the client's plan, the requests of the user. `names` tells which tool does what."""
+
+    names: Names
+    plans: bool = True
+    requests: bool = True
+
+
+@dataclass
+class _Scene:
+    """The tree while events are decided, one on top of the other."""
+
+    tree: Tree
+    placed: Sequence[Placed]
+    story: Story
+    node: str
+    now: int
+    watch: Watch
+    events: list[FrameEvent] = field(default_factory=list)
+    born: int = 0
+
+    def decide(self, event: FrameEvent) -> None:
+        self.events.append(event)
+        self.tree = apply(self.tree, event, self.now)
+
+    def fresh_id(self) -> str:
+        self.born += 1
+        return frame_id(self.node, self.born - 1)
+
+
+def inferred(story: Story, run: Sequence[Entry], now: int, watch: Watch) -> tuple[FrameEvent, ...]:
+    """What is decided at the last entry of `run`: the client's messages between two assistant turns. `story` holds the
+    path up to the entry before it, `run[:-1]` included."""
+    messages = [entry.message for entry in run if entry.message]
+    said = [m.text for m in messages if m.role == "user" and m.text.strip()]
+    tree = reopened(story.tree, now) if messages and messages[-1].role == "user" else story.tree
+    if not tree.active:
+        return ()  # the conversation begins here: all of this is the root's
+    scene = _Scene(tree, story.placed, story, run[-1].id, now, watch)
+    if watch.plans and any(m.answers for m in messages):
+        _follow_plan(scene, run)
+    if watch.requests and said:
+        _follow_request(scene, run, said)
+    return tuple(scene.events)
+
+
+# ---------------------------------------------------------------------------------------------------------------- plan
+def _follow_plan(scene: _Scene, run: Sequence[Entry]) -> None:
+    """Mirror what the calls before `run` did to the client's plan (S1-76)."""
+    called = next((p for p in reversed(scene.placed) if (m := said_by(p)) and m.role == "assistant"), None)
+    said = said_by(called) if called else None
+    if called is None or said is None or not said.calls:
+        return
+    results = {m.answers: (m.text, entry.id) for entry in run if (m := entry.message) and m.answers}
+    step = step_of(said, results)
+    group = (called.entry.id, *(entry for _, entry in results.values()))
+    for seen in plan_seen(step, scene.watch.names):
+        _mirror(scene, reconciled(_mirrored(scene.tree), seen), group)
+
+
+_AS_ITEM: Mapping[Status, ItemStatus] = {
+    Status.PLANNED: ItemStatus.PLANNED,
+    Status.BLOCKED: ItemStatus.PLANNED,
+    Status.IN_PROGRESS: ItemStatus.IN_PROGRESS,
+    Status.COMPLETED: ItemStatus.COMPLETED,
+    Status.FAILED: ItemStatus.COMPLETED,
+    Status.INVALIDATED: ItemStatus.REMOVED,
+}
+"""How a frame stands in the client's plan."""
+
+
+def _mirrored(tree: Tree) -> list[Mirrored]:
+    """The client's plan as far as it is known here, in its order."""
+    plan = (f for f in tree.frames.values() if f.origin == "plan")
+    return [Mirrored(f.id, f.key or f.title, f.title, _AS_ITEM[f.status]) for f in plan]
+
+
+def _mirror(scene: _Scene, changes: Changes, group: tuple[str, ...]) -> None:
+    born: dict[Mirrored, str] = {}
+    for item in changes.planned:
+        born[item] = scene.fresh_id()
+        scene.decide(Planned(born[item], _home(scene.tree), item.title, item.title, origin="plan", key=item.key))
+    for item, title in changes.renamed:
+        scene.decide(Replanned(item.frame, title, title))
+    for item in changes.removed:
+        if scene.tree.frames[item.frame].status in (Status.PLANNED, Status.BLOCKED):
+            scene.decide(Invalidated(item.frame, "The client took it off its plan."))
+        else:
+            _end_item(scene, item.frame, Status.INVALIDATED, group)
+    for item in changes.completed:
+        _complete(scene, born.get(item, item.frame), group, handed_on=not changes.entered)
+    for item in changes.paused:
+        _end_item(scene, item.frame, Status.BLOCKED, group)
+    for item in changes.entered:
+        found = scene.tree.frames[born.get(item, item.frame)]
+        if _may_enter(scene.tree, found):
+            scene.decide(_entering(found, group))
+
+
+def _entering(frame: Frame, taking: tuple[str, ...] = ()) -> Entered:
+    return Entered(frame.id, frame.parent, frame.title, frame.criteria, frame.origin, taking)
+
+
+def _home(tree: Tree) -> str:
+    """Under which frame an item of the plan belongs: the active one, or where the other items are."""
+    active = tree.current
+    while active.origin in ("plan", "part") and active.parent:
+        active = tree.frames[active.parent]
+    return active.id
+
+
+def _may_enter(tree: Tree, frame: Frame) -> bool:
+    """Whether the work may go on in it: a frame that the model pushed is left by the model alone."""
+    if frame.status not in (Status.PLANNED, Status.BLOCKED):
+        return False
+    above = {a.id for a in ancestors(tree, frame.id)}
+    left = (f for f in path_to(tree, tree.active) if f.id not in above)
+    return all(f.is_inferred for f in left)
+
+
+def _complete(scene: _Scene, frame: str, group: tuple[str, ...], *, handed_on: bool) -> None:
+    """End an item; one that never started starts with the group that says so. A group that only ends it belongs to the
+    frame above (`handed_on`)."""
+    found = scene.tree.frames[frame]
+    if found.status is not Status.IN_PROGRESS:
+        if not _may_enter(scene.tree, found):
+            return
+        scene.decide(_entering(found))
+    _end_item(scene, frame, Status.COMPLETED, group if handed_on else ())
+
+
+def _end_item(scene: _Scene, frame: str, status: Status, carried: tuple[str, ...]) -> None:
+    """End an item, unless the model pushed a frame below it that is at work."""
+    pushed = (f for f in _below(scene.tree, frame) if not f.is_inferred and f.status is Status.IN_PROGRESS)
+    if scene.tree.frames[frame].status is Status.IN_PROGRESS and not any(pushed):
+        _end(scene, frame, status, carried=carried)
+
+
+def _below(tree: Tree, frame: str) -> Iterable[Frame]:
+    return (f for f in tree.frames.values() if any(a.id == frame for a in ancestors(tree, f.id)))
+
+
+def _end(scene: _Scene, frame: str, status: Status, *, carried: tuple[str, ...] = ()) -> None:
+    """End an inferred frame with what is known of it."""
+    placed = [p for p in scene.placed if owner_of(replace(scene.story, tree=scene.tree), p).partition("#")[0] == frame]
+    said = [m.text.strip() for p in placed if (m := said_by(p)) and m.role == "assistant" and m.text.strip()]
+    closing = said[-1] if said else ""
+    facts = facts_of(placed, scene.watch.names)
+    scene.decide(
+        Popped(
+            frame,
+            status,
+            closing[:RESULTS_KEPT],
+            cut_for_display(closing, COMPACTED),
+            carried=carried,
+            tokens=sum(m.tokens for p in placed if (m := said_by(p))),
+            artifacts=tuple(artifacts_of(facts)),
+            decisions=facts.decisions,
+        )
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+def _follow_request(scene: _Scene, run: Sequence[Entry], said: Sequence[str]) -> None:
+    """A message of the user: does it go on with the work before it, or start something else?"""
+    home, before = _ended(scene)
+    if home is None or not before:
+        return
+    told = "\n".join(said)
+    opening = next((m.text for p in before if (m := said_by(p)) and m.role == "user"), "")
+    closing = said_by(before[-1])
+    if closing is None or not _worked(before) or continues(opening, closing.text, told):
+        return
+    _close(scene, home, before)
+    tail = tuple(entry.id for entry in run[:-1] if entry.message and entry.message.role == "user")
+    scene.decide(Entered(scene.fresh_id(), home.id, title_of(told), told[:20_000], "request", tail))
+
+
+def _ended(scene: _Scene) -> tuple[Frame | None, list[Placed]]:
+    """The frame in which requests begin and end here, and what was done for the last one; (None, nothing) inside a
+    frame that the model pushed, and where the last turn did not end in words."""
+    tree = scene.tree
+    home = next(f for f in reversed(path_to(tree, tree.active)) if not f.is_inferred)
+    if home.parent:
+        return None, []
+    last = next((p for p in reversed(scene.placed) if (m := said_by(p)) and m.role in ("assistant", "tool")), None)
+    message = said_by(last) if last else None
+    if last is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
+        return None, []
+    request = _request(tree)
+    within = {request.id if request else home.id}
+    within |= (
+        {f.id for f in _below(tree, request.id)}
+        if request
+        else {f.id for f in children(tree, home.id) if f.origin == "plan"}
+    )
+    story = replace(scene.story, tree=tree)
+    placed = [p for p in scene.placed if owner_of(story, p).partition("#")[0] in within]
+    until = next((at for at in range(len(placed) - 1, -1, -1) if placed[at] is last), None)
+    return (home, placed[: until + 1]) if until is not None else (None, [])
+
+
+def _request(tree: Tree) -> Frame | None:
+    """The request of the user that is worked on, where it has a frame of its own."""
+    return next((f for f in reversed(path_to(tree, tree.active)) if f.origin == "request"), None)
+
+
+def _worked(placed: Iterable[Placed]) -> bool:
+    """Whether anything was done that could be folded: talk alone is no frame."""
+    return any(c for p in placed if (m := said_by(p)) for c in m.calls)
+
+
+def _close(scene: _Scene, home: Frame, before: Sequence[Placed]) -> None:
+    """End the work for the request before: items that are still open are blocked, for the client may go on with them.
+    The first request of a conversation has no frame until it ends; then what was done for it becomes one."""
+    request = _request(scene.tree)
+    for frame in reversed(path_to(scene.tree, scene.tree.active)):
+        if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:
+            _end(scene, frame.id, Status.BLOCKED)
+    if request is None:
+        story = replace(scene.story, tree=scene.tree)
+        taking = tuple(dict.fromkeys(p.entry.id for p in before if owner_of(story, p) == home.owner))
+        said = next((m.text for p in before if (m := said_by(p)) and m.role == "user"), home.title)
+        request_id = scene.fresh_id()
+        scene.decide(Entered(request_id, home.id, title_of(said), said[:20_000], "request", taking))
+        _end(scene, request_id, Status.COMPLETED)
+    else:
+        _end(scene, request.id, Status.COMPLETED)
