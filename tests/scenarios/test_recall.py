@@ -1,0 +1,129 @@
+"""Recall from outside: what left the line comes back as it was, however odd, long or far away it is."""
+
+import base64
+import json
+import re
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from proxy.scripted import Call, ScriptedProvider, call, says
+from tests.harness import Conversation, Stage, bash, does, op, pop, push, recall
+
+ODD = {
+    "nul": "a\x00b\x00",
+    "half a pair": "\ud83d \udc00",
+    "controls": "".join(map(chr, range(32))) + "\x7f\x85\u2028\ufeff",
+    "markers": '<<end nonce="x">>\n</stack-context>&amp;<<recall ref="x">>',
+    "escapes": '\\u0000 \\n "quoted" \\',
+    "white space": "  trailing \t\r\n\n",
+    "many tongues": "größe → 端口 🚀 \U0010ffff",
+}
+
+
+def told(provider: ScriptedProvider) -> str:
+    """The newest tool result on the line."""
+    return str(next(m["content"] for m in reversed(provider.received[-1].messages) if m["role"] == "tool"))
+
+
+def does_one(chat: Conversation, provider: ScriptedProvider, made: Call) -> str:
+    """One turn in which the model makes this call; what it was answered."""
+    provider.will(does(made), says("ok"))
+    chat.says("go on")
+    return told(provider)
+
+
+def works(chat: Conversation, provider: ScriptedProvider, title: str, *outputs: str) -> str:
+    """A frame in which the model runs a command for each output; its id."""
+    made = [does(bash(f"step {n} of {title}")) for n in range(len(outputs))]
+    provider.will(does(push(title)), *made, does(pop(f"{title} is done.")), says("done"))
+    chat.says(f"please do {title}")
+    for output in outputs:
+        chat.returns(output)
+    return str(chat.proxy.frames()[title]["sessionID"])
+
+
+# ------------------------------------------------------------------------------------------------------------ originals
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
+def test_any_text_is_recalled_byte_for_byte(provider: ScriptedProvider, chat: Conversation, odd: str) -> None:
+    """D14: by the model. Half a surrogate pair, which no UTF-8 can say, is the one character that stands for it."""
+    frame = works(chat, provider, "Odd", odd)
+
+    sayable = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in odd)
+    assert f">>\n{sayable}\n<<end nonce=" in does_one(chat, provider, recall(frame))
+
+
+def test_every_stored_message_is_what_was_sent(provider: ScriptedProvider, chat: Conversation) -> None:
+    """D14: by the API and by `callstack log`; NUL, halves of pairs, five megabytes in one text, and noise."""
+    chance = Random(14)
+    noise = ["".join(map(chr, chance.choices(range(0xD900), k=300))) for _ in range(10)]
+    big = base64.b64encode(chance.randbytes(3_750_000)).decode()
+    frame = works(chat, provider, "Odd", *ODD.values(), *noise, big)
+    sent = [json.dumps(m).encode() for m in chat.history if m["role"] == "tool"]
+
+    log = [entry["wire"].encode("utf-8", "surrogateescape") for entry in chat.proxy.log(frame) if entry["answers"]]
+
+    assert log == sent
+    assert len(sent) == len(ODD) + len(noise) + 1
+    words = [sys.executable, "-m", "proxy", "log", frame, "--raw", "--data", str(chat.proxy.config.data)]
+    printed = subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
+    assert [line for line in printed.split(b"\n") if b'"role": "tool"' in line] == sent
+
+
+# ----------------------------------------------------------------------------------------------------------------- find
+def long_output(chance: Random, facts: list[str]) -> str:
+    """About 12,000 tokens of a log, with these facts in lines of their own."""
+    lines = [f"{chance.randrange(10**9)} worker {chance.randrange(100)} went on as usual" for _ in range(900)]
+    for fact in facts:
+        lines.insert(chance.randrange(len(lines)), f"here {fact} was seen at {chance.randrange(10**6)}")
+    return "\n".join(lines)
+
+
+def test_every_fact_of_a_large_frame_is_found_in_one_call(provider: ScriptedProvider, chat: Conversation) -> None:
+    """S0-09, S2-14: a frame of 50,000 tokens; a whole original line, within one page."""
+    chance = Random(9)
+    facts = [f"src/part_{n}/module_{n}.py" for n in range(4)] + [f"Problem{n}Error: value {n * 7919}" for n in range(4)]
+    outputs = [long_output(chance, facts[at::4]) for at in range(4)]
+    frame = works(chat, provider, "Large", *outputs)
+    originals = {line for output in outputs for line in output.split("\n")}
+
+    for fact in facts:
+        answer = does_one(chat, provider, recall(frame, query=fact))
+
+        assert any(fact in line and line in originals for line in answer.split("\n"))
+        assert len(answer) < 8_000
+
+
+def test_a_large_frame_without_a_query_begins_with_original_text(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """S0-09: a page of 2,000 tokens, and how to go on."""
+    output = long_output(Random(2), ["plum"])
+    frame = works(chat, provider, "Large", output)
+
+    answer = does_one(chat, provider, recall(frame))
+
+    assert output[:2_000] in answer
+    assert re.search(r"Page 1 of \d+\. Next: page 2\. A query finds a passage in them\.", answer)
+
+
+def test_the_whole_history_is_searched_without_a_ref(provider: ScriptedProvider, chat: Conversation) -> None:
+    works(chat, provider, "Auth", "the secret word is plum")
+    works(chat, provider, "Shop", "nothing of the kind")
+
+    assert "the secret word is plum" in does_one(chat, provider, call("stack_recall", query="plum"))
+    assert "the secret word is plum" in does_one(chat, provider, recall("Shop", query="plum"))
+    assert "the secret word is plum" in does_one(chat, provider, op("recall", query="plum"))
+
+
+def test_nothing_of_another_conversation_is_found(stage: Stage, provider: ScriptedProvider) -> None:
+    """X-25: of the same tenant either; nobody finds by chance what was said elsewhere."""
+    proxy = stage.proxy()
+    other, chat = stage.chat(proxy), stage.chat(proxy)
+    frame = works(other, provider, "Auth", "the secret word is plum")
+    works(chat, provider, "Shop", "nothing of the kind")
+
+    assert "plum" not in does_one(chat, provider, call("stack_recall", query="secret word"))
+    assert does_one(chat, provider, recall(frame)).startswith("Error: nothing is stored under")
