@@ -8,7 +8,9 @@ import pytest
 from proxy.commands.lazy import COMMANDS
 
 HOUSE = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "docs/how-it-works.md", "docs/provider.md", "CONTRIBUTING.md", "Dockerfile")
+DOCUMENTS = (
+    "README.md", "docs/how-it-works.md", "docs/operation.md", "docs/provider.md", "CONTRIBUTING.md", "Dockerfile",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -1,6 +1,8 @@
 """What is counted, as values: names are few, what is recent ends, and a saving may fall."""
 
+import re
 import time
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -11,6 +13,7 @@ from proxy.report.prefix_cache import CacheUse
 from proxy.stack.transcript import Usage
 from proxy.store import Health
 
+OPERATION = Path(__file__).parents[1] / "docs" / "operation.md"
 BUDGET_US = 5
 NO_CALLS: dict[str, int] = {}
 FINE = Health(ok=True, where="memory")
@@ -194,3 +197,13 @@ def test_counting_a_request_costs_next_to_nothing() -> None:
         return (time.process_time() - began) / 2_000 * 1e6
 
     assert min(spent() for _ in range(10)) < BUDGET_US
+
+
+def test_the_page_on_operation_names_every_metric_there_is() -> None:
+    metrics = Metrics()
+    metrics.settled(receipt(), NO_CALLS)
+    _, page = exposed(metrics, Health(ok=False, where="x", reason="store_full"), 0, 0)
+    told = set(re.findall(r"^# TYPE (callstack_\w+)", page.decode(), re.MULTILINE))
+    written = re.findall(r"^\| `(callstack_\w+)` \|", OPERATION.read_text(), re.MULTILINE)
+
+    assert sorted(told) == sorted(written)

@@ -30,10 +30,10 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class Line(logging.Formatter):
-    """A record as one line, and a traceback below it where there is one."""
+    """A record as one line, less what is empty, and a traceback below it where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = (f"{name}={_shown(value)}" for name, value in _fields(record))
+        fields = (f"{name}={_shown(value)}" for name, value in _fields(record) if value != "")
         said = [_moment(record), record.levelname.lower(), record.name, record.getMessage(), *fields]
         line = one_line(" ".join(said))
         return f"{line}\n{_trace(record.exc_info[1])}" if record.exc_info else line

@@ -1,34 +1,90 @@
 """The log of a running proxy: one event is one line, whatever somebody put into its fields."""
 
 import io
+import json
 import logging
+import sys
 
-from proxy.commands.journal import LONGEST, Line
+import pytest
+
+from proxy.commands.journal import LONGEST, MOST_CAUSES, Line, Object
+
+FORMS = pytest.mark.parametrize("form", [Line(), Object()], ids=["text", "json"])
 
 
-def logged(message: str, **fields: object) -> str:
+def logged(message: str, form: logging.Formatter | None = None, **fields: object) -> str:
+    """What is written; with the exception that is being handled, where one is."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(Line())
+    handler.setFormatter(form or Line())
     log = logging.Logger("proxy.test")
     log.addHandler(handler)
-    log.info(message, extra=fields)
+    log.info(message, extra=fields, exc_info=sys.exc_info()[0] is not None)
     return stream.getvalue()
 
 
 def test_an_event_is_one_line_with_its_fields_behind_it() -> None:
     line = logged("request", stack_id="r1", stack_reason="", stack_overhead_ms=1.23456789)
 
-    assert line.endswith('Z info proxy.test request id=r1 reason="" overhead_ms=1.23457\n')
+    assert line.endswith("Z info proxy.test request id=r1 overhead_ms=1.23457\n")
 
 
-def test_a_field_forges_no_line_and_moves_no_cursor() -> None:
+def test_an_object_has_the_same_fields_with_their_types() -> None:
+    fields = {"stack_id": "r1", "stack_reason": "", "stack_overhead_ms": 1.23456789, "stack_stream": True}
+    told = json.loads(logged("request", Object(), **fields, stack_calls={"stack": 2}, stack_events=["woken"]))
+
+    assert told.pop("time").endswith("Z")
+    assert told == {
+        "level": "info", "logger": "proxy.test", "event": "request", "id": "r1", "reason": "", "overhead_ms": 1.23457,
+        "stream": True, "calls": {"stack": 2}, "events": ["woken"],
+    }  # fmt: skip
+
+
+def test_lists_and_counts_are_read_in_text_too() -> None:
+    line = logged("request", stack_calls={"stack": 2, "stack_recall": 1}, stack_events=["woken", "pushed f1"])
+
+    assert line.endswith('calls="stack x2, stack_recall x1" events="woken, pushed f1"\n')
+
+
+@FORMS
+def test_an_exception_tells_where_and_what_kind_but_not_what_it_quotes(form: logging.Formatter) -> None:
+    """A8: `int("...")` says its argument, and so may whatever else fails."""
+    said = "canary-content"
+    try:
+        try:
+            int(said)
+        except ValueError as error:
+            raise RuntimeError(said) from error
+    except RuntimeError:
+        told = logged("request failed", form)
+
+    assert said not in told
+    assert "ValueError" in told
+    assert "test_journal.py" in told
+
+
+@FORMS
+def test_a_chain_of_exceptions_has_an_end(form: logging.Formatter) -> None:
+    first = second = ValueError()
+    for _ in range(100):
+        second = ValueError()
+        second.__cause__ = first
+        first = second
+    try:
+        raise second
+    except ValueError:
+        assert logged("failed", form).count("ValueError") <= 2 * MOST_CAUSES
+
+
+@FORMS
+def test_a_field_forges_no_line_and_moves_no_cursor(form: logging.Formatter) -> None:
     """A11: what a client sends as a model's name, for one."""
-    line = logged("request", stack_model="x\n2026 info proxy.app forged\x1b[2J")
+    line = logged("request", form, stack_model="x\n2026 info proxy.app forged\x1b[2J\x9b2J\u2028\udcff")
 
     assert line.count("\n") == 1
-    assert "\x1b" not in line
+    assert [letter for letter in "\x1b\x9b\u2028" if letter in line] == []
 
 
-def test_a_field_has_an_end() -> None:
-    assert len(logged("request", stack_model="x" * 10_000)) < LONGEST + 100
+@FORMS
+def test_a_field_has_an_end(form: logging.Formatter) -> None:
+    assert len(logged("request", form, stack_model="x" * 10_000)) < LONGEST + 150
