@@ -24,7 +24,7 @@ from hashlib import sha256
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy import __version__, exchange
+from proxy import __version__, exchange, passing
 from proxy.acting import Actor
 from proxy.asking import Incoming, Parts
 from proxy.bookkeeping import Bookkeeper, Record
@@ -310,7 +310,7 @@ class App:
             await exchange.serve(parts, incoming, reply)
             return
         some = next(iter(self._parts.values()))
-        await exchange.pass_through(some, incoming, reply, _model(incoming.body))
+        await passing.pass_through(some, incoming, reply, _model(incoming.body))
 
 
 def _exposition() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:

@@ -190,13 +190,15 @@ class Asker:
         return self._request.tokens + ours
 
     # ----------------------------------------------------------------------------------------------------------- ask
-    async def ask(self, turn: Turn, line: Line, delivery: Delivery, *, no_calls: bool) -> Answer | None:
+    async def ask(
+        self, turn: Turn, line: Line, delivery: Delivery, *, no_calls: bool, may_trim: bool = True
+    ) -> Answer | None:
         """The provider's answer to the next round; None when the client has been answered with an error.
 
-        A round is asked once, and once more where the provider refuses it for its length. A hidden round that fails is
-        asked again, because no byte of it has left.
+        A round is asked once, and once more where the provider refuses it for its length and it `may_trim`. A hidden
+        round that fails is asked again, because no byte of it has left.
         """
-        tries, may_trim = TRIES if turn.number else 0, True
+        tries = TRIES if turn.number else 0
         while True:
             body = self._rendered(turn, line, no_calls=no_calls)
             try:
@@ -249,14 +251,12 @@ class Asker:
         self._parts.limits.refused(*self._place, self._sent, refusal)
         return True
 
-    async def shorter_than_silence(self, turn: Turn, line: Line, spoken: Spoken) -> Line | None:
+    async def shorter_than_silence(self, turn: Turn, line: Line) -> Line | None:
         """A shorter line, where the answer to this one ended without a word: so some servers answer what is too long
-        (S9)."""
+        (S9). One that is far from filling its window was answered so for another reason."""
         window = self.window()
-        half_full = not window.binds or self._sent >= window.tokens // 2
-        if not overflow.is_silence(spoken, self._sent) or not half_full:
-            return None
-        return await self._shorter_than(turn, line, self._sent)
+        enough = max(overflow.SILENT, window.tokens // 2 if window.binds else 0)
+        return await self._shorter_than(turn, line, self._sent) if self._sent >= enough else None
 
     def heard(self, spoken: Spoken) -> None:
         """A round was answered: what the provider counted tells how much will fit."""
@@ -281,6 +281,11 @@ class Asker:
         self._sent = self._tokens(turn, line)
         return body
 
+    async def own(self, request: Request) -> Answer:
+        """The provider's answer to the client's own request, or to what is left of it."""
+        self._sent = request.tokens
+        return await self.send(request.body)
+
     async def send(self, body: bytes) -> Answer:
         incoming, upstream = self._incoming, self._route.upstream
         headers = outgoing_headers(incoming.headers, upstream.settings, readable=True)
@@ -295,15 +300,29 @@ def room_in(window: Window) -> int:
     return min(int(window.tokens * KEPT), int(window.limit * ROOM))
 
 
-def shortened_request(dialect: Dialect, request: Request, room: int, count: Callable[[str], int]) -> Request | None:
-    """A client's own request, cut from itself alone to `room` tokens where that is possible; None where no group of
-    calls can leave it."""
+async def weighed(parts: Parts, request: Request) -> Request:
+    """The request with its tokens counted."""
+    texts = parts.dialect.countables(request)
+    if not texts:
+        return request
+    return parts.dialect.weighed(request, await parts.counter.count_all(texts), parts.known)
+
+
+def shortened_request(parts: Parts, route: Route, request: Request, conversation: str = "") -> Request | None:
+    """A client's own request that does not fit, shortened from itself alone: to what the window leaves room for, and to
+    well below its size; None where no group of calls can leave it. Reasoning that is bound to what left goes too (L8).
+    `request` is under the upstream's name for the model."""
+    dialect, window = parts.dialect, parts.limits.window(route.upstream.name, route.model, conversation)
+    room = min(int(request.tokens * KEPT), room_in(window) if window.binds else request.tokens)
     fixed = sum(m.tokens for m in request.head) + request.tools_tokens
     kept = shortened(request.messages, room - fixed)
     if kept is None:
         return None
-    trace = replace(dialect.user_message(kept.trace), tokens=count(kept.trace))
-    messages = (*kept.before, trace, *kept.behind)
+    behind = kept.behind
+    if parts.config.tariff_of(route.model).binding != "none":
+        behind = tuple(dialect.without_reasoning(m) for m in behind)
+    trace = replace(dialect.user_message(kept.trace), tokens=parts.weigh(kept.trace))
+    messages = (*kept.before, trace, *behind)
     head = [m.wire for m in request.head]
     body = dialect.render(request, [m.wire for m in messages], head, Wanted(include_usage=False))
     return replace(request, body=b"".join(body), messages=messages)

@@ -130,6 +130,10 @@ class Record:
         """We stood aside, from here on or for all of it."""
         self.status, self.reason = "bypass", reason
 
+    def shortened(self, reason: str = "") -> None:
+        """The client's own request goes, less what does not fit; without a `reason` for the one we stand aside for."""
+        self.status, self.reason = "stateless", reason or self.reason
+
     def failed(self, reason: str) -> None:
         """The client gets an error, or a broken connection."""
         self.status, self.reason = "error", reason

@@ -1,9 +1,9 @@
 """One client turn, from the request to the answer. Read this first.
 
-    serve     a completion request: taken apart, weighed, placed (`standing`)
-    relay     asleep, side, off, shadow, bypass: the client's bytes up, the provider's bytes down, read along, recorded
-    converse  awake: ask for a round with the line of the active frame (`asking`), run its stack calls (`turn`), ask
-              again; one answer to the client (`delivery`)
+    serve     a completion request: taken apart, weighed, placed (`standing`); what cannot be goes without us
+    (`passing`) relay     asleep, side, off, shadow, bypass: the client's bytes up, the provider's bytes down, read
+    along, recorded converse  awake: ask for a round with the line of the active frame (`asking`), run its stack calls
+    (`turn`), ask again; one answer to the client (`delivery`)
 
 Its laws: what goes wrong in our bookkeeping sends the request upstream without us and says so; an error of the
 provider reaches the client unchanged; nothing is asked again once a byte of the answer has left; a client that goes
@@ -18,17 +18,18 @@ import time
 from contextlib import aclosing
 from dataclasses import replace
 
-from proxy.asking import Asker, Incoming, Parts, Unfit
-from proxy.bookkeeping import Record, client_chain
-from proxy.delivery import Delivery, Reply, fail
-from proxy.dialects import Dialect, slices
+from proxy import overflow
+from proxy.asking import Asker, Incoming, Parts, Unfit, shortened_request, weighed
+from proxy.bookkeeping import client_chain
+from proxy.delivery import Delivery, Reply
 from proxy.dialects.openai_chat import Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
+from proxy.passing import Passing, bypass, is_fine, record_of, renamed, under_its_name
 from proxy.stack.context import Line
 from proxy.stack.transcript import Request, Spoken
 from proxy.standing import Arrival, Standing, woken_at
 from proxy.turn import Turn
-from proxy.upstream import Answer, Route, outgoing_headers
+from proxy.upstream import Answer, Route
 
 log = logging.getLogger(__name__)
 
@@ -53,23 +54,24 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
     try:
         request = parts.dialect.read(incoming.body, parts.known)
     except Unreadable:
-        await bypass(parts, incoming, parts.routes.choose(None), reply, "unreadable")
+        await bypass(Passing(parts, incoming, parts.routes.choose(None)), reply, "unreadable")
         return
     route = parts.routes.choose(request.model)
-    incoming = _under_its_name(incoming, request.model, route)
+    incoming = under_its_name(incoming, request.model, route)
+    passing = Passing(parts, incoming, route, request)
     try:
         standing = await _stand(parts, incoming, request)
     except StoreError as error:
-        await _without_us(parts, incoming, route, reply, error.code)
+        await _without_us(passing, reply, error.code)
     except TimeoutError:
-        await _without_us(parts, incoming, route, reply, "too_slow")
+        await _without_us(passing, reply, "too_slow")
     except Unfit as error:
-        await bypass(parts, incoming, route, reply, error.code)
+        await bypass(passing, reply, error.code)
     except BadRequest:
         raise
     except Exception:  # the outermost edge of our bookkeeping: the agent must not notice
         log.exception("request could not be placed", extra={"request": incoming.id})
-        await _without_us(parts, incoming, route, reply, "internal")
+        await _without_us(passing, reply, "internal")
     else:
         await Call(parts, incoming, reply, route, standing).carry_out()
 
@@ -79,66 +81,18 @@ async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing
         raise Unfit("there is no message to place", code="no_messages")
     if (trouble := parts.keeper.store.trouble()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
-    if texts := parts.dialect.countables(request):
-        request = parts.dialect.weighed(request, await parts.counter.count_all(texts), parts.known)
+    request = await weighed(parts, request)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
         return await parts.reception.stand(
             Arrival(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
         )
 
 
-async def _without_us(parts: Parts, incoming: Incoming, route: Route, reply: Reply, reason: str) -> None:
+async def _without_us(passing: Passing, reply: Reply, reason: str) -> None:
     """Our bookkeeping failed: pass, unless the operator's policy forbids it. Raises Withheld."""
-    if parts.config.fail_policy == "closed":
+    if passing.parts.config.fail_policy == "closed":
         raise Withheld(reason)
-    await bypass(parts, incoming, route, reply, reason)
-
-
-async def bypass(parts: Parts, incoming: Incoming, route: Route, reply: Reply, reason: str) -> None:
-    """Without us: the client's bytes up, the provider's bytes down, and a header that says why."""
-    await _pass(incoming, route, reply, _record(parts, incoming, route, "bypass", reason))
-
-
-async def pass_through(parts: Parts, incoming: Incoming, reply: Reply, model: str | None) -> None:
-    """A request to an endpoint that is none of ours. Raises UnknownModel."""
-    route = parts.routes.choose(model)
-    incoming = _under_its_name(incoming, model, route)
-    await _pass(incoming, route, reply, _record(parts, incoming, route, ""))
-
-
-def _record(parts: Parts, incoming: Incoming, route: Route, status: str, reason: str = "") -> Record:
-    upstream, model = route.upstream.name, route.model
-    return Record(parts.keeper, incoming.id, incoming.tenant, incoming.arrived, upstream, model, status, reason)
-
-
-async def _pass(incoming: Incoming, route: Route, reply: Reply, record: Record) -> None:
-    """Any request, untouched. An upstream that fails is told before the first byte, a broken connection after it."""
-    record.sending((), None)
-    try:
-        await _carried(incoming, route, reply, record)
-    except UpstreamError as error:
-        record.failed(error.code)
-        record.settle(record.upstream_status or error.status)
-        await fail(reply, error, record.headers())
-    except asyncio.CancelledError:
-        record.failed("client_left")
-        record.settle(record.upstream_status)
-        raise
-    else:
-        record.settle(record.upstream_status)
-
-
-async def _carried(incoming: Incoming, route: Route, reply: Reply, record: Record) -> None:
-    headers = outgoing_headers(incoming.headers, route.upstream.settings, readable=False)
-    got = await route.upstream.send(incoming.method, incoming.path, incoming.query, headers, incoming.body)
-    record.upstream_status = got.status
-    if not record.status and not _is_fine(got):
-        record.failed("upstream_error")
-    async with aclosing(got):
-        await reply.start(got.status, [*got.headers, *record.headers()])
-        async for chunk in got.chunks():
-            await reply.send(chunk)
-        await reply.end()
+    await bypass(passing, reply, reason)
 
 
 class Call:
@@ -150,8 +104,8 @@ class Call:
         self._reply = reply
         self._route = route
         self._standing = standing
-        self._request = _renamed(parts.dialect, standing.request, route.model)
-        self._record = _record(parts, incoming, route, standing.status).placed(standing)
+        self._request = renamed(parts.dialect, standing.request, route.model)
+        self._record = record_of(parts, incoming, route, standing.status).placed(standing)
         self._asker = Asker(parts, incoming, route, self._request, self._record)
         self._deadline = time.monotonic() + parts.config.stack_seconds
         self._drafting: asyncio.TimerHandle | None = None
@@ -196,15 +150,16 @@ class Call:
     # --------------------------------------------------------------------------------------------------------- relay
     async def relay(self, turn: Turn | None) -> None:
         """The client's bytes up and the provider's down; the answer is read along, and recorded as a turn."""
-        self._record.sending(client_chain(self._request), None)
         try:
-            got = await self._asker.send(self._own_body())
+            got = await self._relayed()
         except UpstreamError as error:
             self._record.failed(error.code)
             self._record.settle(error.status)
             await self._delivery.fail(error)
             return
-        if not _is_fine(got):
+        if got is None:
+            return
+        if not is_fine(got):
             self._record.failed("upstream_error")
         async with aclosing(got):
             await self._delivery.begin_round(got)
@@ -213,22 +168,51 @@ class Call:
         self._keep_last(turn, spoken)
         await self._finish(got.status)
 
-    def _own_body(self) -> bytes:
-        """The client's bytes, less the reasoning that its provider binds to a prefix only the line has: an awake
+    async def _relayed(self) -> Answer | None:
+        """The provider's answer to the client's own request. A client that sees how short the line is lets its history
+        grow past the window: then that is shortened, before it leaves or when the provider says so, once. None when
+        the client has been answered with the provider's refusal."""
+        own, window = self._own_request(), self._asker.window()
+        grown = self._standing.story.tree.awake or self._record.status == "bypass"
+        if grown and window.binds and own.tokens > window.tokens and (shorter := self._stateless()):
+            return await self._asker.own(shorter)
+        self._record.sending(client_chain(own), None)
+        got = await self._asker.own(own)
+        if not grown or got.status not in overflow.STATUSES:
+            return got
+        async with aclosing(got):
+            refusal = await got.body()
+        if self._asker.refused_for_length(got.status, refusal) and (shorter := self._stateless(again=True)):
+            return await self._asker.own(shorter)
+        self._record.failed("upstream_error")
+        self._record.settle(got.status)
+        await self._delivery.refuse(got, refusal)
+        return None
+
+    def _stateless(self, *, again: bool = False) -> Request | None:
+        """What is left of the client's own request, noted as what leaves; None where nothing can be left out. `again`:
+        all of it has been refused."""
+        shorter = shortened_request(self._parts, self._route, self._request, self._standing.conversation)
+        if shorter is not None:
+            if again:
+                self._record.unanswered()
+            self._record.shortened("window")
+            self._record.sending(client_chain(shorter), (shorter.body,))
+        return shorter
+
+    def _own_request(self) -> Request:
+        """The client's request, less the reasoning that its provider binds to a prefix only the line has: an awake
         thread's answers were made behind our tools and hidden rounds (L8)."""
-        standing = self._standing
+        standing, own = self._standing, replace(self._request, body=self._incoming.body)
         if not standing.story.tree.awake or self._parts.config.tariff_of(self._route.model).binding == "none":
-            return self._incoming.body
+            return own
         since = woken_at(standing.ledger, standing.story)
-        messages = [
-            self._parts.dialect.without_reasoning(m) if at >= since else m
-            for at, m in enumerate(self._request.messages)
-        ]
-        if messages == list(self._request.messages):
-            return self._incoming.body
-        head = [m.wire for m in self._request.head]
+        messages = [self._parts.dialect.without_reasoning(m) if at >= since else m for at, m in enumerate(own.messages)]
+        if messages == list(own.messages):
+            return own
+        head = [m.wire for m in own.head]
         wires = [m.wire for m in messages]
-        return b"".join(self._parts.dialect.render(self._request, wires, head, Wanted(include_usage=False)))
+        return replace(own, body=b"".join(self._parts.dialect.render(own, wires, head, Wanted(include_usage=False))))
 
     def _turn_or_none(self) -> Turn | None:
         """A turn is recorded where the request stands on a path; a side request leaves none."""
@@ -266,15 +250,18 @@ class Call:
     # ------------------------------------------------------------------------------------------------------ converse
     async def converse(self, turn: Turn, line: Line) -> None:
         """Ask, run what is ours, ask again, until a round is for the client."""
-        last_one = False
+        last_one, silent = False, False
         while True:
-            got = await self._asker.ask(turn, line, self._delivery, no_calls=last_one)
+            got = await self._asker.ask(turn, line, self._delivery, no_calls=last_one, may_trim=not silent)
             if got is None:
                 return
             async with aclosing(got):
                 await self._delivery.begin_round(got)
                 complete = await self._stream(turn, got)
                 spoken = self._delivery.end_round(complete=complete)
+            if complete and not silent and (shorter := await self._after_silence(turn, line)):
+                line, silent = shorter, True
+                continue
             if not complete or last_one or not spoken.own_calls or self._is_over():
                 await self._end_turn(turn, spoken, got.status, complete=complete)
                 return
@@ -288,6 +275,16 @@ class Call:
             except (StoreError, Unfit) as error:
                 await self._stand_aside(error.code)
                 return
+
+    async def _after_silence(self, turn: Turn, line: Line) -> Line | None:
+        """The line to ask with again, where the answer to this one ended without a word because it was too long."""
+        if not self._delivery.writing.silent:
+            return None
+        shorter = await self._asker.shorter_than_silence(turn, line)
+        if shorter is not None:
+            self._delivery.writing.again()
+            self._record.unanswered()
+        return shorter
 
     async def _stand_aside(self, reason: str) -> None:
         """A hidden round could not be kept. Where the client has seen nothing yet, its own request is asked instead."""
@@ -303,7 +300,7 @@ class Call:
 
     async def _run(self, turn: Turn, spoken: Spoken, *, refuse: bool) -> None:
         """Run the stack calls of a round. It is durable before anything that depends on it leaves."""
-        self._record.spoke(spoken)
+        self._heard(spoken)
         now = self._parts.now()
         weighed = replace(spoken, message=self._parts.writer.weighed(spoken.message))
         results, events = turn.run(weighed, now, refuse=refuse)
@@ -372,7 +369,7 @@ class Call:
 
     def _keep_last(self, turn: Turn | None, spoken: Spoken) -> None:
         """Record the last round as it ended. Nothing said is nothing to keep."""
-        self._record.spoke(spoken)
+        self._heard(spoken)
         message = spoken.message
         if turn is None or self._delivery.writing.is_error or not (message.text or message.calls):
             return
@@ -381,6 +378,10 @@ class Call:
             turn.keep(weighed, (), [], self._parts.now(), last=True)
         except StoreError as error:
             self._record.bypassed(error.code)
+
+    def _heard(self, spoken: Spoken) -> None:
+        self._record.spoke(spoken)
+        self._asker.heard(spoken)
 
     async def _finish(self, status: int) -> None:
         """The end of the client's answer; a broken one has none. Where nothing of it has left, the error is told."""
@@ -391,23 +392,3 @@ class Call:
         last = self._delivery.last_bytes()
         self._record.settle(status)
         await self._delivery.end(last)
-
-
-def _under_its_name(incoming: Incoming, asked: str | None, route: Route) -> Incoming:
-    """The request under the name that the upstream knows the model by; mostly that is the client's, and it stays as
-    it came."""
-    if asked is None or asked == route.model:
-        return incoming
-    body = slices.object_of({**slices.members(incoming.body), "model": slices.encoded(route.model)})
-    return replace(incoming, body=body)
-
-
-def _renamed(dialect: Dialect, request: Request, model: str) -> Request:
-    """The request, to be rendered under the upstream's name for the model."""
-    if model == request.model:
-        return request
-    return replace(request, fields={**request.fields, "model": dialect.name_json(model)})
-
-
-def _is_fine(got: Answer) -> bool:
-    return 200 <= got.status < 300

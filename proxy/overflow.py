@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 
-from proxy.stack.transcript import Spoken
-
 STATUSES = frozenset({400, 413, 422, 500})
 """Statuses that providers refuse an overlong request with. 429 is always throttling."""
 _LONG = re.compile(
@@ -70,9 +68,3 @@ def speaks_of_context(body: bytes) -> bool:
     size."""
     told = body[:LOOKED_AT]
     return bool(told.strip()) and not _BYTES.search(told)
-
-
-def is_silence(spoken: Spoken, tokens: int) -> bool:
-    """Whether the answer to a request of so many tokens ended in order and held nothing, not even a reason."""
-    said = spoken.message.text or spoken.message.calls or spoken.finish or spoken.usage
-    return spoken.complete and not said and tokens >= SILENT

@@ -89,6 +89,16 @@ class Answer:
         return self._round.failed
 
     @property
+    def silent(self) -> bool:
+        """This round ended without a word, and nothing of it has left: it can be asked again."""
+        return self._intercept and self._round.silent and not self.round_shown
+
+    def again(self) -> None:
+        """Another round comes in the place of one that was silent."""
+        self._rounds -= 1
+        self._show.again()
+
+    @property
     def finished(self) -> bool:
         """The client has been told that the answer is over: no round can follow."""
         return self._show.finish_left
@@ -161,8 +171,8 @@ class Answer:
 
     def _left(self, out: bytes) -> bytes:
         """What really leaves now. A later round that fails before anything of it left may be repeated, so its error
-        waits for `finish`."""
-        if self._rounds > 1 and self._round.failed and not self.round_shown:
+        waits for `finish`; so does the terminator of one that said nothing."""
+        if (self._rounds > 1 or self._round.silent) and self._round.failed and not self.round_shown:
             self._fault += out
             return b""
         self.round_shown = self.round_shown or bool(out)

@@ -120,6 +120,8 @@ class Round:
     failed: bool = False
     ended: bool = False
     """The terminator came."""
+    silent: bool = False
+    """It came with nothing before it, not even an error."""
     choices: int = 0
     """The most choices seen in one piece; of several only the first is gathered."""
     _texts: list[str] = field(default_factory=list)
@@ -201,6 +203,7 @@ class Round:
     def _end(self) -> tuple[Event, ...]:
         """A terminator with nothing before it is how some servers say that they failed."""
         self.ended = True
+        self.silent = not self._said and not self.failed
         self.failed = self.failed or not self._said
         return (End(),)
 

@@ -252,6 +252,10 @@ class Show:
         self._calls = calls
         self._begin()
 
+    def again(self) -> None:
+        """The next round stands in the place of this one, which said nothing."""
+        self._round -= 1
+
     @property
     def spliced(self) -> bool:
         """The client's stream is no longer the provider's: it has a round behind another, or a call left out."""

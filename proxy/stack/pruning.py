@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from proxy.stack.compaction import touched_by
 from proxy.stack.context import Line
 from proxy.stack.events import Replaced
-from proxy.stack.names import Kind, ranked_names
+from proxy.stack.names import ranked_names
 from proxy.stack.observe.results import exit_code
 from proxy.stack.ranking import Count, cut_for_display
 from proxy.stack.story import Placed, Story
@@ -168,11 +168,11 @@ def _what(call: Call) -> str:
 
 
 def _names(text: str) -> list[str]:
-    """The paths that an output showed, and the identifiers and errors it spoke of most."""
+    """The paths that an output showed, and the other names it spoke of most."""
     named = ranked_names([Message("tool", b"", "", text)])
-    paths = [n.name for n in named if n.kind is Kind.PATH]
-    symbols = [n.name for n in named if n.kind in (Kind.ERROR, Kind.IDENTIFIER)]
-    told = (("paths", paths[:PATHS], len(paths)), ("symbols", symbols[:SYMBOLS], len(symbols)))
+    paths = [name for name in named if "/" in name]
+    symbols = [name for name in named if "/" not in name]
+    told = (("paths", paths[:PATHS], len(paths)), ("names", symbols[:SYMBOLS], len(symbols)))
     return [
         f"{what}: {', '.join(kept)}{f' +{n - len(kept)}' if n > len(kept) else ''}" for what, kept, n in told if kept
     ]

@@ -1,0 +1,132 @@
+"""Requests that go upstream without us: the client's bytes up, the provider's bytes down.
+
+    bypass         our bookkeeping failed, or nothing can be read: a header says why
+    pass_through   a request to an endpoint that is none of ours
+
+The law: **what passes is not touched**, and what the provider answers neither. With one exception, because the client
+of a thread that we kept short may send more than fits: where the provider refuses a request for its length, it is
+asked once more with what is left of it (stateless).
+
+What this module does not do: it records no turn. What the client will echo has no place on any path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from proxy import overflow
+from proxy.asking import Incoming, Parts, shortened_request, weighed
+from proxy.bookkeeping import Record
+from proxy.delivery import Reply, fail
+from proxy.dialects import Dialect, slices
+from proxy.errors import UpstreamError
+from proxy.stack.transcript import Request
+from proxy.upstream import Answer, Route, outgoing_headers
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """A request on its way. `request` is what it says, where it was read and may be shortened."""
+
+    parts: Parts
+    incoming: Incoming
+    route: Route
+    request: Request | None = None
+
+
+async def bypass(passing: Passing, reply: Reply, reason: str) -> None:
+    """Without us, and a header that says why."""
+    record = record_of(passing.parts, passing.incoming, passing.route, "bypass", reason)
+    await _pass(passing, reply, record)
+
+
+async def pass_through(parts: Parts, incoming: Incoming, reply: Reply, model: str | None) -> None:
+    """A request to an endpoint that is none of ours. Raises UnknownModel."""
+    route = parts.routes.choose(model)
+    incoming = under_its_name(incoming, model, route)
+    await _pass(Passing(parts, incoming, route), reply, record_of(parts, incoming, route, ""))
+
+
+def record_of(parts: Parts, incoming: Incoming, route: Route, status: str, reason: str = "") -> Record:
+    upstream, model = route.upstream.name, route.model
+    return Record(parts.keeper, incoming.id, incoming.tenant, incoming.arrived, upstream, model, status, reason)
+
+
+async def _pass(passing: Passing, reply: Reply, record: Record) -> None:
+    """An upstream that fails is told before the first byte, a broken connection after it."""
+    record.sending((), None)
+    try:
+        await _carried(passing, reply, record)
+    except UpstreamError as error:
+        record.failed(error.code)
+        record.settle(record.upstream_status or error.status)
+        await fail(reply, error, record.headers())
+    except asyncio.CancelledError:
+        record.failed("client_left")
+        record.settle(record.upstream_status)
+        raise
+    else:
+        record.settle(record.upstream_status)
+
+
+async def _carried(passing: Passing, reply: Reply, record: Record) -> None:
+    got = await _sent(passing, passing.incoming.body)
+    record.upstream_status = got.status
+    if passing.request is not None and got.status in overflow.STATUSES:
+        async with aclosing(got):
+            refusal = await got.body()
+        shorter = await _shorter(passing, passing.request, got.status, refusal)
+        if shorter is None:
+            await reply.start(got.status, [*got.headers, *record.headers()])
+            await reply.end(refusal)
+            return
+        record.shortened()
+        got = await _sent(passing, shorter.body)
+        record.upstream_status = got.status
+    if not record.status and not is_fine(got):
+        record.failed("upstream_error")
+    async with aclosing(got):
+        await reply.start(got.status, [*got.headers, *record.headers()])
+        async for chunk in got.chunks():
+            await reply.send(chunk)
+        await reply.end()
+
+
+async def _sent(passing: Passing, body: bytes) -> Answer:
+    """A refusal that is looked into must be readable."""
+    incoming, upstream = passing.incoming, passing.route.upstream
+    headers = outgoing_headers(incoming.headers, upstream.settings, readable=passing.request is not None)
+    return await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
+
+
+async def _shorter(passing: Passing, request: Request, status: int, refusal: bytes) -> Request | None:
+    """What is left of a request that was refused for its length; None where it was refused for something else."""
+    parts, route = passing.parts, passing.route
+    request = renamed(parts.dialect, await weighed(parts, request), route.model)
+    if not overflow.is_overflow(status, refusal, request.tokens):
+        return None
+    parts.limits.refused(route.upstream.name, route.model, "", request.tokens, refusal)
+    return shortened_request(parts, route, request)
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+def under_its_name(incoming: Incoming, asked: str | None, route: Route) -> Incoming:
+    """The request under the name that the upstream knows the model by; mostly that is the client's, and it stays as
+    it came."""
+    if asked is None or asked == route.model:
+        return incoming
+    body = slices.object_of({**slices.members(incoming.body), "model": slices.encoded(route.model)})
+    return replace(incoming, body=body)
+
+
+def renamed(dialect: Dialect, request: Request, model: str) -> Request:
+    """The request, to be rendered under the upstream's name for the model."""
+    if model == request.model:
+        return request
+    return replace(request, fields={**request.fields, "model": dialect.name_json(model)})
+
+
+def is_fine(got: Answer) -> bool:
+    return 200 <= got.status < 300
