@@ -135,6 +135,9 @@ def _of_names(needs: Needs) -> Iterator[str]:
 
 
 def _odd(done: Sequence[Played], row: Row, *, details: bool) -> Iterator[str]:
+    passed = sum(count for one in done for status, count in one.statuses.items() if status.startswith("bypass"))
+    if passed:
+        yield f"Aside: {counted(passed, 'request')} passed without us (bypass), and what left unplaced is in no sum."
     if row.unpriced:
         requests = counted(row.unpriced, "request")
         yield f"Prices: the model of {requests} is in no price table, a round price stands in; --model names another."

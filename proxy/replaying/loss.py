@@ -82,14 +82,16 @@ class _History:
 
 @dataclass(frozen=True)
 class Seen:
-    """A request as the client sent it and as it was sent upstream, and the path it stands on; `number` from 1."""
+    """A request as the client sent it and as it was sent upstream; `number` from 1. `path` are the entries it stands
+    on, one for each of the client's messages and more behind them; `story` is what they amount to."""
 
     number: int
     conversation: str
     client: Request
     sent: Request
     answer: Message | None
-    story: Story
+    path: Sequence[str] = ()
+    story: Story = field(default_factory=Story)
 
 
 class Loss:
@@ -118,40 +120,41 @@ class Loss:
         history = self._histories.setdefault(seen.conversation, _History())
         history.follow(seen.client.messages, self._reader)
         sent = _Sent(seen)
-        missing = [m for m in seen.client.messages if not sent.shows(m)] if sent.differs else []
-        owners = _Owners(seen.story) if missing else _Owners(Story())
-        if missing:
-            self._note_left(seen, missing, owners, sent)
+        if sent.differs:
+            self._note_left(seen, sent)
         if seen.answer is not None:
-            self._note_needs(seen, seen.answer, history, sent, owners)
+            self._note_needs(seen, seen.answer, history, sent)
 
     # ------------------------------------------------------------------------------------------------------------ left
-    def _note_left(self, seen: Seen, missing: Iterable[Message], owners: _Owners, sent: _Sent) -> None:
-        for message in missing:
-            frame = owners.frame(message)
-            left = self._left.get((seen.conversation, frame))
-            if left is None:
-                title, status = owners.titled(frame)
-                left = Left(
-                    frame=frame, title=title, conversation=seen.conversation, status=status, first_request=seen.number
+    def _note_left(self, seen: Seen, sent: _Sent) -> None:
+        for at, message in enumerate(seen.client.messages):
+            if sent.shows(at):
+                continue
+            frame = sent.frame(at)
+            known = seen.story.tree.frames.get(frame)
+            key = (seen.conversation, frame)
+            if key not in self._left:
+                title = known.title if known else ""
+                self._left[key] = Left(
+                    frame=frame, title=title, conversation=seen.conversation, first_request=seen.number
                 )
-                self._left[seen.conversation, frame] = left
-            left.status = owners.titled(frame)[1]
-            left.ref = bool(owners.refs(message) & sent.refs)
+            left = self._left[key]
+            left.status = str(known.status) if known else ""
+            left.ref = bool(sent.refs_to(at))
             if (seen.conversation, message.identity) not in self._gone:
                 self._gone.add((seen.conversation, message.identity))
                 left.messages += 1
                 left.tokens += message.tokens
 
     # ----------------------------------------------------------------------------------------------------------- needs
-    def _note_needs(self, seen: Seen, answer: Message, history: _History, sent: _Sent, owners: _Owners) -> None:
+    def _note_needs(self, seen: Seen, answer: Message, history: _History, sent: _Sent) -> None:
         """Every name of the answer that is in the history."""
         used = self._reader.names(answer) - self._reader.fixed(seen.client)
         for name in sorted(used & history.last.keys()):
             at = history.last[name]
             age = history.age(at)
-            here = sent.shows(history.messages[at]) or sent.says(name, self._reader)
-            ref = "" if here else self._ref_to(name, history, sent, owners)
+            here = sent.shows(at) or sent.says(name, self._reader)
+            ref = "" if here else self._ref_to(name, history, sent)
             self._count(far=age >= FAR, here=here, behind=bool(ref))
             if not here:
                 self._note_missed(seen.number, name, history.messages[at].role, age, ref)
@@ -166,10 +169,11 @@ class Loss:
             needs.far_in_context += here
             needs.far_behind_ref += behind
 
-    def _ref_to(self, name: str, history: _History, sent: _Sent, owners: _Owners) -> str:
+    def _ref_to(self, name: str, history: _History, sent: _Sent) -> str:
         """A ref shown in the request under which a message that holds `name` is recalled, or empty."""
-        holders = (m for m in reversed(history.messages) if name in self._reader.names(m))
-        return next((min(found) for m in holders if (found := owners.refs(m) & sent.refs)), "")
+        newest_first = range(len(history.messages) - 1, -1, -1)
+        holders = (at for at in newest_first if name in self._reader.names(history.messages[at]))
+        return next((min(refs) for at in holders if (refs := sent.refs_to(at))), "")
 
     def _note_missed(self, number: int, name: str, role: str, age: int, ref: str) -> None:
         known = self._missed.get(name)
@@ -181,25 +185,43 @@ class Loss:
 
 
 class _Sent:
-    """What was sent, to be asked what of the client's it shows."""
+    """What was sent, to be asked about the client's messages, which are meant by their position.
+
+    A message of the client stands for an entry of the path, and an answer it saw as one may have been several rounds:
+    so it is shown where any of them is.
+    """
 
     def __init__(self, seen: Seen) -> None:
+        self._seen = seen
         self._messages = seen.sent.messages
         self.differs = seen.sent.body != seen.client.body
         self._identities = {m.identity for m in self._messages}
-        theirs = {m.identity for m in seen.client.messages} if self.differs else self._identities
-        ours = [m for m in (*seen.sent.head, *self._messages) if m.identity not in theirs] if self.differs else []
+        if not self.differs:
+            return
+        self._placed: dict[str, list[Placed]] = {}
+        for placed in seen.story.placed:
+            self._placed.setdefault(placed.at, []).append(placed)
+        theirs = {m.identity for m in seen.client.messages}.union(*map(_identities, seen.story.placed))
+        ours = [m for m in (*seen.sent.head, *self._messages) if m.identity not in theirs]
         by_message = [(m, frozenset(_REF.findall(m.text))) for m in ours]
-        self.refs: frozenset[str] = frozenset().union(*(refs for _, refs in by_message))
-        # A result told in other words but without a ref is the client's own tidying; one with a ref stands for what
-        # left.
+        self._refs: frozenset[str] = frozenset().union(*(refs for _, refs in by_message))
+        # A result in other words but without a ref is the client's own tidying; one with a ref stands for what left.
         self._in_other_words = {m.answers for m, refs in by_message if m.answers and not refs}
 
-    def shows(self, message: Message) -> bool:
-        """Whether it stands there, in these or in the bytes it was first sent in."""
+    def _pieces(self, at: int) -> Sequence[Placed]:
+        return self._placed.get(self._entry(at), ())
+
+    def _entry(self, at: int) -> str:
+        return self._seen.path[at] if at < len(self._seen.path) else ""
+
+    def shows(self, at: int) -> bool:
+        """Whether it stands there, in the client's bytes or in those it was first sent in."""
+        message = self._seen.client.messages[at]
         if not self.differs or message.identity in self._identities:
             return True
-        return bool(message.answers) and message.answers in self._in_other_words
+        if message.answers and message.answers in self._in_other_words:
+            return True
+        return any(identity in self._identities for p in self._pieces(at) for identity in _identities(p))
 
     def says(self, name: str, reader: Reader) -> bool:
         """Whether the name stands anywhere in it, in whatever form."""
@@ -207,31 +229,18 @@ class _Sent:
             return True
         return any(name in m.text or any(name in c.arguments for c in m.calls) for m in self._messages)
 
+    def frame(self, at: int) -> str:
+        """The frame that owns it, or empty."""
+        carried = self._seen.story.tree.carried
+        return next((carried.get(p.at, p.owner).partition("#")[0] for p in self._pieces(at)), "")
 
-class _Owners:
-    """Which frame owns a message, and under which refs it is recalled."""
-
-    def __init__(self, story: Story) -> None:
-        self._tree = story.tree
-        self._owner: dict[str, tuple[str, str]] = {}
-        for placed in story.placed:
-            frame = story.tree.carried.get(placed.at, placed.owner).partition("#")[0]
-            self._owner.update(dict.fromkeys(_identities(placed), (frame, placed.at)))
-
-    def frame(self, message: Message) -> str:
-        return self._owner.get(message.identity, ("", ""))[0]
-
-    def titled(self, frame: str) -> tuple[str, str]:
-        """Title and status."""
-        known = self._tree.frames.get(frame)
-        return (known.title, str(known.status)) if known else ("", "")
-
-    def refs(self, message: Message) -> frozenset[str]:
-        """Its frame, those above it, and what stands for it where it was cut out."""
-        frame, at = self._owner.get(message.identity, ("", ""))
-        above = {known.id for known in ancestors(self._tree, frame)} if frame else set()
-        traces: Sequence[str] = [trim.trace for trim in self._tree.trims if at in trim.entries]
-        return frozenset({frame, *above, *(ref for trace in traces for ref in _REF.findall(trace))} - {""})
+    def refs_to(self, at: int) -> frozenset[str]:
+        """The refs shown in it that lead there: its frame, those above it, and what stands for it where it was cut."""
+        tree, frame, entry = self._seen.story.tree, self.frame(at), self._entry(at)
+        above = [known.id for known in ancestors(tree, frame)] if frame else []
+        traces = [trim.trace for trim in tree.trims if entry in trim.entries]
+        leading = {frame, *above, *(ref for trace in traces for ref in _REF.findall(trace))}
+        return self._refs & leading
 
 
 def _identities(placed: Placed) -> Iterable[str]:

@@ -14,7 +14,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -31,7 +31,6 @@ from proxy.replaying.recording import Json, Recording, Step, encoded
 from proxy.replaying.wiring import PATH, TENANT, wired
 from proxy.report import Receipt, total
 from proxy.stack.ledger import Ledger
-from proxy.stack.story import Story
 from proxy.stack.transcript import Message, Request
 from proxy.upstream import RawHeaders
 
@@ -111,11 +110,14 @@ class _Player:
             self._note(f"request {number}: the client got another answer than was recorded (status {heard.status})")
 
     async def _watch(self, number: int, client: Request, sent: Request, step: Step, conversation: str) -> None:
+        answer = read_message(encoded(step.answer)) if step.answer is not None else None
+        seen = Seen(number, conversation, client, sent, answer)
         shelved = await self._backstage.parts.shelf.get(TENANT, conversation) if conversation else None
         tip = shelved.ledger.newest_tip() if shelved else None
-        story = shelved.story(tip.id) if shelved and tip and sent.body != client.body else Story()
-        answer = read_message(encoded(step.answer)) if step.answer is not None else None
-        self._loss.watch(Seen(number, conversation, client, sent, answer, story))
+        if shelved and tip and sent.body != client.body:
+            path = tuple(entry.id for entry in shelved.ledger.path(tip.id))
+            seen = replace(seen, path=path, story=shelved.story(tip.id))
+        self._loss.watch(seen)
 
     def _read(self, body: bytes) -> Request:
         """As the proxy read it."""

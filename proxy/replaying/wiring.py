@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hmac
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 
+from proxy.acting import Actor
 from proxy.asking import Parts
 from proxy.bookkeeping import Bookkeeper
 from proxy.config import Config
-from proxy.dialects import OPENAI_CHAT
+from proxy.dialects import OPENAI_CHAT, Dialect
 from proxy.dialects.openai_chat import Known
 from proxy.limits import Limits
 from proxy.replaying.provider import NAME, RecordedProvider
@@ -23,6 +25,7 @@ from proxy.report import Accountant
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack import tools
+from proxy.stack.inferring import Watch
 from proxy.standing import Reception, tool_settings
 from proxy.store.memory import MemoryStore
 from proxy.tokens import TokenCounter
@@ -71,16 +74,27 @@ def wired(config: Config) -> Backstage:
     shelf = Shelf(store)
     writer = Writer(dialect, counter.count)
     kit = Toolkit(writer, counter.count, _nonce, tool_settings(config))
-    offered = dialect.tools_json(tools.definitions(config.tools)).decode()
+    actor = _actor(config, dialect, writer, kit, counter.count)
     numbers = itertools.count(1)
-    reception = Reception(config, shelf, dialect, offered, counter.count, kit.nonce, lambda: f"{next(numbers):032x}")
+    reception = Reception(config, shelf, dialect, actor, lambda: f"{next(numbers):032x}")
     keeper = Bookkeeper(store, Accountant(clock, counter.name, config.tariff_of), dialect, clock)
-    weigh = lru_cache(1024)(counter.count)
     routes = _routes(config, provider)
     limits = Limits(lambda: clock() / 1000, config.tariff_of)
     known = Known()
-    parts = Parts(config, dialect, shelf, routes, counter, writer, reception, kit, keeper, known, weigh, clock, limits)
+    parts = Parts(
+        config, dialect, shelf, routes, counter, writer, reception, kit, keeper, known, actor.weigh, clock, limits
+    )
     return Backstage(parts, provider, clock, store)
+
+
+def _actor(config: Config, dialect: Dialect, writer: Writer, kit: Toolkit, count: Callable[[str], int]) -> Actor:
+    """What decides when to act."""
+    offered = {
+        mode: dialect.tools_json(tools.definitions(profile)).decode()
+        for mode, profile in (("active", config.tools), ("passive", "passive"))
+    }
+    watch = Watch(config.observed_tools, config.mirror_plans, config.infer_requests)
+    return Actor(config, dialect, writer, offered, watch, kit.settings, count, lru_cache(1024)(count), kit.nonce)
 
 
 def _routes(config: Config, provider: RecordedProvider) -> Routes:
