@@ -232,7 +232,7 @@ def _past(speech: Sequence[str]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------- short forms
-_DECISION = re.compile(r"^\W*decisions?\s*:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_DECISION = re.compile(r"^[^\w\n]*decisions?\s*:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 _NAME = re.compile(
     r"""(?:[\w.~-]+/)+[\w.-]*\w        # a path
       | \b[\w-]+\.[a-z][a-z0-9]{0,4}\b # a file

@@ -18,7 +18,7 @@ from enum import StrEnum
 from proxy.stack.observe.names import Known, Names, Role
 from proxy.stack.observe.results import exit_code, failed, output_of, parts_of
 from proxy.stack.observe.shell import LONGEST, commands_in
-from proxy.stack.observe.step import Done, Step, decoded, ends_of
+from proxy.stack.observe.step import Done, Step, decoded, ends_of, lines_with
 
 MOST = 20
 """Commands of one step that are told apart."""
@@ -148,7 +148,7 @@ _BROKEN = re.compile(
           | \):\serror\b | :\d+:\s(?:fatal\s)?error:
           | ^Traceback\s\(most\srecent\scall\slast\) | ^panic: | \bsegmentation\sfault\b
           | ^\s*would\sreformat\b | ^npm\s(?:ERR!|error)\b | ^make(?:\[\d+\])?:\s\*\*\* | \btask\sfailed\b
-          | \bcommand\snot\sfound\b | ^\s*✘ | \bELIFECYCLE\b
+          | \bcommand\snot\sfound\b | ^\s*✘
         )""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
@@ -164,6 +164,33 @@ _WELL = re.compile(
         )""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
+_BROKEN_MARKS = (
+    "fail",
+    "error",
+    "err!",
+    "issue",
+    "problem",
+    "traceback",
+    "panic",
+    "fault",
+    "reformat",
+    "***",
+    "✘",
+    "not found",
+)
+_WELL_MARKS = (
+    "pass",
+    "ok",
+    "success",
+    "succeed",
+    "0 ",
+    "no issues",
+    "no problems",
+    "no errors",
+    "built",
+    "file",
+    "finished",
+)
 _SILENT = frozenset({LINT, BUILD, TYPES})
 _NOTHING = re.compile(r"^\W*(?:no output|empty|done)?\W*$", re.IGNORECASE)
 
@@ -176,9 +203,9 @@ def _state_of(kind: str, done: Done, *, hidden: bool) -> State:
     if code is not None and (code != 0 or not hidden):
         return State.OK if code == 0 else State.FAILED
     output = ends_of(output_of(done.result))
-    if _BROKEN.search(output):
+    if _BROKEN.search(lines_with(output, _BROKEN_MARKS)):
         return State.FAILED
-    if _WELL.search(output):
+    if _WELL.search(lines_with(output, _WELL_MARKS)):
         return State.OK
     if failed(done):
         return State.FAILED

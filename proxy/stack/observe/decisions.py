@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from proxy.stack.compaction import decisions_in
-from proxy.stack.observe.step import Step, ends_of
+from proxy.stack.observe.step import Step, ends_of, lines_with
 
 MOST = 5
 """Decisions of one step."""
@@ -20,7 +20,8 @@ LONGEST = 240
 """Characters of a sentence that still is one decision."""
 
 _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]?")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_MARKS = ("decided", "chose", "opted", "instead of", "rather than", "in favor of", "in favour of", " over ")
 _WE = r"\b(?:I|we)(?:'ve|'ll|'m|'re|\shave|\swill|\sam|\sare)?\s"
 _CHOSEN = re.compile(
     rf"""{_WE}(?:decided|chose|opted)\s(?:to|on|for|against|not|that)\b
@@ -42,12 +43,12 @@ _OPEN = re.compile(
 def decisions_seen(step: Step) -> tuple[str, ...]:
     """The decisions the assistant told in this step, in order, each once and on one line."""
     said = ends_of(step.said)
-    found = (*decisions_in(said), *_chosen(_FENCED.sub("\n", said)))
+    found = (*decisions_in(lines_with(said, ("decision",))), *_chosen(_FENCED.sub("\n", said)))
     return tuple(dict.fromkeys(" ".join(text.split())[:LONGEST] for text in found))[:MOST]
 
 
 def _chosen(said: str) -> Iterator[str]:
-    for sentence in _SENTENCE.findall(said):
+    for sentence in _SENTENCE_END.split(lines_with(said, _MARKS)):
         text = sentence.strip(" \t-*>#_`")
         if len(text) <= LONGEST and _CHOSEN.search(text) and not _OPEN.search(text) and not decisions_in(text):
             yield text

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from proxy.stack.observe.commands import Ran, State, commands_seen
 from proxy.stack.observe.names import NAMES, Names, Role
 from proxy.stack.observe.results import failed, output_of
-from proxy.stack.observe.step import Done, Step, ends_of
+from proxy.stack.observe.step import Done, Step, ends_of, lines_with
 
 MOST = 4
 """Errors of one step."""
@@ -32,6 +32,7 @@ _TOLD = re.compile(
     """,
     re.MULTILINE | re.VERBOSE,
 )
+_MARKS = ("error", "exception", "panic", "fail", "fatal", "✘", "●", "no such file", "not found", "permission denied")
 _SOURCE_LINE = re.compile(r"^\s*(?:raise|throw|except|catch|return|import|from|class|def)\b")
 _TAG = re.compile(r"</?[a-z_]+>")
 _EXIT_LINE = re.compile(r"^\W*(?:\w+\s){0,4}?exit(?:ed)?\s(?:with\s)?(?:code|status)\W*-?\d+\W*$", re.IGNORECASE)
@@ -70,7 +71,8 @@ def _told(done: Done, names: Names) -> Iterator[ErrorSeen]:
         return
     kind = next((each.kind for each in ran if each.kind), "")
     text = ends_of(output_of(done.result))
-    lines = [line for match in _TOLD.finditer(text) if not _SOURCE_LINE.match(line := match[0])]
+    marked = lines_with(text, _MARKS)
+    lines = [line for match in _TOLD.finditer(marked) if not _SOURCE_LINE.match(line := match[0])]
     if not lines and failed(done):
         lines = _first_line(text)
     for line in lines:

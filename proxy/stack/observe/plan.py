@@ -108,7 +108,7 @@ def _seen(done: Done, names: Names) -> PlanSeen | None:
 
 
 # ---------------------------------------------------------------------------------------------------------- whole lists
-_CHECK = re.compile(r"^\s*(?:[-*+]|\d{1,4}[.)])?\s*\[(.)\]\s*(\S.*)$", re.MULTILINE)
+_CHECK = re.compile(r"^[ \t]{0,40}(?:[-*+]|\d{1,4}[.)])?[ \t]{0,9}\[(.)\][ \t]{0,9}(\S.*)$", re.MULTILINE)
 _CHECKED = {" ": ItemStatus.PLANNED, "x": ItemStatus.COMPLETED, "✓": ItemStatus.COMPLETED, "✔": ItemStatus.COMPLETED}
 _UNDER_WAY = frozenset("-~>/.*o")
 _LOOKING = frozenset({"view", "list", "get", "read"})

@@ -69,8 +69,8 @@ def failed(done: Done) -> bool:
     head = text[:LONGEST_ERROR].strip()
     if _MARKED.match(head):
         return True
-    if head[:1] in ("{", "["):
-        return record_failed(text)
+    if head[:1] in ("{", "[") and (said := record_failed(text)) is not None:
+        return said
     if len(text) > LONGEST_ERROR:
         return False
     if _ERROR.match(_PREFIX.sub("", head, count=1)):
@@ -89,12 +89,14 @@ def exit_code(text: str) -> int | None:
     return None
 
 
-def record_failed(text: str) -> bool:
-    """Whether a result that is JSON says so: of itself, or of each of its parts."""
-    value = decoded(text[:LONGEST_RECORD]) if len(text) <= LONGEST_RECORD else None
-    if isinstance(value, list):
-        return bool(value) and all(isinstance(part, Mapping) and _says_failed(part) for part in value)
-    return isinstance(value, Mapping) and _says_failed(value)
+def record_failed(text: str) -> bool | None:
+    """Whether a result that is a record says so: of itself, or of each of its parts. None for what is no record."""
+    if len(text) > LONGEST_RECORD:
+        return None
+    value = decoded(text)
+    if isinstance(value, list) and value and all(isinstance(part, Mapping) for part in value):
+        return all(_says_failed(part) for part in value)
+    return _says_failed(value) if isinstance(value, Mapping) else None
 
 
 _OUTPUTS = ("output", "result", "stdout", "stderr", "error")

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+MOST = 30
+"""Commands of a line that are told apart."""
 LONGEST = 4_000
 """Characters of a command line that are read."""
 
@@ -48,6 +50,8 @@ def commands_in(line: str) -> tuple[Simple, ...]:
     written: list[str] = []
     into = ""
     for kind, mark in _tokens(text):
+        if len(found) >= MOST:
+            return tuple(found[:MOST])
         if kind == "joint":
             found += _closed(words, written, piped=mark.startswith("|") and mark != "||")
             words, written, into = [], [], ""

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
 from proxy.stack.transcript import Call
 
-HEAD = 4_000
-TAIL = 4_000
+HEAD = 3_000
+TAIL = 3_000
+LINES = 40
+LONGEST_LINE = 240
 """Characters looked at, at both ends of a result: what a tool says of its own outcome stands there."""
 
 
@@ -60,6 +63,17 @@ def texts_in(value: object) -> Iterator[str]:
             waiting.extend(reversed(at.values()))
         elif isinstance(at, list):
             waiting.extend(reversed(at))
+
+
+def lines_with(text: str, marks: tuple[str, ...]) -> str:
+    """The lines of a text that hold one of `marks`, which are small letters; at most `LINES`. Looking for a few words
+    first keeps the expressions that follow off the rest, which is nearly everything."""
+    small = text.casefold()
+    if not any(mark in small for mark in marks):
+        return ""
+    lines = (line[:LONGEST_LINE] for line in text.splitlines())
+    found = (line for line in lines if any(mark in line.casefold() for mark in marks))
+    return "\n".join(islice(found, LINES))
 
 
 def ends_of(text: str) -> str:

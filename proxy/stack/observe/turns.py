@@ -83,7 +83,7 @@ _CLIENTS_OWN = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _CHOICE = re.compile(r"\A\W{0,2}(?:option\s)?(?:\d{1,2}|[a-d])(?:[.):,]|\s|\Z)", re.IGNORECASE)
-_PICTURE = re.compile(r"^\s*['\"]?\S*/\S.*\.(?:png|jpe?g|gif|webp|pdf)['\"]?\s*$", re.IGNORECASE | re.MULTILINE)
+_PICTURE = re.compile(r"^['\"]?[^\s'\"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['\"]?$", re.IGNORECASE | re.MULTILINE)
 _SLASHED = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
 
 
@@ -133,7 +133,7 @@ def _points_back(rest: str, words: Sequence[str]) -> bool:
 
 _OUTPUT_LINE = re.compile(
     r"""^\s*(?: [$\u276f\u279c>%]\s\S | [+-]\s*\d*\s | \|\s
-             | Traceback\s | at\s\S+\( | File\s" | \w*(?:Error|Exception)\b\s*:? | E\s{2,}
+             | Traceback\s | at\s\S+\( | File\s" | [\w.]*(?:Error|Exception)\b\s*:? | E\s{2,}
              | (?:error|fatal|warning|panic)\b\s*: | error\b | ---\s(?:FAIL|PASS) | FAILED\b | npm\s(?:ERR|error)
              | \d{4}-\d\d-\d\d[T\s]\d | \[?\d\d:\d\d:\d\d | \S+:\d+:\d+ )""",
     re.VERBOSE | re.IGNORECASE,
@@ -169,7 +169,7 @@ def _asked(closing: str) -> bool:
     return asks and not _OFFER.search(last)
 
 
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|[\w./-]*[^\W_][\w./-]*")
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|[^\W_][\w./-]*")
 _EMPTY = frozenset(wording.SAYING_LITTLE.split())
 _STEM = 5
 """Letters by which two words are one: `parser`, `parsing`."""
@@ -185,11 +185,19 @@ def _own(words: Sequence[str]) -> frozenset[str]:
     return frozenset(word[:_STEM] for word in bare if word and not word.isdigit())
 
 
-_NAME = re.compile(
-    r"(?:[\w.~-]+/)+[\w.-]*\w|\b[\w-]+\.[a-z]\w{0,4}\b|\b\w+\(\)|\B--[\w-]+|\b\w+_\w+\b|\b[A-Za-z][a-z0-9]+[A-Z]\w*\b"
-)
+_CAMEL = re.compile(r"[A-Za-z][a-z0-9]*[A-Z]\w*")
+_AROUND = ".,:;!?'\"`*()[]{}<>"
+LONGEST_NAME = 120
 
 
 def _names(text: str) -> frozenset[str]:
-    """Paths, files, calls, options and identifiers, as they are spelt."""
-    return frozenset(name.rpartition("/")[2].removesuffix("()") for name in _NAME.findall(text))
+    """Paths (by their last part), files, options and identifiers, as they are spelt."""
+    words = (word.strip(_AROUND) for word in text.split() if len(word) <= LONGEST_NAME)
+    return frozenset(word.rpartition("/")[2] for word in words if _is_name(word))
+
+
+def _is_name(word: str) -> bool:
+    bare = word.lstrip("-")
+    if not bare[:1].isalnum() and bare[:1] not in "_~./":
+        return False
+    return word.startswith("--") or any(mark in bare for mark in "_./") or bool(_CAMEL.fullmatch(bare))

@@ -44,8 +44,8 @@ GOES_ON = """
     and but or also so plus then still again wait dude omg omfg wtf ugh argh damn come_on actually instead rather sorry
     oops why because since although maybe though too continue proceed go_on go_ahead keep carry_on try retry do_it
     do_that do_so do_the_same undo revert stop same what_about how_about what_if in_addition additionally furthermore
-    one_more just_one can_we_also can_you_also could_we_also could_you_also can_we_check can_you_check
-    can_we_double_check can_you_double_check could_you_check are_you are_we did_you have_you do_we is_it is_that is_this
+    one_more just_one can_we_also can_you_also could_we_also could_you_also
+    can_we_double_check can_you_double_check are_you are_we did_you have_you do_we is_it is_that is_this
     is_there does_it does_that does_this doesn't isn't it it's that that's this these those they you your option
     the_first the_second the_third the_last the_latter the_former both neither all_of none_of commit push run rerun
     merge rebase deploy i_mean i_meant
@@ -65,15 +65,15 @@ POINTS_BACK = """
     you_said you_added you_changed you_mentioned your_change your_changes your_fix your_plan your_proposal
     your_suggestion your_answer the_fix the_change the_changes the_plan the_result the_results the_output the_error
     the_test the_tests the_pr the_branch the_file the_review
-    das dies diese dieser dieses diesen diesem ihn nochmal wieder ça cela ceci eso esto isso isto questo quello dat
+    dies diese dieser dieses diesen diesem ihn nochmal wieder ça cela ceci eso esto isso isto questo quello
     это этот эту
 """
 POINTS_BACK_UNSPACED = "这个 那个 这 那 它 それ これ その"
 ORDERS = """
     add implement create build write fix refactor investigate design set_up setup migrate port convert review explain
-    document plan draft generate make develop prepare research find analyze analyse debug optimize optimise introduce
+    document plan draft generate develop prepare research find analyze analyse debug optimize optimise introduce
     extract replace upgrade update configure install translate summarize summarise read look_at look_into figure_out
-    work_on brainstorm book cancel move
+    work_on brainstorm book cancel
     füge implementiere erstelle bau baue schreib schreibe behebe repariere refaktoriere untersuche erkläre prüfe
     aktualisiere mache
     ajoute ajoutez ajouter implémente implémentez crée créez créer écris écrivez corrige corrigez explique expliquez
@@ -88,7 +88,7 @@ SAYING_LITTLE = """
     with have this will your from they been were into than then them when what which a an in on of to is be as at by or
     if so do we i it me my us no there here also should would could please want need like make just some more other only
     get got new add fix write create implement update change test tests testing unit docs doc comment comments commit
-    branch pr code file files simple
+    usage readme changelog branch pr code file files simple
     der die das und ist ein eine für mit nicht auf zu den von im le la les des un une et est pour dans avec sur
     el los las una de en y que por con para da do os as um uma na no и в не на с для по
 """

@@ -28,6 +28,12 @@ CHOICE = (
 DEPLOY = ("Deploy the staging server", "Staging runs version 1.4.2 now; the health check answers.")
 GERMAN = ("Füge dem Shop ein Anmeldeformular hinzu", "Das Formular steht in login.tsx, alle Tests sind grün.")
 CHINESE = ("给商店添加登录表单", "登录表单已经添加到 login.tsx，测试全部通过。")
+RESIZING = ("Write a script that resizes images", "Here is resize.py; it keeps the aspect ratio.")
+CAUSES = (
+    "Fix issue #88",
+    "There are two causes: the cache key and the timezone. Shall I fix both or only the cache key?",
+)
+REVIEW = ("Review src/auth.py", "Three problems: no rate limit, plain text tokens, missing tests.")
 BOOKING = ("I want to change my flight to Boston", "I found your reservation. Could you confirm the new date?")
 
 CONTINUES: tuple[Pair, ...] = tuple(
@@ -134,6 +140,47 @@ CONTINUES: tuple[Pair, ...] = tuple(
         (("Добавь форму входа", "Готово, тесты проходят."), ("да", "продолжай", "почему так?")),
         (("ログインフォームを追加して", "追加しました。テストも通りました。"), ("はい", "続けて", "それを青くして")),
         (
+            RESIZING,
+            (
+                "can it handle webp?",
+                "make the default width 800",
+                "nice, now with threads please",
+                "it crashes for transparent PNGs",
+                "what library does resize.py use?",
+                "PIL.UnidentifiedImageError: cannot identify image file 'x.heic'",
+                "put the widths into a config file instead",
+                "show me how to call it",
+                "the output folder should be configurable",
+                "hm why not use imagemagick",
+                "good. write the usage into the README",
+                "no I meant height",
+                "Bitte auch GIF unterstützen",
+                "et pour les gif ?",
+            ),
+        ),
+        (
+            CAUSES,
+            (
+                "both please",
+                "only the cache key for now, the timezone is a separate discussion",
+                "let's start with the cache key",
+                "first one",
+                "fix the timezone too",
+            ),
+        ),
+        (
+            REVIEW,
+            (
+                "fix the second one",
+                "how would a rate limit look like?",
+                "are the tokens really stored in plain text?",
+                "ok fix all three",
+                "what do you mean by plain text tokens",
+                "add the missing tests",
+                "open issues for each",
+            ),
+        ),
+        (
             BOOKING,
             (
                 "May 17, in the morning if possible",
@@ -206,6 +253,30 @@ STARTS: tuple[Pair, ...] = tuple(
         (
             ("ログインフォームを追加して", "追加しました。テストも通りました。"),
             ("別件ですが、夜間バックアップが失敗します",),
+        ),
+        (
+            RESIZING,
+            (
+                "Now let's build the upload page in React",
+                "Can you check why the postgres container keeps restarting?",
+                "Please draft an email to the customers about the outage",
+                "I need a regex that matches German license plates",
+                "Explain how OAuth device flow works",
+                "Set up pre-commit with ruff and mypy",
+                "Our invoices show the wrong tax rate for Switzerland since yesterday",
+                "erstelle ein Skript, das alte Logdateien löscht",
+            ),
+        ),
+        (
+            REVIEW,
+            (
+                "add a CLI command that lists all users",
+                "Write a blog post about our migration to Kubernetes",
+                "the dashboard charts are empty on Safari, investigate",
+                "new feature: users can upload avatars",
+                "next, port the mailer to async",
+                "please generate typescript types from the openapi schema",
+            ),
         ),
         (BOOKING, ("Forget it. Let's get back to my hotel in Rome, I need a bigger room",)),
     )

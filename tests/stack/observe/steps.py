@@ -1,0 +1,22 @@
+"""Steps to observe, made in a line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from proxy.stack.observe.step import Done, Step
+from proxy.stack.transcript import Call
+
+
+def done(name: str, result: str = "ok", *, answered: bool = True, **arguments: Any) -> Done:
+    return Done(Call("c1", name, json.dumps(arguments)), result, "e1", answered)
+
+
+def raw(name: str, arguments: str, result: str = "ok") -> Done:
+    """A call whose arguments are these bytes."""
+    return Done(Call("c1", name, arguments), result, "e1")
+
+
+def step(*all_done: Done, said: str = "") -> Step:
+    return Step(said, all_done)

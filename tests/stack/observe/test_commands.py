@@ -1,0 +1,121 @@
+"""S3-05: commands, how they ended, and the probes they leave; errors and decisions beside them."""
+
+import pytest
+
+from proxy.stack.observe.commands import Ran, State, commands_seen, probes
+from proxy.stack.observe.decisions import decisions_seen
+from proxy.stack.observe.errors import ErrorSeen, ending, errors_seen
+from proxy.stack.observe.names import NAMES
+from proxy.stack.observe.step import Done
+from tests.stack.observe.steps import done, raw, step
+
+OK, FAILED, UNKNOWN = State.OK, State.FAILED, State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (done("bash", "Exit code 1\nx", command="cat a"), [("cat a", FAILED, "")]),
+        (done("bash", "x", command="cat a"), [("cat a", UNKNOWN, "")]),
+        (done("exec_command", "Wall time: 0\nProcess exited with code 0\nOutput:\n", cmd="ls"), [("ls", OK, "")]),
+        (done("shell", "x", command=["bash", "-lc", "ls -la"]), [("ls -la", UNKNOWN, "")]),
+        (done("shell", "x", command=["ls", "-la"]), [("ls -la", UNKNOWN, "")]),
+        (done("bash", '{"returncode": 0, "output": ""}', command="ls"), [("ls", OK, "")]),
+        (
+            done(
+                "run_commands",
+                '[{"query":"a","result":"","success":true},{"query":"b","success":false}]',
+                commands=["a", "b"],
+            ),
+            [("a", OK, ""), ("b", FAILED, "")],
+        ),
+        (raw("exec", 'await tools.exec_command({"cmd": "ls -la"})'), [("ls -la", UNKNOWN, "")]),
+        (done("read", command="ls"), []),
+        (raw("bash", "{}"), []),
+        (raw("bash", '{"command": 7}'), []),
+        (done("bash", "5 passed in 1s", command="cd app && pytest -q"), [("pytest -q", OK, "test")]),
+        (done("bash", "2 failed, 5 passed", command="pytest | tail -3"), [("pytest", FAILED, "test")]),
+        (done("bash", "0 failed, 5 passed", command="npx jest"), [("npx jest", OK, "test")]),
+        (done("bash", "--- FAIL: TestX (0.1s)\nFAIL", command="go test ./..."), [("go test ./...", FAILED, "test")]),
+        (done("bash", "ok  \tshop/api\t0.3s", command="go test ./..."), [("go test ./...", OK, "test")]),
+        (
+            done("bash", "a.ts(1,2): error TS2345: no", command="npx tsc --noEmit"),
+            [("npx tsc --noEmit", FAILED, "types")],
+        ),
+        (done("bash", "", command="npx tsc --noEmit"), [("npx tsc --noEmit", OK, "types")]),
+        (done("bash", "", command="pytest"), [("pytest", UNKNOWN, "test")]),
+        (
+            done("bash", "All checks passed!\nSuccess: no issues found", command="ruff check . && mypy ."),
+            [("ruff check .", OK, "lint"), ("mypy .", OK, "types")],
+        ),
+        (done("bash", "bash: pytest: command not found", command="pytest"), [("pytest", FAILED, "test")]),
+        (
+            done("bash", "x", command="CI=1 timeout 60 uv run pytest tests"),
+            [("timeout 60 uv run pytest tests", UNKNOWN, "test")],
+        ),
+        (done("bash", "Exit code 2", command="make build"), [("make build", FAILED, "build")]),
+        (done("bash", "", command="pytest", answered=False), [("pytest", UNKNOWN, "test")]),
+        (done("bash", "x", command="grep pytest setup.cfg"), [("grep pytest setup.cfg", UNKNOWN, "")]),
+    ],
+)
+def test_a_command_and_how_it_ended(made: Done, told: list[tuple[str, State, str]]) -> None:
+    assert commands_seen(step(made), NAMES) == tuple(Ran(*each) for each in told)
+
+
+def test_the_last_known_state_of_a_kind_is_its_probe() -> None:
+    """S3-05: fails, then passes."""
+    first = commands_seen(step(done("bash", "1 failed", command="pytest")), NAMES)
+    then = commands_seen(
+        step(done("bash", "1 passed", command="pytest"), done("bash", "...", command="pytest -x")), NAMES
+    )
+
+    assert probes(first) == {"test": False}
+    assert probes((*first, *then)) == {"test": True}
+
+
+def test_the_errors_of_a_run_that_failed_are_told_and_how_they_ended() -> None:
+    out = "FAILED tests/test_a.py::test_x - assert 1 == 2\nE   KeyError: 'a'\nE   KeyError: 'a'\n1 failed"
+    ran = step(done("bash", out, command="pytest"))
+
+    errors = errors_seen(ran)
+
+    assert errors == (
+        ErrorSeen("FAILED tests/test_a.py::test_x - assert 1 == 2", "test"),
+        ErrorSeen("E KeyError: 'a'", "test"),
+    )
+    assert ending(errors[0], {"test": True}) == "fixed"
+    assert ending(errors[0], {"test": False}) == "still failing"
+    assert ending(errors[0], {}) == ""
+
+
+def test_a_failed_call_without_a_known_error_tells_its_first_line() -> None:
+    assert errors_seen(step(done("edit", "<tool_use_error>Found 3 matches</tool_use_error>", path="a"))) == (
+        ErrorSeen("Found 3 matches"),
+    )
+
+
+def test_a_file_full_of_errors_has_none() -> None:
+    assert errors_seen(step(done("read", "1\tValueError: x\n2\tTypeError: y\n", path="errors.log"))) == ()
+    assert errors_seen(step(done("bash", "we raise here:\nValueError: x\n", command="cat notes"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "decided"),
+    [
+        ("Decision: keep HS256", ("keep HS256",)),
+        (
+            "I looked at both. I'll use Redis instead of memory because it is shared.",
+            ("I'll use Redis instead of memory because it is shared.",),
+        ),
+        ("We decided to drop Python 3.8. Next, the tests.", ("We decided to drop Python 3.8.",)),
+        ("Should we use Redis instead of memory?", ()),
+        ("If that fails, I'll use Redis instead of memory.", ()),
+        ("I could use Redis rather than memory.", ()),
+        ("The function uses a list instead of a set.", ()),
+        ("```\nI'll use Redis instead of memory\n```", ()),
+        ("Let me look at the file.", ()),
+    ],
+)
+def test_only_what_is_clearly_decided_is_a_decision(said: str, decided: tuple[str, ...]) -> None:
+    """S0-17."""
+    assert decisions_seen(step(said=said)) == decided
