@@ -184,10 +184,10 @@ class Metrics:
         _add(self.requests, (told.status, reason))
         if told.upstream:
             _add(self.answers, (told.upstream, _class(told.upstream_status), _class(told.client_status)))
+            self.duration.observe(told.duration_ms / 1000)
         is_bypass = told.status == "bypass"
         if is_bypass or told.conversation:
             self.recent.count(reason if is_bypass else "")
-        self.duration.observe(told.duration_ms / 1000)
         self.recalls += told.recalls
         self._happened(told, calls)
         if isinstance(told, Receipt):

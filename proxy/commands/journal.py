@@ -13,10 +13,12 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal
+
+import msgspec
 
 from proxy.commands.printing import one_line
 
@@ -53,7 +55,17 @@ class Object(logging.Formatter):
         told |= {name: _plain(value) for name, value in _fields(record)}
         if record.exc_info:
             told["exception"] = _trace(record.exc_info[1])
+        return _ascii(told)
+
+
+def _ascii(told: dict[str, object]) -> str:
+    """JSON in ASCII. Nearly all lines are that already, and msgspec writes them in an eighth of the time; what it cannot
+    say, or says in other letters, is escaped."""
+    try:
+        line = msgspec.json.encode(told)
+    except UnicodeEncodeError:  # half of a surrogate pair
         return json.dumps(told)
+    return line.decode() if line.isascii() else json.dumps(told)
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
@@ -86,9 +98,11 @@ def _shown(value: object) -> str:
 
 def _as_text(value: object) -> str:
     match value:
+        case str():
+            return value
         case float():
             return f"{value:.6g}"
-        case Mapping():
+        case dict():
             return ", ".join(f"{name} x{count}" for name, count in value.items())
         case list():
             return ", ".join(map(str, value))
@@ -99,11 +113,13 @@ def _as_text(value: object) -> str:
 def _plain(value: object) -> object:
     """As JSON says it: figures stay figures, lists and counts stay what they are, anything else is a short text."""
     match value:
-        case bool() | int() | None:
+        case str():
+            return _short(value)
+        case int() | None:
             return value
         case float():
             return float(f"{value:.6g}")
-        case Mapping():
+        case dict():
             return {_short(str(name)): _plain(each) for name, each in value.items()}
         case list():
             return [_plain(each) for each in value]
