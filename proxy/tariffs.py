@@ -252,14 +252,16 @@ TARIFFS: tuple[Tariff, ...] = (
         required=("thought_signature",),
     ),
     # ------------------------------------------------------------------------------------------------------- DeepSeek
-    # On disk, best effort.
+    # On disk, best effort, in units of 64 tokens; 1,024 and more are advised. A minimum told too large would make a
+    # saving
+    # look larger, so the unit stands here.
     Tariff(
         ("deepseek-v4-flash", "deepseek-chat", "deepseek-reasoner"),
         0.14,
         0.28,
         0.02,
         1.0,
-        1024,
+        64,
         64,
         DAY,
         1_000_000,

@@ -16,6 +16,7 @@ from proxy.report import (
     table,
     total,
     totals,
+    without_fixed,
 )
 from proxy.stack.transcript import Usage
 from proxy.tariffs import Tariff
@@ -169,8 +170,8 @@ def test_a_request_that_passes_untouched_saves_exactly_nothing(accountant: Accou
 
     assert (receipt.tokens_in, receipt.tokens_sent, receipt.tokens_saved) == (2500, 2500, 0)
     assert receipt.saved == 0.0
-    # 2,500 tokens at 2 USD and 40 at 10 USD per million.
-    assert receipt.cost == receipt.cost_untouched == pytest.approx(0.005 + 0.0004)
+    # As many tokens as the provider says: 2,600 at 2 USD and 40 at 10 USD per million.
+    assert receipt.cost == receipt.cost_untouched == pytest.approx(0.0052 + 0.0004)
 
 
 def test_the_estimate_tells_what_a_folded_frame_saves(accountant: Accountant) -> None:
@@ -265,15 +266,17 @@ def test_a_gain_is_never_told_larger_than_the_provider_counts(accountant: Accoun
 
 
 def test_more_tokens_at_the_provider_make_a_loss_larger_but_no_gain(accountant: Accountant) -> None:
-    """O2: a provider that counts twice our tokens makes a loss twice as large, a gain no larger."""
+    """O2: where a provider counts twice our tokens, that may be true of ours alone: the untouched stays as we count."""
     long, short = [HEAD, ("a", 500), ("frame", 10_000)], [HEAD, ("a", 500), ("result", 200)]
     settled(accountant, long[:2], long[:2], usage=(Usage(2500, 0, cached=1),))
 
     gain = settled(accountant, long, short, usage=(Usage(5400, 0),))
     loss = settled(accountant, short, long, usage=(Usage(25_000, 0),))
 
-    assert gain.saved == pytest.approx(9800 * 2e-6)
-    assert loss.saved == pytest.approx(-9800 * 2 * 2e-6)
+    # Told: nothing was cached. 12,500 untouched less the 5,400 that were charged.
+    assert gain.saved == pytest.approx(7100 * 2e-6)
+    # 2,700 untouched, not cached either, less the 25,000 that were charged.
+    assert loss.saved == pytest.approx((2700 - 25_000) * 2e-6)
 
 
 def test_the_untouched_run_is_charged_as_if_it_had_been_lucky(clock: Clock) -> None:
@@ -411,11 +414,15 @@ def test_rows_are_grouped_by_what_was_asked(accountant: Accountant) -> None:
 
 
 def test_the_table_can_leave_out_what_the_client_sends_every_time(accountant: Accountant) -> None:
-    rows = totals(receipts(accountant), "model")
+    made = receipts(accountant)
+    rows = totals(made, "model")
 
     assert rows[0].fixed_in == rows[0].fixed_sent == 6000
-    assert "12,000  6,030  5,970" in " ".join(table(rows).split()).replace(" ", "  ")
-    assert "6,000  30  5,970" in " ".join(table(rows, fixed=False).split()).replace(" ", "  ")
+    whole, rest = table(rows, width=80), table(totals(map(without_fixed, made), "model"), width=80)
+
+    assert whole.splitlines()[1].split()[:4] == ["m", "3", "12,000", "6,030"]
+    assert rest.splitlines()[1].split()[:4] == ["m", "3", "6,000", "30"]
+    assert rest.splitlines()[1].split()[-1] == whole.splitlines()[1].split()[-1]
 
 
 def test_a_loss_stands_in_the_table_as_a_loss(accountant: Accountant) -> None:

@@ -1,8 +1,14 @@
-"""The table of prices and traits: each checked figure was read off the sources again, not off the code."""
+"""The table of prices and traits, and the rows of a configuration before it: each checked figure was read off the
+sources again, not off the code."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from proxy.tariffs import TARIFFS, UNKNOWN, Tariff, plain_name, tariff_among, tariff_for
+from proxy.config import Config, load_config
+from proxy.errors import InvalidConfiguration
+from proxy.tariffs import TARIFFS, UNKNOWN, Tariff, Tariffs, plain_name, tariff_for
 
 
 @pytest.mark.parametrize(
@@ -20,7 +26,7 @@ from proxy.tariffs import TARIFFS, UNKNOWN, Tariff, plain_name, tariff_among, ta
         ("gpt-5.4-mini", (0.75, 0.1, 1.0, 1024)),
         ("gpt-5.6-luna", (1.0, 0.1, 1.25, 1024)),
         ("gemini-3.1-pro", (2.0, 0.1, 1.0, 2048)),
-        ("deepseek-v4-flash", (0.14, 0.02, 1.0, 1024)),
+        ("deepseek-v4-flash", (0.14, 0.02, 1.0, 64)),
     ],
 )
 def test_a_model_costs_what_its_provider_asks(model: str, figures: tuple[float, float, float, int]) -> None:
@@ -61,9 +67,9 @@ def test_a_variant_that_is_not_listed_is_flagged_and_not_priced_as_its_sibling()
 def test_the_longest_name_that_fits_wins_whatever_the_order() -> None:
     wide, narrow = Tariff(("llama-*",), 1.0), Tariff(("llama-3-*",), 2.0)
 
-    assert tariff_among("llama-3-70b", (wide, narrow)) is narrow
-    assert tariff_among("llama-3-70b", (narrow, wide)) is narrow
-    assert tariff_among("llama-4-70b", (narrow, wide)) is wide
+    assert Tariffs(built_in=(wide, narrow)).of("llama-3-70b") is narrow
+    assert Tariffs(built_in=(narrow, wide)).of("llama-3-70b") is narrow
+    assert Tariffs(built_in=(narrow, wide)).of("llama-4-70b") is wide
 
 
 def test_no_name_stands_in_two_rows() -> None:
@@ -91,3 +97,136 @@ def test_what_a_model_requires_back_or_binds_is_told() -> None:
 
 def test_every_row_has_a_window_that_holds_more_than_its_longest_answer() -> None:
     assert [row.names for row in TARIFFS if not 0 < row.max_output < row.window] == []
+
+
+# ------------------------------------------------------------------------------------------------ rows of configuration
+def configured(tmp_path: Path, text: str) -> Config:
+    file = tmp_path / "proxy.yaml"
+    file.write_text(text)
+    return load_config(file=file)
+
+
+def test_a_configured_row_has_prices_window_traits_and_a_date(tmp_path: Path) -> None:
+    config = configured(
+        tmp_path,
+        """
+tariffs:
+  house:
+    names: [house-*, Llama-3.1-70B]
+    as_of: 2026-10-31
+    input: 0.5
+    output: 1.5
+    read: 0.25
+    write: 1.1
+    minimum: 512
+    step: 16
+    ttl_s: 120
+    window: 65536
+    max_output: 8192
+    binding: drop
+    after_tool: suffix
+    thinking_in_loop: required
+    required: [reasoning_content]
+    append: [system]
+""",
+    )
+    expected = Tariff(
+        ("house-*", "llama-3.1-70b"), 0.5, 1.5, 0.25, 1.1, 512, 16, 120, 65_536, 8192, "drop", "required",
+        ("reasoning_content",), "suffix", ("system",), as_of="2026-10-31", source="tariffs.house",
+    )  # fmt: skip
+
+    assert config.tariff_of("house-7") == expected
+    assert config.tariff_of("together/llama-3.1-70b") == expected
+    assert config.tariff_of("gpt-5.4") == tariff_for("gpt-5.4")
+
+
+@pytest.mark.parametrize(
+    ("row", "asked", "price"),
+    [
+        ("gpt-5.4", "gpt-5.4", 9.0),  # as long as the built-in name
+        ("claude-opus-5.5", "claude-opus-5-5", 4.0),  # the other spelling is not its name
+        ("claude-opus-5.5", "anthropic/claude-opus-5.5", 9.0),  # a choice of characters is one character long
+        ("gpt-*", "gpt-5.4", 2.5),  # shorter than the built-in name
+        ("gpt-*", "gpt-4.1", 9.0),
+        ("openrouter/*", "openrouter/openai/gpt-5.4", 9.0),  # with what stands in front
+        ("*", "nobody", 9.0),
+    ],
+)
+def test_the_longest_fitting_name_wins_and_a_configured_one_of_two_as_long(
+    tmp_path: Path, row: str, asked: str, price: float
+) -> None:
+    config = configured(tmp_path, f"tariffs: {{'{row}': {{input: 9}}}}")
+
+    assert config.tariff_of(asked).input == price
+
+
+def test_what_a_configured_row_leaves_out_is_as_the_model_has_it(tmp_path: Path) -> None:
+    """A price alone must not lose the trait that keeps requests from being refused (L8)."""
+    config = configured(tmp_path, "tariffs: {claude-opus-5.5: {input: 3}, new-one: {window: 16000}}")
+
+    cheaper, unpriced = config.tariff_of("claude-opus-5.5"), config.tariff_of("new-one")
+
+    assert (cheaper.input, cheaper.binding, cheaper.window, cheaper.as_of) == (3.0, "error", 1_000_000, "")
+    assert (unpriced.known, unpriced.window_known, unpriced.window) == (False, True, 16_000)
+    assert unpriced.max_output < unpriced.window
+
+
+def test_models_in_no_table_get_the_configured_default_and_stay_flagged(tmp_path: Path) -> None:
+    config = configured(tmp_path, "default_tariff: {input: 4, output: 8, window: 32000, max_output: 4000}")
+    row = config.tariff_of("nobody")
+
+    assert (row.input, row.output, row.window, row.source) == (4.0, 8.0, 32_000, "default_tariff")
+    assert (row.known, row.window_known) == (False, False)
+    assert load_config().tariff_of("nobody") == UNKNOWN
+
+
+def test_a_row_can_be_changed_in_one_leaf_from_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "proxy.yaml"
+    file.write_text("tariffs: {gpt-4.1: {input: 2, output: 8}}")
+
+    row = load_config({"tariffs.gpt-4.1.input": "3"}, file=file).tariff_of("gpt-4.1")
+
+    assert (row.input, row.output) == (3.0, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tariffs: {m: {inptu: 1}}", ["tariffs.m.inptu: unknown key", "did you mean tariffs.m.input?"]),
+        ("tariffs: {m: {input: -1}}", ["tariffs.m.input:", "-1"]),
+        ("tariffs: {m: {input: .nan}}", ["tariffs.m.input:"]),
+        ("tariffs: {m: {input: cheap}}", ["tariffs.m.input:", "'cheap'"]),
+        ("tariffs: {m: {input: 1, window: 0}}", ["tariffs.m.window:"]),
+        ("tariffs: {m: {input: 1, window: 100, max_output: 200}}", ["tariffs.m:", "max_output must be smaller"]),
+        ("tariffs: {m: {input: 1, binding: eror}}", ["tariffs.m.binding:", "did you mean error?"]),
+        ("tariffs: {m: {input: 1, append: [tols]}}", ["tariffs.m.append:", "did you mean tools?"]),
+        ("tariffs: {m: {input: 1, as_of: someday}}", ["tariffs.m.as_of:"]),
+        ("tariffs: {m: {input: 1, names: ['']}}", ["tariffs.m.names:", "must not be empty"]),
+        ("tariffs: {m: {names: [a, b]}}", ["tariffs.m:", "says nothing"]),
+        ("tariffs: {m: {}}", ["tariffs.m:", "says nothing"]),
+        ("tariffs: {m: }", ["tariffs.m:", "keys of its own"]),
+        ("tariffs: [{input: 1}]", ["tariffs:", "keys of its own"]),
+        ("tariffs: {a: {input: 1}, b: {names: [A], input: 2}}", ["tariffs.b.names: 'a' stands in tariffs.a too"]),
+        ("default_tariff: {names: [x]}", ["default_tariff.names: unknown key"]),
+    ],
+)
+def test_a_row_that_is_wrong_stops_the_start_and_names_its_key(tmp_path: Path, text: str, told: list[str]) -> None:
+    with pytest.raises(InvalidConfiguration) as refused:
+        configured(tmp_path, text)
+
+    assert all(part in str(refused.value) for part in told), str(refused.value)
+
+
+def test_the_rows_are_listed_with_the_configured_ones_first(tmp_path: Path) -> None:
+    rows = configured(tmp_path, "tariffs: {gpt-5.4: {input: 9}}").tariff_table.rows()
+
+    assert (rows[0].source, rows[0].input, rows[0].output) == ("tariffs.gpt-5.4", 9.0, 15.0)
+    assert rows[1:-1] == TARIFFS
+    assert rows[-1] == UNKNOWN
+
+
+def test_the_explained_keys_are_the_fields_of_a_row() -> None:
+    """A field that is added to a row can be configured too."""
+    ours: dict[str, Any] = Config.model_fields["default_tariff"].default.model_dump()
+
+    assert set(ours) == set(Tariff.__slots__) - {"names", "known", "window_known", "as_of", "source"}

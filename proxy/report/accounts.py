@@ -5,11 +5,12 @@ sent, so that the untouched run is told by the same rules. It opens an `Account`
 `Receipt`.
 
 The law: **a saving is never told too large**. All rounds count as sent, our own tools, texts and hidden rounds
-included. What the provider reports stands beside what we estimate, and where it reports cached tokens it is what we
-charge. The untouched run is charged as if its cache had been as lucky as it could be; where the provider's cache does
-not behave as simulated, the saving is the difference of two estimates by one simulation, so that its errors cancel.
-Where the provider counts fewer tokens than we do, a saving is scaled down. A conversation this process has not seen
-before is taken as warm on both sides, so a restart saves nothing. Negative is told as negative.
+included. What the provider reports stands beside what we estimate; it is believed in how many tokens there were, and
+where it reports cached tokens it is what we charge. The untouched run is charged as if its cache had been as lucky as
+it could be; where the provider's cache does not behave as simulated, the saving is the difference of two estimates by
+one simulation, so that its errors cancel, and never more than that of two cold lines. Where the provider counts fewer
+tokens than we do, a saving is scaled down; where it counts more, only ours are taken to be more. A conversation this
+process has not seen before is taken as warm on both sides, so a restart saves nothing. Negative is told as negative.
 
 What this module does not do: it keeps nothing on disk and knows no wire format. Its clock is handed in (ms), and it
 belongs to one event loop.
@@ -30,6 +31,8 @@ from proxy.tariffs import Tariff, tariff_for
 
 MILLION = 1_000_000
 _NO_USE = CacheUse()
+Billed = tuple[CacheUse, Usage | None]
+"""A round as simulated, and what the provider reported of it."""
 
 
 class Account:
@@ -104,27 +107,39 @@ class Account:
 
     def _money(self, reported: Sequence[Usage | None], basis: str, *, failed: bool) -> tuple[float, float]:
         """Cost and saving in USD. A request that the provider refused is not billed, with us or without."""
-        billed = self._rounds[:-1] if failed else self._rounds
-        told = [usage for usage in reported[: len(billed)] if usage]
-        estimate = sum(_price(use, self._tariff) for use in billed)
-        untouched = _price(self._untouched, self._tariff)
-        output = [_output_price(usage, self._tariff) for usage in told]
-        charged = sum(_price(_use_of(usage), self._tariff) for usage in told) if basis == "reported" else estimate
+        billed = list(zip(self._rounds[:-1] if failed else self._rounds, reported, strict=False))
+        output = [_output_price(usage, self._tariff) for _, usage in billed if usage]
+        charged = sum(_charged(use, usage, self._tariff, basis) for use, usage in billed)
         cost = charged + sum(output)
         if failed:
             return cost, -cost
-        if billed == [self._untouched]:
-            difference = 0.0
-        elif basis == "reported" and _as_simulated(billed, told):
-            ratio = min(1.0, _ratio(billed, told))
-            difference = ratio * _price(self._luckiest(billed, told), self._tariff) - charged
-        else:
-            difference = untouched - estimate
-            difference *= _scale(_ratio(billed, told), gain=difference > 0)
         # The untouched run has no hidden rounds: what the model wrote in them is our cost.
-        hidden = sum(output[:-1])
+        saved = self._difference(billed, charged, basis) - sum(output[:-1])
         # No run costs less than nothing: a loss is at most all that was paid.
-        return cost, max(difference - hidden, -cost)
+        return cost, max(saved, -cost)
+
+    def _difference(self, billed: Sequence[Billed], charged: float, basis: str) -> float:
+        """USD of input that the untouched run would have paid more than `charged`; negative where it is less."""
+        uses, told = [use for use, _ in billed], [usage for _, usage in billed if usage]
+        if uses == [self._untouched]:
+            return 0.0
+        ratio = _ratio([use for use, usage in billed if usage], told)
+        if basis == "reported" and _as_simulated(uses, told):
+            return min(1.0, ratio) * _price(self._luckiest(uses, told), self._tariff) - charged
+        estimate, untouched = sum(_price(use, self._tariff) for use in uses), _price(self._untouched, self._tariff)
+        # A provider that counts more may count only ours so: tools are written out in ways we do not see.
+        simulated = min(untouched - max(1.0, ratio) * estimate, ratio * (untouched - estimate))
+        if basis == "estimated":
+            return simulated
+        # Its cache missed. Ours was paid as told, and the untouched line would have been cold as well.
+        return min(simulated, min(1.0, ratio) * _price(self._cold(), self._tariff) - charged)
+
+    def _cold(self) -> CacheUse:
+        """What the client sent, if the cache held nothing of it."""
+        use = self._untouched
+        if self._tariff.write == 1:
+            return CacheUse(0, 0, use.total)
+        return CacheUse(0, use.cached + use.written, use.uncached)
 
     def _luckiest(self, billed: Sequence[CacheUse], told: Sequence[Usage]) -> CacheUse:
         """What the client sent, if the cache held all that it could.
@@ -150,6 +165,13 @@ def _front(use: CacheUse, tokens: int) -> CacheUse:
     return CacheUse(cached, written, tokens - cached - written, min(tokens, use.prefix))
 
 
+def _charged(use: CacheUse, usage: Usage | None, tariff: Tariff, basis: str) -> float:
+    """USD of a round's input: as reported, else split as we think and as many tokens as the provider says."""
+    if usage is None:
+        return _price(use, tariff)
+    return _price(_use_of(usage), tariff) if basis == "reported" else _price(use, tariff) * _ratio([use], [usage])
+
+
 def _as_simulated(billed: Iterable[CacheUse], told: Iterable[Usage]) -> bool:
     """Whether the provider's cache held what we thought. Where it did not, it would not have for the untouched run."""
     return 2 * sum(usage.cached for usage in told) >= sum(use.cached for use in billed)
@@ -159,11 +181,6 @@ def _ratio(billed: Iterable[CacheUse], told: Iterable[Usage]) -> float:
     """The provider's tokens to ours; 1 where it reported none."""
     ours, theirs = sum(use.total for use in billed), sum(usage.input for usage in told)
     return theirs / ours if ours and theirs else 1.0
-
-
-def _scale(ratio: float, *, gain: bool) -> float:
-    """From our tokens to the provider's, so that a gain is never told larger, nor a loss smaller, than it counts."""
-    return min(1.0, ratio) if gain else max(1.0, ratio)
 
 
 def _price(use: CacheUse, tariff: Tariff) -> float:

@@ -1,0 +1,251 @@
+"""What is told of money, held against what a provider really charges: for the requests that reached it, and for the
+same requests sent without a proxy."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from proxy.scripted import Model, ScriptedProvider, Usage, says
+from proxy.scripted.script import Received
+from proxy.tariffs import Tariff, tariff_for
+from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall
+
+MILLION = 1_000_000
+CACHED_MODELS = {
+    "gpt-5.4": "openai",
+    "claude-opus-4-8": "anthropic",
+    "deepseek-v4-flash": "deepseek",
+    "gemini-3.1-pro": "gemini",
+}
+"""A model of the table, and the cache its provider has."""
+LONG = "word " * 1_200
+
+
+# ------------------------------------------------------------------------------------------------------- what they play
+def begin(provider: ScriptedProvider, chat: Conversation) -> None:
+    """A small question, and one that is large enough to wake the latest riser."""
+    provider.will(says("Ask."), says("I see."))
+    chat.says("May I ask something?")
+    chat.says(f"This is it: {LONG * 3}")
+
+
+def frames(provider: ScriptedProvider, chat: Conversation) -> None:
+    begin(provider, chat)
+    for task in range(3):
+        provider.will(does(push(f"Task {task}")), *(does(bash(f"{n}")) for n in range(3)), does(pop("ok")), says("on"))
+    for task in range(3):
+        chat.says(f"task {task}")
+        for n in range(3):
+            chat.returns(f"output {task} {n} {LONG}")
+
+
+def hidden_rounds_alone(provider: ScriptedProvider, chat: Conversation) -> None:
+    """Everything costs, and nothing is saved."""
+    begin(provider, chat)
+    for n in range(3):
+        provider.will(does(push(f"Task {n}"), text="thinking about it " * 30), does(pop("nothing")), says("done"))
+        chat.says(f"{n} {LONG}")
+
+
+def a_plan_and_a_recall(provider: ScriptedProvider, chat: Conversation) -> None:
+    begin(provider, chat)
+    provider.will(does(plan("First", "Second")), does(activate("First")), does(bash()), does(pop("found")), says("one"))
+    chat.says(f"plan it {LONG}")
+    chat.returns(LONG * 3)
+    provider.will(does(recall("First")), says("two"), says("three"))
+    chat.says("what was it?")
+    chat.says("and then?")
+
+
+def two_branches(provider: ScriptedProvider, chat: Conversation) -> None:
+    begin(provider, chat)
+    provider.will(says("one"), says("two"), does(push("Aside")), says("three"), says("four"))
+    chat.says(LONG)
+    chat.says("go on")
+    other = chat.branch(6)
+    other.says("something else instead")
+    chat.says("and on")
+
+
+def a_client_that_compacts(provider: ScriptedProvider, chat: Conversation) -> None:
+    begin(provider, chat)
+    provider.will(does(push("Long")), does(bash("a")), does(bash("b")), does(pop("ok")), says("one"), says("two"))
+    chat.says("go on")
+    chat.returns(LONG * 2)
+    chat.returns(LONG * 2)
+    chat.proxy.stage.excuse()
+    chat.history = [{"role": "user", "content": f"Summary of what was done: {LONG}"}]
+    chat.says("go on")
+
+
+PLAYS = [frames, hidden_rounds_alone, a_plan_and_a_recall, two_branches, a_client_that_compacts]
+
+
+# -------------------------------------------------------------------------------------------------------------- charged
+def charged(usage: Usage, row: Tariff) -> float:
+    """USD for one answer of the provider."""
+    fresh = usage.prompt - usage.cached - usage.written
+    paid = fresh + row.read * usage.cached + row.write * usage.written
+    return (paid * row.input + usage.completion * (row.output or 0.0)) / MILLION
+
+
+def sum_charged(asked: list[Received], row: Tariff) -> float:
+    return sum(charged(received.usage, row) for received in asked if received.usage)
+
+
+def charged_without_a_proxy(stage: Stage, provider: ScriptedProvider, model: str) -> float:
+    """The same bodies, straight to a provider of the same kind that writes as much as it wrote for the client."""
+    row = tariff_for(model)
+    written = {r.header(NUMBER): r.usage.completion for r in provider.asked if r.usage}
+    with ScriptedProvider(models=[Model(model, cache=CACHED_MODELS[model])]) as alone:
+        for note in stage.notes:
+            alone.will(says("as before"))
+            parts = urlsplit(alone.url)
+            connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+            connection.request(
+                "POST", f"{parts.path}/chat/completions", note.body, {"content-type": "application/json"}
+            )
+            connection.getresponse().read()
+            connection.close()
+        told = [received.usage for received in alone.asked if received.usage]
+    assert len(told) == len(stage.notes) == len(written)
+    input_alone = sum(charged(Usage(u.prompt, 0, u.cached, u.written), row) for u in told)
+    return input_alone + sum(written.values()) * (row.output or 0.0) / MILLION
+
+
+@pytest.fixture(params=CACHED_MODELS)
+def model(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def provider(model: str) -> Iterator[ScriptedProvider]:
+    with ScriptedProvider(models=[Model(model, cache=CACHED_MODELS[model])]) as running:
+        yield running
+
+
+@pytest.mark.parametrize("play", PLAYS)
+@pytest.mark.parametrize("wake_at", [0, 3_000])
+def test_a_saving_told_is_never_larger_than_the_true_one(
+    stage: Stage,
+    provider: ScriptedProvider,
+    model: str,
+    play: Callable[[ScriptedProvider, Conversation], None],
+    wake_at: int,
+) -> None:
+    """O2, T13: whatever is played, whichever cache the provider has, from the first request or waking later."""
+    chat = stage.chat(stage.proxy(wake_at_tokens=wake_at), model=model)
+
+    play(provider, chat)
+
+    total = chat.proxy.get("/stack/totals")["total"]
+    paid = sum_charged(provider.asked, tariff_for(model))
+    assert total["saved"] <= charged_without_a_proxy(stage, provider, model) - paid + 1e-9
+    assert total["cost_untouched"] == pytest.approx(total["cost"] + total["saved"])
+
+
+def test_the_sums_are_those_of_their_rows_and_of_the_receipts(
+    stage: Stage, provider: ScriptedProvider, model: str
+) -> None:
+    """X-16, S2-15: by whatever they are grouped, with the fixed part and without it."""
+    chat = stage.chat(model=model)
+    a_plan_and_a_recall(provider, chat)
+    receipts = chat.proxy.receipts()
+
+    for by in ("request", "frame", "conversation", "model", "day"):
+        for fixed in ("true", "false"):
+            told = chat.proxy.get(f"/stack/totals?by={by}&fixed={fixed}")
+            for name in (
+                "requests",
+                "recalls",
+                "tokens_in",
+                "tokens_sent",
+                "tokens_saved",
+                "own",
+                "sent_cached",
+                "cost",
+            ):
+                assert told["total"][name] == pytest.approx(sum(row[name] for row in told["rows"]))
+            assert told["total"]["saved"] == pytest.approx(sum(receipt["saved"] for receipt in receipts))
+    assert told["total"]["recalls"] == 1
+
+
+def test_a_finished_frame_has_its_title_its_end_and_its_price(stage: Stage, provider: ScriptedProvider) -> None:
+    """S2-15: tokens and money per finished frame, those of its recalls among them."""
+    chat = stage.chat()
+    a_plan_and_a_recall(provider, chat)
+
+    rows = {row["title"]: row for row in chat.proxy.get("/stack/totals?by=frame")["rows"]}
+
+    first = rows["First"]
+    assert (first["status"], first["requests"] > 0, first["cost"] > 0) == ("completed", True, True)
+    assert sum(row["recalls"] for row in rows.values()) == 1
+
+
+def test_without_the_fixed_part_no_saving_changes(stage: Stage, provider: ScriptedProvider, model: str) -> None:
+    chat = stage.chat(model=model, system="Careful. " * 900)
+    frames(provider, chat)
+
+    whole = chat.proxy.get("/stack/totals")["total"]
+    rest = chat.proxy.get("/stack/totals?fixed=false")["total"]
+
+    assert rest["tokens_in"] == whole["tokens_in"] - whole["fixed_in"]
+    assert rest["tokens_saved"] == rest["tokens_in"] - rest["tokens_sent"] == whole["tokens_saved"]
+    assert rest["cost"] == pytest.approx(whole["cost"] - whole["cost_fixed"])
+    assert rest["cost_untouched"] == pytest.approx(whole["cost_untouched"] - whole["cost_fixed"])
+    assert rest["saved"] == whole["saved"]
+    assert 0 < whole["cost_fixed"] < whole["cost"]
+    for side in ("sent", "untouched"):
+        split = [rest[f"{side}_{part}"] for part in ("cached", "written", "uncached")]
+        assert min(split) >= 0
+        assert sum(split) == rest["tokens_sent" if side == "sent" else "tokens_in"]
+
+
+# ----------------------------------------------------------------------------------------------------- configured
+# prices
+ROWS = {
+    "tariffs.house.names": "gpt-house*",
+    "tariffs.house.input": 7,
+    "tariffs.house.output": 0,
+    "tariffs.house.as_of": "2026-11-01",
+    "default_tariff.input": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "price", "priced", "as_of"),
+    [("gpt-house-2", 7.0, True, "2026-11-01"), ("nobody-knows", 3.0, False, ""), ("fast", 7.0, True, "2026-11-01")],
+)
+def test_a_configured_price_is_the_price_of_every_receipt(
+    stage: Stage, provider: ScriptedProvider, asked: str, price: float, priced: bool, as_of: str
+) -> None:
+    """The row of the name sent upstream counts: `fast` is an alias."""
+    settings = {"upstreams.default.aliases.fast": "gpt-house-9", **ROWS}
+    chat = stage.chat(stage.proxy(**settings), model=asked)
+    provider.will(says("hi", usage=Usage(prompt=1_000, completion=10)))
+
+    answer = chat.says("hello")
+
+    (receipt,) = chat.proxy.receipts()
+    assert (receipt["priced"], receipt["tariffs_as_of"]) == (priced, as_of)
+    assert receipt["cost"] == pytest.approx(1_000 * price / MILLION)
+    if not answer.streamed:
+        assert answer.headers.get("x-stack-priced", "true") == str(priced).lower()
+    assert chat.proxy.get("/stack/totals")["total"]["unpriced"] == (0 if priced else 1)
+
+
+def test_the_days_of_the_api_say_their_zone(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat()
+    provider.will(says("hi"))
+    chat.says("hello")
+
+    told: dict[str, Any] = chat.proxy.get("/stack/totals?by=day")
+
+    assert told["zone"]
+    assert json.dumps(told["rows"][0]["key"]).count("-") == 2
