@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from proxy.replaying.outcome import Left, Missed, Needs
 from proxy.stack.frames import ancestors
@@ -203,7 +204,7 @@ class _Sent:
             self._placed.setdefault(placed.at, []).append(placed)
         theirs = {m.identity for m in seen.client.messages}.union(*map(_identities, seen.story.placed))
         ours = [m for m in (*seen.sent.head, *self._messages) if m.identity not in theirs]
-        by_message = [(m, frozenset(_REF.findall(m.text))) for m in ours]
+        by_message = [(m, _refs_in(m.text)) for m in ours]
         self._refs: frozenset[str] = frozenset().union(*(refs for _, refs in by_message))
         # A result in other words but without a ref is the client's own tidying; one with a ref stands for what left.
         self._in_other_words = {m.answers for m, refs in by_message if m.answers and not refs}
@@ -238,9 +239,14 @@ class _Sent:
         """The refs shown in it that lead there: its frame, those above it, and what stands for it where it was cut."""
         tree, frame, entry = self._seen.story.tree, self.frame(at), self._entry(at)
         above = [known.id for known in ancestors(tree, frame)] if frame else []
-        traces = [trim.trace for trim in tree.trims if entry in trim.entries]
-        leading = {frame, *above, *(ref for trace in traces for ref in _REF.findall(trace))}
-        return self._refs & leading
+        traces = [_refs_in(trim.trace) for trim in tree.trims if entry in trim.entries]
+        return self._refs & frozenset((frame, *above)).union(*traces)
+
+
+@lru_cache(maxsize=4096)
+def _refs_in(text: str) -> frozenset[str]:
+    """The same texts stand in request after request."""
+    return frozenset(_REF.findall(text))
 
 
 def _identities(placed: Placed) -> Iterable[str]:
