@@ -31,15 +31,18 @@ of the facts that are used again ten or more requests later."""
 LEAST = 200
 MOST = 2_500
 """Tokens of a whole trace, whatever leaves."""
-ROOM = 100
+ROOM = 150
 """Tokens that a trace has at least for what it says, whatever the tags around it take."""
 
 RESULTS_SHARE = 0.20
 FILES_CHANGED_SHARE = 0.50
 FILES_READ_SHARE = 0.06
+DECISIONS_SHARE = 0.12
 LIST_SHARE = 0.07
 SPOKEN_SHARE = 0.08
 """Of that room, what each part may take at most: all the rest is for names."""
+PART_LEAST = 30
+"""Tokens that each of them may take in a small trace: a line or two."""
 FAILED_FACTOR = 2
 """A failed frame may say more of what was tried and of its errors."""
 LINE = 110
@@ -178,19 +181,19 @@ def _parts(said: _Sources, room: int, count: Count) -> dict[str, str]:
     newest = said.spoken[-1] if said.part and said.spoken else ""
     more = FAILED_FACTOR if said.failed else 1
     facts = said.facts
-    read_share, changed_share = int(room * FILES_READ_SHARE), int(room * FILES_CHANGED_SHARE)
+    read_share, changed_share = max(PART_LEAST, int(room * FILES_READ_SHARE)), int(room * FILES_CHANGED_SHARE)
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (RESULTS_SHARE, lambda left: _outcome(said.results, left, count, part=said.part)),
         "files": (1.0, lambda left: _files(facts, min(changed_share, left), min(read_share, left), count)),
         "errors": (LIST_SHARE * more, lambda left: _listed(facts.errors, left, count)),
         "commands": (LIST_SHARE * more, lambda left: _listed(facts.commands, left, count)),
-        "decisions": (LIST_SHARE, lambda left: _listed(facts.decisions, left, count)),
+        "decisions": (DECISIONS_SHARE, lambda left: _listed(facts.decisions, left, count)),
         "next": (SPOKEN_SHARE, lambda left: _begun(newest, left, count)),
         "progress": (SPOKEN_SHARE * more, lambda left: _listed((*said.told, *under_way), left, count, SAID_THEN)),
     }
     parts: dict[str, str] = {}
     for name, (share, write) in writers.items():
-        parts[name] = write(min(int(room * share), room - sum(map(count, parts.values()))))
+        parts[name] = write(min(max(PART_LEAST, int(room * share)), room - sum(map(count, parts.values()))))
     return parts
 
 
@@ -324,7 +327,7 @@ def _union(old: Iterable[str], new: Iterable[str], key: Callable[[str], str]) ->
 def _cut(item: str, key: Callable[[str], str]) -> str:
     """An item on one line, what became of it kept."""
     head = key(item)
-    return cut_for_display(head, LINE) + cut_for_display(f".{item[len(head) :]}", LINE)[1:]
+    return cut_for_display(head, LINE) + item[len(head) :].replace("\n", " ")
 
 
 def _path(item: str) -> str:

@@ -1,0 +1,117 @@
+"""Which words of a conversation are names, and which of them are worth their tokens."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.stack.names import names_in, names_in_text, names_in_word, price, ranked_names, worth
+from proxy.stack.transcript import Call, Message
+
+
+def said(role: str, text: str, *arguments: str) -> Message:
+    calls = tuple(Call(f"c{at}", "run", one) for at, one in enumerate(arguments))
+    return Message(role, b"", "", text, calls)
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("see src/auth/token.py.", {"src/auth/token.py"}),
+        ("./src/auth/token.py:12: in check", {"src/auth/token.py"}),
+        ("in ~/.config/app/settings.toml", {"~/.config/app/settings.toml"}),
+        ("/etc/hosts-17-  127", {"/etc/hosts-17"}),
+        ("src/a.py-17-    return", {"src/a.py"}),
+        ("read main.go, then Makefile", {"main.go"}),
+        ("self.assertEqual(os.path)", {"assertEqual"}),
+        ("call check_token and parseTree", {"check_token", "parseTree"}),
+        ("raises json.JSONDecodeError: bad", {"JSONDecodeError"}),
+        ("commit 3fa9c1de, not deadbeef or 1234567", {"3fa9c1de", "1234567"}),
+        ("id 8a8f2c3e-0b1d-4c5e-9f00-1234567890ab", {"8a8f2c3e-0b1d-4c5e-9f00-1234567890ab"}),
+        ("since 2024-05-01 at v1.22.3", {"2024-05-01", "v1.22.3"}),
+        ("JIRA-123, HAT271, #W5866402", {"JIRA-123", "HAT271", "#W5866402"}),
+        ("pay $1,234.50 now", {"$1,234.50"}),
+        ("write to jo.do@example.com", {"jo.do@example.com"}),
+        ("user mia_li_3668 and/or nobody", {"mia_li_3668", "and/or"}),
+        ("The quick brown fox, twice: 12 + 30.", set()),
+        ("", set()),
+    ],
+)
+def test_a_name_is_a_path_an_identifier_an_error_a_number_or_an_id(text: str, names: set[str]) -> None:
+    assert names_in_text(text) == names
+
+
+def test_names_are_found_in_arguments_without_the_names_of_parameters() -> None:
+    assert names_in([said("assistant", "", '{"file_path":"src/a.py","old_string":"loadAll()"}')]) == {
+        "src/a.py",
+        "loadAll",
+    }
+
+
+def test_a_name_behind_an_escaped_tab_keeps_it_as_it_stood() -> None:
+    assert names_in([said("assistant", "", '{"text":"{\\n\\tsetUp(x)\\n\\tplain\\n}"}')]) == {"\\tsetUp"}
+
+
+def test_what_is_too_long_is_data_and_no_name() -> None:
+    assert names_in_word("a_b" * 100) == ()
+
+
+@given(st.text())
+def test_any_text_may_be_read(text: str) -> None:
+    for name in names_in_text(text):
+        assert name
+        assert not set(name) & set("<>&\"' \n")
+        assert price(name) >= 1
+
+
+# ------------------------------------------------------------------------------------------------------------- ranking
+def test_what_the_assistant_used_comes_before_what_only_an_output_holds() -> None:
+    """S2-12, S2-13."""
+    messages = [
+        said("tool", "noise_one noise_one noise_one used_name"),
+        said("assistant", "", '{"a":"used_name"}'),
+        said("user", "user_name"),
+    ]
+
+    assert ranked_names(messages) == ("used_name", "user_name", "noise_one")
+
+
+def test_of_two_names_equally_used_the_one_that_costs_less_comes_first() -> None:
+    assert ranked_names([said("assistant", "very_long_name_of_many_parts short_name")]) == (
+        "short_name",
+        "very_long_name_of_many_parts",
+    )
+
+
+def test_further_mentions_count_less_and_less() -> None:
+    first, second = worth({"tool": 1}), worth({"tool": 2}) - worth({"tool": 1})
+
+    assert first > second > 0
+    assert worth({"tool": 1_000}) < worth({"assistant": 1})
+
+
+def test_a_role_never_heard_of_counts_as_an_output() -> None:
+    assert worth({"function": 1}) == worth({"tool": 1})
+
+
+def test_names_that_stay_visible_are_not_repeated() -> None:
+    assert ranked_names([said("assistant", "check_token src/a.py")], known={"check_token"}) == ("src/a.py",)
+
+
+@given(st.lists(st.text(alphabet="ab_/.1", max_size=60), max_size=5))
+def test_the_same_messages_give_the_same_names_in_the_same_order(texts: list[str]) -> None:
+    """D12."""
+    messages = [said("assistant", text) for text in texts]
+
+    assert ranked_names(messages) == ranked_names(list(messages))
+
+
+def test_a_long_span_is_ranked_in_a_fraction_of_a_request() -> None:
+    """Forty thousand tokens, nearly all of them names said once; the budget is 60 ms, this allows a slow machine."""
+    messages = [said("tool", " ".join(f"n_{at}_{n} src/d{at}/f{n}.py" for n in range(60))) for at in range(50)]
+    started = time.perf_counter()
+
+    assert len(ranked_names(messages)) == 6_000
+    assert time.perf_counter() - started < 0.5
