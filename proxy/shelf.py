@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -27,6 +28,8 @@ STORIES = 6
 """Folded paths kept per conversation: parallel branches go on from their own."""
 ANCHORS = 50_000
 """Anchors kept in memory; older ones are asked of the store."""
+NAMING = ("folded", "pushed", "planned", "rooted")
+"""Kinds of events that are kept under the id of their frame."""
 WEIGHED_EVERY = 32
 """How many conversations may open between two looks at what they weigh."""
 
@@ -153,6 +156,21 @@ class Shelf:
             if shelved and (turn := matching.delegated_at(shelved.ledger, text)):
                 return shelved, turn
         return None
+
+    async def beside(self, shelved: Shelved, frames: Iterable[str]) -> tuple[Ledger, ...]:
+        """Conversations of the same tenant that may be recalled from beside this one: the one it came from, those that
+        came from it as far as they are at hand, and those that folded or opened one of `frames` (full ids). Without
+        the store these are not known, and nothing else is lost."""
+        known = shelved.ledger.conversation
+        here = {c: s for (tenant, c), s in self._shelved.items() if tenant == shelved.tenant}
+        found = [c for c, s in here.items() if s.ledger.conversation.parent == known.id]
+        found += [known.parent] if known.parent else []
+        with suppress(StoreError):
+            held = [await self._store.holding(shelved.tenant, kind, f) for f in frames for kind in NAMING]
+            found += [c.id for c in held if c is not None]
+            others = [await self.get(shelved.tenant, c) for c in dict.fromkeys(found) if c != known.id]
+            return tuple(s.ledger for s in others if s is not None)
+        return ()
 
     async def sessions(self, tenant: str, hint: str) -> tuple[str, ...]:
         """Conversations under a session the client names, the newest first."""

@@ -9,7 +9,9 @@ What this module does not do: it recalls nothing, and takes nothing off the line
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -18,23 +20,37 @@ from proxy.stack.transcript import Call
 
 KEPT_TURNS = 2
 """Turns after the one that recalled in which the recalled text stays whole on the line."""
+FRAME_ID = re.compile(r"\bf[a-z2-7]{8}\b")
+"""As `events.frame_id` makes them."""
+REF_ARGUMENTS = ("ref", "frame", "frameID", "path")
+"""What models call the argument, in the order they are looked at."""
+DISPATCHER = "stack"
 RECALLING = frozenset({"stack_recall", "recall"})
 """Names by which the model may call the tool; the dispatcher takes the second as its `op`."""
 
 
 def is_recall(call: Call) -> bool:
     """Whether this call asks for stored texts: by the tool's own name, or through the dispatcher."""
-    if not call.is_ours:
-        return False
-    return call.name in RECALLING or _operation(call) in RECALLING
+    if call.name == DISPATCHER:
+        return _arguments(call).get("op") in RECALLING
+    return call.is_ours and call.name in RECALLING
 
 
-def _operation(call: Call) -> str:
+def _arguments(call: Call) -> Mapping[str, Any]:
     try:
         arguments = msgspec.json.decode(call.arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return ""
-    return str(arguments.get("op", "")) if isinstance(arguments, dict) else ""
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def frames_named(calls: Iterable[Call]) -> tuple[str, ...]:
+    """Refs of these calls that look like the full id of a frame. It may be one of an earlier conversation: a client
+    that compacts and says no session begins a new one."""
+    given = [_arguments(call) for call in calls if is_recall(call)]
+    inner = [arguments["args"] for arguments in given if isinstance(arguments.get("args"), dict)]
+    refs = (str(arguments.get(name, "")) for arguments in (*given, *inner) for name in REF_ARGUMENTS)
+    return tuple(dict.fromkeys(frame for ref in refs for frame in FRAME_ID.findall(ref)))
 
 
 def is_recall_group(placed: Placed) -> bool:

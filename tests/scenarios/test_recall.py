@@ -118,12 +118,12 @@ def test_the_whole_history_is_searched_without_a_ref(provider: ScriptedProvider,
     assert "the secret word is plum" in does_one(chat, provider, op("recall", query="plum"))
 
 
-def test_nothing_of_another_conversation_is_found(stage: Stage, provider: ScriptedProvider) -> None:
+def test_a_search_finds_nothing_of_another_conversation(stage: Stage, provider: ScriptedProvider) -> None:
     """X-25: of the same tenant either; nobody finds by chance what was said elsewhere."""
     proxy = stage.proxy()
     other, chat = stage.chat(proxy), stage.chat(proxy)
-    frame = works(other, provider, "Auth", "the secret word is plum")
+    works(other, provider, "Auth", "the secret word is plum")
     works(chat, provider, "Shop", "nothing of the kind")
 
     assert "plum" not in does_one(chat, provider, call("stack_recall", query="secret word"))
-    assert does_one(chat, provider, recall(frame)).startswith("Error: nothing is stored under")
+    assert does_one(chat, provider, recall("Auth")).startswith("Error: nothing is stored under")

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from proxy.stack.compaction import READ, touched_by
+from proxy.stack.compaction import READ
 from proxy.stack.frames import Frame, Tree, children, descendants, find
 from proxy.stack.ledger import Ledger
+from proxy.stack.observe.files import touched_by
 from proxy.stack.ranking import cut_for_display
-from proxy.stack.recalled import is_recall
+from proxy.stack.recalled import REF_ARGUMENTS, is_recall
 from proxy.stack.stored import ENTRY_SHOWN, Piece, apart, everything, pieces_of
 from proxy.stack.story import Placed, Story, follow
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
@@ -174,7 +175,7 @@ def recall(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """The texts behind a ref, a page at a time; with a query those that hold its words (S0-09, S1-133)."""
     query = text_of(arguments, "query")
     missing = "" if query else f"{MISSING} {known_frames(desk.tree)}"
-    reference = _bare(text_of(arguments, "ref", "frame", "frameID", "path", required=missing))
+    reference = _bare(text_of(arguments, *REF_ARGUMENTS, required=missing))
     about = found(desk, reference, searched=bool(query)) if reference else Found("", _whole_history(desk))
     if desk.recallable < desk.settings.recall_page:
         return Outcome(

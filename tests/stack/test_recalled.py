@@ -1,0 +1,64 @@
+"""What was recalled stays for some turns, and which frames a recall names."""
+
+import pytest
+
+from proxy.stack.recalled import KEPT_TURNS, frames_named, is_recall, is_recall_group, recently_recalled
+from proxy.stack.transcript import Call
+from tests.stack.forest import Talk, call
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        call("k", "stack_recall", ref="fauth"),
+        call("k", "stack", op="recall", args={"ref": "fauth"}),
+        call("k", "stack", op="stack_recall", ref="fauth"),
+    ],
+)
+def test_a_recall_is_known_by_either_name(made: Call) -> None:
+    assert is_recall(made)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        call("k", "recall", ref="fauth"),
+        call("k", "stack", op="tree"),
+        call("k", "stack_frame_pop", op="recall"),
+        Call("k", "stack", "not JSON"),
+        Call("k", "stack", "[]"),
+        call("k", "stack"),
+    ],
+)
+def test_other_calls_recall_nothing(made: Call) -> None:
+    """A client's tool may be called `recall`: it is the client's."""
+    assert not is_recall(made)
+
+
+def test_what_was_recalled_stays_for_two_more_turns() -> None:
+    """H8."""
+    talk = Talk()
+    talk.client("user", "Look it up")
+    recalling = talk.model(("", (call("r", "stack_recall", ref="fauth"),)), ("Here it is.", ()))
+
+    kept = []
+    for turn in range(KEPT_TURNS + 1):
+        kept.append(recently_recalled(talk.story.placed))
+        talk.client("user", f"Next {turn}")
+        talk.model(("ok", ()))
+
+    assert kept == [{recalling}] * (KEPT_TURNS + 1)
+    assert recently_recalled(talk.story.placed) == frozenset()
+    assert [is_recall_group(p) for p in talk.story.placed[:3]] == [False, True, False]
+
+
+def test_only_refs_name_frames() -> None:
+    calls = (
+        call("a", "stack_recall", ref='ref="fabcd2345"', query="following fzzzzzzzz"),
+        call("b", "stack", op="recall", args={"frameID": "fbcde3456"}),
+        call("c", "stack_recall", ref="src/fabcd234.py"),
+        call("d", "stack_frame_activate", sessionID="fcdef4567"),
+        call("e", "stack_recall", ref="fabcd2345"),
+    )
+
+    assert frames_named(calls) == ("fabcd2345", "fbcde3456")
