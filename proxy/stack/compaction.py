@@ -6,22 +6,19 @@ and one without content says so (S2-20, C11). It ends with the `ref` under which
 
 The law: **a compaction adds, it never replaces**; what it stands for stays stored as it was (S0-10).
 
-What this module does not do: it finds no place to cut and moves nothing; it renders text from values.
+What this module does not do: it finds no place to cut and moves nothing, and it does not look into calls for their
+files (`observe.files` does); it renders text from values.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import msgspec
 
 from proxy.stack.block import element, leaf
 from proxy.stack.frames import Frame, Status, Tree
 from proxy.stack.ranking import TRUNCATED, Count, clean, cut_for_display, escape_xml, truncate_to_tokens
-from proxy.stack.story import Placed
-from proxy.stack.transcript import Call
 
 RESULTS_KEPT = 4_000
 """Tokens of a returned text that are never cut: the model wrote it for its parent."""
@@ -36,38 +33,6 @@ TITLE_CHARACTERS = 60
 NONE = "none"
 
 READ, CHANGED = "read", "changed"
-FILE_TOOLS: Mapping[str, str] = {
-    "read": READ,
-    "readfile": READ,
-    "readfiles": READ,
-    "readmanyfiles": READ,
-    "readtextfile": READ,
-    "openfile": READ,
-    "viewfile": READ,
-    "view": READ,
-    "write": CHANGED,
-    "writefile": CHANGED,
-    "writetofile": CHANGED,
-    "createfile": CHANGED,
-    "edit": CHANGED,
-    "editfile": CHANGED,
-    "multiedit": CHANGED,
-    "notebookedit": CHANGED,
-    "editor": CHANGED,
-    "replace": CHANGED,
-    "replaceinfile": CHANGED,
-    "insert": CHANGED,
-    "strreplace": CHANGED,
-    "strreplaceeditor": CHANGED,
-    "strreplacebasededittool": CHANGED,
-    "texteditor": CHANGED,
-}
-"""Tools of the clients we know that take a path, by name without case, `_` and `-`, and what they do to the file."""
-PATH_ARGUMENTS = ("filePath", "file_path", "filepath", "path", "absolute_path", "target_file", "notebook_path")
-LIST_ARGUMENTS = ("files", "paths", "file_paths")
-LOOKING_COMMANDS = frozenset({"view", "read", "open"})
-"""Values of `command` with which an editor only looks."""
-_PATCHED = re.compile(r"\*\*\* (?:(?:Add|Update|Delete) File|Move to): ([^\n\r\"'\\]+)")
 _HOW = re.compile(rf" \(({READ}|{CHANGED})\)$")
 
 
@@ -81,83 +46,6 @@ class Touched:
 
     def __str__(self) -> str:
         return f"{self.path} ({self.how})"
-
-
-def paths_of_calls(placed: Iterable[Placed]) -> tuple[str, ...]:
-    """Each file that the client's tools were called on, once, in order, with how: `src/a.py (changed)` (S0-16)."""
-    return tuple(str(touched) for touched in files_of(placed))
-
-
-def files_of(placed: Iterable[Placed]) -> tuple[Touched, ...]:
-    """Each file once, in the order of its first call; changed where any call changed it."""
-    found: dict[str, Touched] = {}
-    for call in calls_of(placed):
-        for touched in touched_by(call):
-            if touched.path not in found or touched.how == CHANGED:
-                found[touched.path] = touched
-    return tuple(found.values())
-
-
-def artifacts_of(placed: Iterable[Placed]) -> tuple[str, ...]:
-    """The paths of the files that were changed: what a frame made, as far as its calls tell."""
-    return tuple(touched.path for touched in files_of(placed) if touched.how == CHANGED)
-
-
-def calls_of(placed: Iterable[Placed]) -> Iterator[Call]:
-    """The client's calls, in order; ours are no work on files."""
-    for standing in placed:
-        message = standing.round.spoken.message if standing.round else standing.entry.message
-        yield from (call for call in (message.calls if message else ()) if not call.is_ours)
-
-
-def touched_by(call: Call) -> tuple[Touched, ...]:
-    """The files one call reads or changes, by the table of names; patches name theirs in any text argument, which may
-    be the whole of the arguments."""
-    arguments = _decoded(call.arguments)
-    how = FILE_TOOLS.get(_plain_name(call.name))
-    if how is None:
-        return tuple(Touched(path.strip(), CHANGED) for text in _texts(arguments) for path in _PATCHED.findall(text))
-    if not isinstance(arguments, dict):
-        return ()
-    if arguments.get("command") in LOOKING_COMMANDS:
-        how = READ
-    return tuple(Touched(path, how) for path in _named_paths(arguments))
-
-
-def _plain_name(name: str) -> str:
-    """`mcp__disk__Read_File` is `readfile`: clients put a server's name in front."""
-    return name.rpartition("__")[2].replace("_", "").replace("-", "").casefold()
-
-
-def _named_paths(arguments: Mapping[str, object]) -> Iterator[str]:
-    yield from (p for name in PATH_ARGUMENTS if isinstance(p := arguments.get(name), str) and p)
-    for name in LIST_ARGUMENTS:
-        listed = arguments.get(name)
-        for item in listed if isinstance(listed, list) else ():
-            if isinstance(item, str) and item:
-                yield item
-            elif isinstance(item, dict):
-                yield from _named_paths(item)
-
-
-def _decoded(arguments: str) -> object:
-    try:
-        return msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return arguments  # a custom tool's arguments are plain text
-
-
-def _texts(value: object) -> Iterator[str]:
-    """All texts inside decoded arguments, in order."""
-    waiting = [value]
-    while waiting:
-        at = waiting.pop(0)
-        if isinstance(at, str):
-            yield at
-        elif isinstance(at, dict):
-            waiting = [*at.values(), *waiting]
-        elif isinstance(at, list):
-            waiting = [*at, *waiting]
 
 
 # -------------------------------------------------------------------------------------------------- what a pop returns

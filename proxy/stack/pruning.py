@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from proxy.stack.compaction import touched_by
 from proxy.stack.context import Line
 from proxy.stack.events import Replaced
 from proxy.stack.names import ranked_names
+from proxy.stack.observe.files import touched_by
 from proxy.stack.observe.results import exit_code
 from proxy.stack.ranking import Count, cut_for_display
 from proxy.stack.story import Placed, Story

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from proxy.stack.compaction import CHANGED, READ, Touched, touched_by
+from proxy.stack.compaction import CHANGED, READ, Touched
 from proxy.stack.frames import Tree
 from proxy.stack.ledger import Ledger
+from proxy.stack.observe.files import touched_by
 from proxy.stack.ranking import longest_fitting
 from proxy.stack.stored import Piece, apart, between_markers, everything, pieces_of
 from proxy.stack.story import Story, follow

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.stack.compaction import touched_by
 from proxy.stack.context import owner_of
 from proxy.stack.frames import Tree, owners_shown, path_to
 from proxy.stack.ledger import Ledger
+from proxy.stack.observe.files import touched_by
 from proxy.stack.ranking import cut_for_display, escape_xml
 from proxy.stack.story import Placed, Story, follow
 from proxy.stack.transcript import Call, Message

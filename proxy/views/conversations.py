@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import cast
 
 from proxy.errors import UnknownFrame
-from proxy.stack.compaction import CHANGED, artifacts_of, files_of
+from proxy.stack.compaction import CHANGED
 from proxy.stack.context import owner_of
 from proxy.stack.frames import Status, Tree, ancestors, children
 from proxy.stack.ledger import Ledger
+from proxy.stack.observe.files import artifacts_of, touched_in
 from proxy.stack.story import Placed, Story, follow
 from proxy.stack.tools.desk import Desk, Group
 from proxy.stack.tools.looking import state_of
@@ -166,11 +167,10 @@ def frame_detail(ledger: Ledger, story: Story, frame: str) -> FrameDetail:
 def _files(story: Story, frame: str) -> list[FileTouched]:
     """Each file once, in the order of its first call; changed where any call changed it."""
     found: dict[str, FileTouched] = {}
-    for placed in _own(story, frame):
-        for touched in files_of([placed]):
-            before = found.get(touched.path)
-            how = CHANGED if before and before["how"] == CHANGED else touched.how
-            found[touched.path] = {"path": touched.path, "how": how, "entry": placed.entry.id}
+    for placed, touched in touched_in(_own(story, frame)):
+        before = found.get(touched.path)
+        how = CHANGED if before and before["how"] == CHANGED else touched.how
+        found[touched.path] = {"path": touched.path, "how": how, "entry": placed.entry.id}
     return list(found.values())
 
 

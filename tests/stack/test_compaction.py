@@ -8,21 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.stack.compaction import (
-    CHANGED,
-    READ,
-    Touched,
     decisions_in,
     derived_compaction,
-    paths_of_calls,
     returned_text,
     title_of,
-    touched_by,
 )
 from proxy.stack.events import Decided, Planned
 from proxy.stack.frames import Status, children
 from proxy.stack.ranking import clean
-from proxy.stack.transcript import Call
-from tests.stack.forest import Talk, call, count, grown, popped, pushed, rooted
+from tests.stack.forest import count, grown, popped, pushed, rooted
 
 SECTIONS = ["title", "results", "files", "decisions", "children", "user-said", "details"]
 
@@ -146,51 +140,6 @@ def test_a_returned_text_is_well_formed_for_every_text(text: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- paths
-@pytest.mark.parametrize(
-    ("made", "touched"),
-    [
-        (call("1", "read", filePath="a.py"), [("a.py", READ)]),
-        (call("1", "write", filePath="a.py", content="x"), [("a.py", CHANGED)]),
-        (call("1", "edit", filePath="a.py", oldString="x", newString="y"), [("a.py", CHANGED)]),
-        (call("1", "Read", file_path="a.py"), [("a.py", READ)]),
-        (call("1", "Read", filepath="a.py"), [("a.py", READ)]),
-        (call("1", "MultiEdit", file_path="a.py"), [("a.py", CHANGED)]),
-        (call("1", "NotebookEdit", notebook_path="a.ipynb"), [("a.ipynb", CHANGED)]),
-        (call("1", "read_file", file_path="a.py"), [("a.py", READ)]),
-        (call("1", "write_file", file_path="a.py"), [("a.py", CHANGED)]),
-        (call("1", "read_files", files=[{"path": "a.py"}, {"path": "b.py"}]), [("a.py", READ), ("b.py", READ)]),
-        (call("1", "editor", path="a.py", old_text="x"), [("a.py", CHANGED)]),
-        (call("1", "str_replace_editor", command="view", path="a.py"), [("a.py", READ)]),
-        (call("1", "str_replace_editor", command="create", path="a.py"), [("a.py", CHANGED)]),
-        (call("1", "mcp__disk__read_file", path="a.py"), [("a.py", READ)]),
-        (Call("1", "apply_patch", "*** Begin Patch\n*** Update File: a.py\n@@\n*** End Patch"), [("a.py", CHANGED)]),
-        (call("1", "shell", command=["apply_patch", "*** Add File: b.py\n+x"]), [("b.py", CHANGED)]),
-        (call("1", "bash", command="cat a.py"), []),
-        (call("1", "read", filePath=7), []),
-        (Call("1", "read", "not json"), []),
-    ],
-)
-def test_the_files_of_a_call_are_known_by_the_table_of_names(made: Call, touched: list[tuple[str, str]]) -> None:
-    """X-17, CLIENTS 4."""
-    assert touched_by(made) == tuple(Touched(*each) for each in touched)
-
-
-def test_each_path_of_a_frame_is_listed_once_in_order_and_changed_beats_read() -> None:
-    """S0-16."""
-    talk = Talk()
-    talk.client("user", "go")
-    made = (
-        call("1", "read", filePath="a.py"),
-        call("2", "read", filePath="b.py"),
-        call("3", "edit", filePath="a.py"),
-        call("4", "read", filePath="a.py"),
-        call("5", "stack_recall", ref="x", path="c.py"),
-    )
-    talk.model(("", made))
-
-    assert paths_of_calls(talk.story.placed) == ("a.py (changed)", "b.py (read)")
-
-
 # --------------------------------------------------------------------------------------------------------- short forms
 def test_a_short_text_is_its_own_compaction() -> None:
     """C4, S0-13, S0-15."""

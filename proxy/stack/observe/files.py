@@ -14,11 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from proxy.stack.compaction import CHANGED, READ, Touched
 from proxy.stack.observe.commands import command_lines
-from proxy.stack.observe.names import Known, Names, Role
+from proxy.stack.observe.names import NAMES, Known, Names, Role
 from proxy.stack.observe.results import failed, parts_of
 from proxy.stack.observe.shell import Simple, commands_in
 from proxy.stack.observe.step import Done, Step, decoded, texts_in
+from proxy.stack.story import Placed
+from proxy.stack.transcript import Call
 
 LONGEST_PATH = 400
 """Characters; a longer text is no path."""
@@ -63,6 +66,51 @@ def _seen(done: Done, names: Names) -> Iterator[FileSeen]:
         yield from _by_command(done, names)
     elif known.role in _BY_ARGUMENTS and isinstance(arguments := decoded(done.call.arguments), dict):
         yield from _by_arguments(known, arguments, done.result)
+
+
+# ------------------------------------------------------------------------------------------------------ by what is
+# stored
+def touched_by(call: Call, names: Names = NAMES) -> tuple[Touched, ...]:
+    """The files one call reads or changes, for sure, as far as the call alone tells; its result is not asked."""
+    return tuple(_touched(seen) for seen in _seen(Done(call, ""), names) if seen.sure)
+
+
+def touched_in(placed: Iterable[Placed], names: Names = NAMES) -> Iterator[tuple[Placed, Touched]]:
+    """The files that the client's calls touched for sure, each with the round it was asked for in, in the order of the
+    results that confirm it (S1-104). A call id may come again later, so a result answers the newest call before it."""
+    waiting: dict[str, tuple[Placed, Call]] = {}
+    for standing in placed:
+        message = standing.round.spoken.message if standing.round else standing.entry.message
+        if message is None:
+            continue
+        if message.answers in waiting:
+            asked, call = waiting.pop(message.answers)
+            done = Done(call, message.text, standing.entry.id)
+            yield from ((asked, _touched(seen)) for seen in files_seen(Step("", (done,)), names) if seen.sure)
+        waiting |= {call.id: (standing, call) for call in message.calls if not call.is_ours}
+
+
+def _touched(seen: FileSeen) -> Touched:
+    return Touched(seen.path, READ if seen.how is How.READ else CHANGED)
+
+
+def files_of(placed: Iterable[Placed], names: Names = NAMES) -> tuple[Touched, ...]:
+    """Each file once, in the order of its first call; changed where any call changed it."""
+    found: dict[str, Touched] = {}
+    for _, touched in touched_in(placed, names):
+        if touched.path not in found or touched.how == CHANGED:
+            found[touched.path] = touched
+    return tuple(found.values())
+
+
+def paths_of_calls(placed: Iterable[Placed], names: Names = NAMES) -> tuple[str, ...]:
+    """Each file that the client's tools were called on, once, in order, with how: `src/a.py (changed)` (S0-16)."""
+    return tuple(str(touched) for touched in files_of(placed, names))
+
+
+def artifacts_of(placed: Iterable[Placed], names: Names = NAMES) -> tuple[str, ...]:
+    """The paths of the files that were changed: what a frame made, as far as its calls tell."""
+    return tuple(touched.path for touched in files_of(placed, names) if touched.how == CHANGED)
 
 
 # ---------------------------------------------------------------------------------------------------------- by argument
@@ -157,10 +205,10 @@ def _by_command(done: Done, names: Names) -> Iterator[FileSeen]:
     for line in command_lines(done, names):
         if "apply_patch" not in line:
             for command in commands_in(line):
-                yield from (FileSeen(path, how, sure=False) for path, how in touched_by(command) if _plausible(path))
+                yield from (FileSeen(path, how, sure=False) for path, how in _by_words(command) if _plausible(path))
 
 
-def touched_by(command: Simple) -> Iterator[tuple[str, How]]:
+def _by_words(command: Simple) -> Iterator[tuple[str, How]]:
     """What one command of a line does to files, as far as its words tell: `>`, `tee`, `mv`, `cp`, `rm`, `touch`,
     `sed -i`."""
     yield from ((path, How.MODIFIED) for path in command.written)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.stack.block import render_block
-from proxy.stack.compaction import artifacts_of, decisions_in, derived_compaction, paths_of_calls, returned_text
+from proxy.stack.compaction import decisions_in, derived_compaction, returned_text
 from proxy.stack.context import owner_of
 from proxy.stack.events import Activated, Planned, Popped, Pushed, apply, frame_id, way_back
 from proxy.stack.frames import (
@@ -35,8 +35,10 @@ from proxy.stack.frames import (
     path_to,
 )
 from proxy.stack.ledger import Round
+from proxy.stack.observe.files import artifacts_of, paths_of_calls
 from proxy.stack.story import Story
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
+from proxy.stack.tools.views import AUTO, choice_at, chosen_view
 
 Opened = TypeVar("Opened", Pushed, Activated)
 NOT_READ = (
@@ -102,7 +104,13 @@ def _opening(desk: Desk) -> Opening:
     popped."""
     if (back := desk.group.returned) is not None:
         return Opening(back.turn, back.call, desk.tree.told.get((back.turn, back.call), ""), "fork")
-    return Opening(desk.turn, desk.call, "", desk.settings.child_view if desk.group.alone else "fork")
+    return Opening(desk.turn, desk.call, "", _view(desk) if desk.group.alone else "fork")
+
+
+def _view(desk: Desk) -> str:
+    if desk.settings.child_view != AUTO:
+        return desk.settings.child_view
+    return chosen_view(choice_at(desk.story, desk.on_line, desk.prices), desk.settings.isolate_above)
 
 
 def _retried(tree: Tree, reference: str) -> str:

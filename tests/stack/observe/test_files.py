@@ -2,10 +2,12 @@
 
 import pytest
 
-from proxy.stack.observe.files import FileSeen, How, files_seen
+from proxy.stack.compaction import Touched
+from proxy.stack.observe.files import FileSeen, How, artifacts_of, files_seen, paths_of_calls, touched_by
 from proxy.stack.observe.names import NAMES
 from proxy.stack.observe.results import failed
 from proxy.stack.observe.step import Done
+from tests.stack.forest import Talk, call
 from tests.stack.observe.steps import done, raw, step
 
 READ, CREATED, MODIFIED, DELETED = How.READ, How.CREATED, How.MODIFIED, How.DELETED
@@ -169,3 +171,41 @@ def test_each_file_is_told_once_for_each_thing_done_to_it() -> None:
         FileSeen("a.py", MODIFIED),
         FileSeen("a.py", READ),
     )
+
+
+# ---------------------------------------------------------------------------------------------------- by what is stored
+def test_each_path_of_a_frame_is_listed_once_in_order_and_changed_beats_read() -> None:
+    """S0-16."""
+    talk = Talk()
+    talk.client("user", "go")
+    made = (
+        call("1", "read", filePath="a.py"),
+        call("2", "read", filePath="b.py"),
+        call("3", "edit", filePath="a.py"),
+        call("4", "read", filePath="a.py"),
+        call("5", "stack_recall", ref="x", path="c.py"),
+    )
+    talk.model(("", made))
+    for number in "1234":
+        talk.client("tool", "done", answers=number)
+
+    assert paths_of_calls(talk.story.placed) == ("a.py (changed)", "b.py (read)")
+    assert artifacts_of(talk.story.placed) == ("a.py",)
+
+
+def test_a_stored_write_counts_once_its_result_confirms_it() -> None:
+    """S1-104: failed and unanswered calls are no artifacts; a call id that comes again is another call."""
+    talk = Talk()
+    talk.client("user", "go")
+    talk.model(("", (call("1", "write", path="a.py"), call("2", "write", path="b.py"))))
+    talk.client("tool", "Error: disk full", answers="1")
+    talk.model(("", (call("1", "write", path="c.py"),)))
+    talk.client("tool", "ok", answers="1")
+
+    assert artifacts_of(talk.story.placed) == ("c.py",)
+
+
+def test_the_files_of_a_call_alone_are_those_it_names_for_sure() -> None:
+    assert touched_by(call("1", "editor", path="a.py", old_text="x")) == (Touched("a.py", "changed"),)
+    assert touched_by(call("1", "str_replace_editor", command="view", path="a.py")) == (Touched("a.py", "read"),)
+    assert touched_by(call("1", "bash", command="cat a.py > b.py")) == ()
