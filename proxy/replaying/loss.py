@@ -14,14 +14,16 @@ another way without it. The recorded next step is fixed, and to use a name is no
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from proxy.replaying.outcome import Left, Missed, Needs
 from proxy.stack.frames import ancestors
-from proxy.stack.names import names_in
+from proxy.stack.names import names_in_text
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Message, Request
 
@@ -33,7 +35,7 @@ _REF = re.compile(r'\bref="([^"\s]{1,120})"')
 
 
 class Reader:
-    """What messages say, each read once: names and refs by the identity of the message."""
+    """What messages say, each read once: names by the identity of the message."""
 
     def __init__(self) -> None:
         self._names: dict[str, frozenset[str]] = {}
@@ -42,16 +44,35 @@ class Reader:
     def names(self, message: Message) -> frozenset[str]:
         known = self._names.get(message.identity)
         if known is None:
-            known = self._names[message.identity] = names_in((message,))
+            texts = [message.text, *(text for call in message.calls for text in _texts_of(call.arguments))]
+            known = self._names[message.identity] = frozenset().union(*map(names_in_text, texts))
         return known
 
     def fixed(self, request: Request) -> frozenset[str]:
         """Names of the system text and the tools."""
         raw = request.fields.get("tools", b"")
         if raw not in self._tools:
-            said = Message("system", raw, "", raw.decode("utf-8", "replace"))
-            self._tools[raw] = names_in((said,))
+            self._tools[raw] = names_in_text(raw.decode("utf-8", "replace"))
         return self._tools[raw].union(*(self.names(m) for m in request.head))
+
+
+def _texts_of(arguments: str) -> Iterable[str]:
+    """The texts in the arguments of a call, as whoever runs it reads them; the names of parameters are not among
+    them."""
+    try:
+        return list(_leaves(json.loads(arguments)))
+    except (ValueError, RecursionError):
+        return (arguments,)
+
+
+def _leaves(value: Any) -> Iterable[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner)
+    elif value is not None:
+        yield str(value)
 
 
 @dataclass

@@ -73,7 +73,7 @@ def wired(config: Config) -> Backstage:
     provider = RecordedProvider(counter.count, clock, config.tariff_of)
     shelf = Shelf(store)
     writer = Writer(dialect, counter.count)
-    kit = Toolkit(writer, counter.count, _nonce, tool_settings(config))
+    kit = Toolkit(writer, counter.count, _nonce, tool_settings(config), config.prices_of)
     actor = _actor(config, dialect, writer, kit, counter.count)
     numbers = itertools.count(1)
     reception = Reception(config, shelf, dialect, actor, lambda: f"{next(numbers):032x}")
