@@ -119,7 +119,9 @@ class App:
         limits = Limits(time.monotonic, self.config.tariff_of)
         for path, dialect in DIALECTS.items():
             writer = Writer(dialect, self._counter.count)
-            kit = Toolkit(writer, self._counter.count, _nonces(secret), tool_settings(self.config))
+            kit = Toolkit(
+                writer, self._counter.count, _nonces(secret), tool_settings(self.config), self.config.prices_of
+            )
             actor = self._actor(dialect, writer, kit)
             reception = Reception(self.config, shelf, dialect, actor, lambda: secrets.token_hex(16))
             keeper = Bookkeeper(self._store, accountant, dialect, now_ms, self.metrics)

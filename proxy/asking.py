@@ -237,10 +237,12 @@ class Asker:
         return await self._shorter_than(turn, line, self._tokens(turn, line))
 
     async def _shorter_than(self, turn: Turn, line: Line, refused: int) -> Line | None:
-        room = min(room_in(window), int(refused * KEPT)) if (window := self.window()).binds else int(refused * KEPT)
+        window, enough = self.window(), int(refused * KEPT)
+        room = min(enough, room_in(window)) if window.binds else enough
+        enough = min(enough, window.limit) if window.binds else enough
         try:
             capped = await self._cut(turn, line, window)
-            return await self._shortened(turn, capped, room, room) or (capped if capped is not line else None)
+            return await self._shortened(turn, capped, enough, room) or (capped if capped is not line else None)
         except StoreError:
             return None  # nothing may leave the line that is not on disk: the refusal passes as it is
 

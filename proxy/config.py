@@ -36,6 +36,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from proxy.errors import InvalidConfiguration
+from proxy.stack.economics import Prices
 from proxy.stack.observe.names import NAMES
 from proxy.stack.observe.names import Names as ToolNames
 from proxy.tariffs import UNKNOWN, AfterTool, Appendable, Binding, ConfiguredRow, Tariff, Tariffs, ThinkingInLoop
@@ -420,6 +421,11 @@ class Config(_Model):
     def tariff_of(self, model: str) -> Tariff:
         """What a model costs and how it behaves, by the name it is asked for at the upstream."""
         return self.tariff_table.of(model)
+
+    def prices_of(self, model: str) -> Prices:
+        """What a token of a model costs that is read from the provider's cache, or written to it."""
+        tariff = self.tariff_of(model)
+        return Prices(tariff.read, tariff.write)
 
     def for_model(self, name: str) -> ModelSettings:
         """The exceptions for a model: its own entry, else the first glob that fits, else none."""

@@ -341,6 +341,7 @@ def tool_settings(config: Config) -> Settings:
             current=budgets.current,
         ),
         child_view=config.child_view,
+        isolate_above=config.isolate_above,
         max_depth=config.max_depth,
         recall_page=config.recall_page_tokens,
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from proxy.shelf import Shelf
 from proxy.stack import matching, tools
 from proxy.stack.context import Line, Scribe, assemble
+from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent, apply, call_key, recorded
 from proxy.stack.ledger import Entry, Event, Kind, Round, turn_id
 from proxy.stack.story import Story, extend
@@ -35,6 +36,8 @@ class Toolkit:
     count: Callable[[str], int]
     nonce: Callable[[str], str]
     settings: Settings
+    prices: Callable[[str], Prices]
+    """Of a model, by its name."""
 
 
 @dataclass
@@ -102,6 +105,7 @@ class Turn:
             self.kit.count,
             self.kit.settings,
             on_line,
+            prices=self.kit.prices(self.standing.request.model),
         )
 
     def _recorded(self, decided: tuple[FrameEvent, ...], before: int, now: int) -> list[Event]:

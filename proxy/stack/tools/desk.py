@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent
 from proxy.stack.frames import Opening, Tree
 from proxy.stack.ledger import Ledger
 from proxy.stack.story import Story
 
 UNBOUNDED = 1 << 62
+UNKNOWN_PRICES = Prices(0.1, 1.0)
+"""Of a model that nobody knows."""
 
 
 class Mistake(Exception):
@@ -39,6 +42,8 @@ class Settings:
 
     budgets: Budgets = field(default_factory=Budgets)
     child_view: str = "fork"
+    isolate_above: int = 60_000
+    """Tokens of the parent's line, with `child_view: auto`."""
     max_depth: int = 10
     recall_page: int = 2000
     recall_call: int = 8000
@@ -81,6 +86,8 @@ class Desk:
     """Tokens that may still be recalled in this turn."""
     beside: tuple[Ledger, ...] = ()
     """Conversations of the same tenant that this one was delegated to, or came from."""
+    prices: Prices = UNKNOWN_PRICES
+    """Of the model that is asked."""
 
     @property
     def tree(self) -> Tree:
