@@ -1,0 +1,294 @@
+"""What does not fit: told in every provider's words, learned from, cut, cleared, trimmed, and in the end shortened."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from proxy.scripted import Model, ScriptedProvider, When, only_done, overflow, says, throttled
+from proxy.scripted.wordings import OVERFLOWS, THROTTLES
+from proxy.stack.pruning import CLEARED
+from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, recall
+
+PLAIN = pytest.mark.parametrize("streamed", ["plain"], indirect=True)
+STREAMED = pytest.mark.parametrize("streamed", ["streamed"], indirect=True)
+WINDOW = 40_000
+SMALL = {"models": [Model("gpt-x", window=WINDOW)]}
+"""A provider that refuses what is longer, of a model that no table knows."""
+
+
+UNFOLDED = {"infer_requests": False, "mirror_plans": False, "frame_max_tokens": 10_000_000}
+"""Nothing else shall change the line."""
+
+
+def words(tokens: int, about: str) -> str:
+    return f"{about} " + "word " * tokens
+
+
+def worked(chat: Conversation, provider: ScriptedProvider, *results: str) -> None:
+    """A task, and so many steps of a command and its result; the answer to the last one is for the caller."""
+    provider.will(*(does(bash(f"step {n}")) for n in range(len(results))))
+    chat.says("do it all")
+    for result in results[:-1]:
+        chat.returns(result)
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+@PLAIN
+def test_every_wording_of_overflow_is_trimmed_once_and_passes(stage: Stage, provider: ScriptedProvider) -> None:
+    """S9, S4-24: 34 wordings, each in its own envelope and status, over HTTP: the client sees its answer, the provider
+    two requests, the second shorter."""
+    proxy = stage.proxy(**UNFOLDED)
+    for wording in OVERFLOWS:
+        chat = stage.chat(proxy, model=f"house-{wording.name}")
+        results = [words(6_000, f"{wording.name} {n}") for n in range(4)]
+        worked(chat, provider, *results)
+        before = len(provider.received)
+        provider.will(overflow(wording.name), says("It fits now."))
+        stage.excuse()
+
+        answer = chat.returns(results[-1])
+
+        assert (answer.status, answer.text) == (200, "It fits now."), wording.name
+        refused, passed = provider.received[before:]
+        assert len(passed.raw) < 0.7 * len(refused.raw), wording.name
+
+
+@PLAIN
+def test_no_wording_of_throttling_is_taken_for_overflow(stage: Stage, provider: ScriptedProvider) -> None:
+    """S9: five look-alikes pass as they came, asked once, and nothing leaves the line for them."""
+    proxy = stage.proxy(**UNFOLDED)
+    for wording in THROTTLES:
+        chat = stage.chat(proxy, model=f"house-{wording.name}")
+        results = [words(6_000, f"{wording.name} {n}") for n in range(4)]
+        worked(chat, provider, *results)
+        before = len(provider.received)
+        provider.will(throttled(wording.name))
+
+        answer = chat.returns(results[-1])
+
+        assert (answer.status, answer.raw) == (wording.status, wording.body(0, 0)), wording.name
+        assert len(provider.received) == before + 1
+        provider.will(says("Later."))
+        assert chat.asks().text == "Later."
+        assert len(provider.received[-1].messages) == len(provider.received[-2].messages)
+
+
+@STREAMED
+def test_a_stream_that_ends_without_a_word_is_taken_for_overflow_where_the_line_is_long(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """S9, the silent variant: nothing of it has left for the client, so it is asked again, once."""
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    results = [words(6_000, f"result {n}") for n in range(4)]
+    worked(chat, provider, *results)
+    provider.will(only_done(), says("It fits now."))
+    stage.excuse()
+
+    answer = chat.returns(results[-1])
+
+    assert (answer.text, answer.finishes, answer.raw.count(b"[DONE]")) == ("It fits now.", ["stop"], 1)
+    assert answer.events[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert len(provider.received[-1].messages) < len(provider.received[-2].messages)
+    provider.will(says("ok"))
+    assert chat.says("go on").text == "ok"
+
+
+@STREAMED
+def test_two_silent_streams_pass_the_second_one(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    results = [words(6_000, f"result {n}") for n in range(4)]
+    worked(chat, provider, *results)
+    provider.will(only_done(), only_done())
+    stage.excuse()
+
+    answer = chat.returns(results[-1])
+
+    assert (answer.status, answer.raw) == (200, b"data: [DONE]\n\n")
+    assert len(provider.received) == 6
+
+
+@STREAMED
+def test_a_silent_stream_to_a_short_line_passes_as_it_came(stage: Stage, provider: ScriptedProvider) -> None:
+    """Nothing is trimmed for a silence that has another reason."""
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    results = [words(300, f"result {n}") for n in range(4)]
+    worked(chat, provider, *results)
+    provider.will(only_done())
+
+    assert chat.returns(results[-1]).raw == b"data: [DONE]\n\n"
+    assert len(provider.received) == 5
+
+
+# ------------------------------------------------------------------------------------------------------------- learned
+@PLAIN
+@pytest.mark.parametrize("provider", [SMALL], indirect=True)
+def test_a_limit_that_a_refusal_named_is_kept_from_then_on(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-20, S4-21: the next line is checked before it leaves; another process has to learn for itself."""
+    proxy = stage.proxy(**UNFOLDED)
+    chat = stage.chat(proxy)
+    worked(chat, provider, *(words(9_000, f"result {n}") for n in range(5)))
+    provider.will(*(does(bash(f"more {n}")) for n in range(6)), says("done"))
+    for n in range(5):
+        stage.excuse()
+        assert chat.returns(words(9_000, f"more {n}")).status == 200
+
+    statuses = [r.status for r in provider.received]
+    assert statuses.count(400) == 1
+    assert max(len(r.raw) for r in provider.received[statuses.index(400) + 1 :]) < 5 * WINDOW
+
+    proxy.restart()
+    for n in range(2):
+        stage.excuse()
+        assert chat.returns(words(9_000, f"after {n}")).status == 200
+
+
+# ----------------------------------------------------------------------------------------------------------------- cut
+def test_an_output_over_the_cap_is_cut_the_same_way_for_ever(stage: Stage, provider: ScriptedProvider) -> None:
+    """L4, S4-64: beginning and end with a ref between them; on disk it is whole; the same bytes in every later request,
+    after a restart too."""
+    proxy = stage.proxy(**UNFOLDED, output_cap=2_000)
+    chat = stage.chat(proxy)
+    whole = "BEGINNING " + "".join(f"row {n} of it\n" for n in range(4_000)) + "the END"
+    worked(chat, provider, "short", whole)
+    provider.will(does(bash("again")))
+    chat.returns(whole)
+    shown = provider.received[-1].messages[-1]
+    assert shown["content"].startswith("BEGINNING")
+    assert shown["content"].endswith("the END")
+    assert len(shown["content"]) < len(whole) / 4
+    ref = shown["content"].partition('ref="')[2].partition('"')[0]
+    proxy.restart()
+    provider.will(does(recall(ref, query="row 2000 of")), says("read"))
+    chat.returns("short too")
+    assert "row 2000 of it" in provider.received[-1].messages[-1]["content"]
+    assert shown in provider.received[-1].messages
+
+
+def test_a_long_message_of_the_user_is_never_cut(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(**UNFOLDED, output_cap=500))
+    provider.will(says("read"))
+    chat.says(words(3_000, "everything"))
+    assert words(3_000, "everything").strip() in everything(provider.received[0].messages)
+
+
+# ------------------------------------------------------------------------------------------------------------- cleared
+@PLAIN
+@pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=90_000)]}], indirect=True)
+def test_old_outputs_are_cleared_before_a_group_leaves(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-30 to S4-34: a line over its window keeps every call; the oldest results become breadcrumbs, which recall
+    follows, and stay what they are."""
+    proxy = stage.proxy(**UNFOLDED, assembly_budget_ms=5_000)
+    chat = stage.chat(proxy)
+    worked(chat, provider, *(words(15_000, f"result {n} of src/part_{n}.py") for n in range(6)))
+    provider.will(does(bash("one more")))
+    stage.excuse()
+
+    answer = chat.returns(words(15_000, "result 5 of src/part_5.py"))
+
+    assert (answer.status, answer.finishes, answer.stack_status) == (200, ["tool_calls"], "full")
+    line = provider.received[-1].messages
+    assert sum(len(m.get("tool_calls") or ()) for m in line) == 6
+    results = [m["content"] for m in line if m["role"] == "tool"]
+    cleared = [r for r in results if r.startswith(CLEARED)]
+    assert cleared == results[: len(cleared)]
+    assert 2 <= len(cleared) <= 4
+    assert "src/part_0.py" in cleared[0]
+    ref = cleared[0].rpartition('ref="')[2].partition('"')[0]
+    provider.will(does(recall(ref)), says("read"))
+    chat.returns("one more")
+    assert "result 0 of src/part_0.py word" in provider.received[-1].messages[-1]["content"]
+    assert [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"][: len(cleared)] == cleared
+
+
+# ----------------------------------------------------------------------------------------------------------- stateless
+@PLAIN
+@pytest.mark.parametrize("provider", [SMALL], indirect=True)
+@pytest.mark.parametrize("how", ["side", "off"])
+def test_a_history_that_outgrew_the_window_is_shortened_never_refused(
+    stage: Stage, provider: ScriptedProvider, how: str
+) -> None:
+    """DESIGN 8, 11: the client saw how short the line is and never compacted; its own history is three windows long.
+    First the provider refuses it, then it is known."""
+    chat = stage.chat(stage.proxy(**UNFOLDED, output_cap=1_000))
+    worked(chat, provider, *(words(6_000, f"result {n}") for n in range(20)))
+    provider.will(says("All done."))
+    assert chat.returns(words(6_000, "result 19")).stack_status == "full"
+    for asked in range(2):
+        before = len(provider.received)
+        provider.will(says("In short: done."))
+        chat.history.append({"role": "user", "content": f"Summarise our work, {asked}."})
+        if how == "side":
+            chat.system, chat.tools = "You write summaries.", ()
+            answer = chat.tries()
+        else:
+            answer = chat.tries(headers={"x-stack-mode": "off"})
+        chat.history.pop()
+
+        assert (answer.status, answer.text) == (200, "In short: done.")
+        assert answer.stack_status == "stateless; reason=window"
+        assert [r.status for r in provider.received[before:]] == ([400, 200] if asked == 0 else [200])
+        line = everything(provider.received[-1].messages)
+        assert all(
+            said in line for said in ("do it all", f"Summarise our work, {asked}.", "result 19", "left out here")
+        )
+        assert "result 0 " not in line
+
+
+@PLAIN
+@pytest.mark.parametrize("provider", [SMALL], indirect=True)
+def test_without_a_store_a_refusal_for_length_is_asked_again_shorter(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 11: the ladder's second step, where the store is locked by another process."""
+    proxy = stage.proxy(**UNFOLDED, output_cap=1_000)
+    chat = stage.chat(proxy)
+    worked(chat, provider, *(words(15_000, f"result {n}") for n in range(5)))
+    provider.will(says("one"))
+    chat.returns(words(15_000, "result 4"))
+    provider.when(When(user="locked"), says("two"), loop=True)
+    path = proxy.config.store_path
+    assert path is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as intruder:
+        intruder.execute("BEGIN EXCLUSIVE")
+        chat.history.append({"role": "user", "content": "while it is locked"})
+        answers = list(until_stateless(chat))
+        intruder.execute("ROLLBACK")
+
+    assert {answer.status for answer in answers} == {200}
+    assert answers[-1].stack_status == "stateless; reason=store_locked"
+    assert answers[-1].text == "two"
+
+
+def until_stateless(chat: Conversation) -> Iterator[Answer]:
+    """Answers until the proxy has noticed that its store takes nothing; as many as come in ten seconds at most."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        yield (answer := chat.tries())
+        if answer.stack_status.startswith("stateless"):
+            return
+
+
+@PLAIN
+@pytest.mark.parametrize("provider", [SMALL], indirect=True)
+def test_an_asleep_thread_is_refused_as_ever(stage: Stage, provider: ScriptedProvider) -> None:
+    """L5: its client sees its own usage, and compacts by itself."""
+    chat = stage.chat(stage.proxy(**UNFOLDED, wake_at_tokens=1_000_000))
+    worked(chat, provider, *(words(15_000, f"result {n}") for n in range(3)))
+
+    assert chat.returns(words(15_000, "result 2")).status == 400
+    assert provider.received[-1].raw == stage.notes[-1].body
+
+
+def test_a_hidden_round_is_checked_by_what_was_learned(stage: Stage, provider: ScriptedProvider) -> None:
+    """A refusal of a hidden round teaches too, and what follows it fits."""
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    worked(chat, provider, *(words(6_000, f"result {n}") for n in range(3)))
+    provider.will(does(op("status")), overflow(used=21_000, window=20_000), says("one"), says("two"))
+    stage.excuse()
+    assert chat.returns(words(6_000, "result 2")).text == "one"
+    stage.excuse()
+    assert chat.says(words(4_000, "and this")).text == "two"
+    assert len(provider.received[-1].raw) < 20_000 * 5
