@@ -28,6 +28,8 @@ from proxy.stack.transcript import Request, Usage
 
 ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""
+BORDER = 0.25
+"""Of `frame_max_tokens`: so much work is cut where the user speaks, for that is a border anyway."""
 TOLD_TWICE = 2
 """So many rounds in a row without a cached token, from a provider that told of some, and nothing is taken to be
 cached."""
@@ -145,7 +147,7 @@ class Actor:
             requests=expected_requests(len(usages)),
             cold=self._is_cold(here),
             window=tariff.window if tariff.known else 0,
-            frame_max=self.config.frame_max_tokens,
+            frame_max=int(self.config.frame_max_tokens * (BORDER if here.request.ends_with_user else 1)),
             head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
             added=added,
             binds=tariff.binding != "none",

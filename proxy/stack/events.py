@@ -145,8 +145,8 @@ class Entered(msgspec.Struct, frozen=True, tag="entered"):
 
 
 class Folded(msgspec.Struct, frozen=True, tag="folded"):
-    """Entries of a frame that nobody pushed left the line; `trace` stands for them behind the entry `at`. `muted` are
-    answers that stay without their reasoning."""
+    """Entries of a frame that nobody pushed left the line; `trace` stands for them behind the entry `at`, and for what
+    earlier traces stood for whose entries are among them. `muted` are answers that stay without their reasoning."""
 
     frame: str
     entries: tuple[str, ...]
@@ -265,7 +265,8 @@ def _moved(tree: Tree, event: Folded | Kept | Unfolded) -> Tree:
     match event:
         case Folded():
             trim = Trim(frozenset(event.entries), event.trace, event.at, event.frame)
-            return replace(tree, trims=(*tree.trims, trim), mute=tree.mute | set(event.muted))
+            others = tuple(t for t in tree.trims if not (t.frame and t.entries <= trim.entries))
+            return replace(tree, trims=(*others, trim), mute=tree.mute | set(event.muted))
         case Kept():
             return replace(tree, kept=tree.kept | {event.frame})
         case Unfolded():

@@ -10,7 +10,8 @@ What this module does not do: it opens no frame but parts (`inferring` does), an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.stack.compaction import title_of
@@ -18,7 +19,7 @@ from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import TAIL, Prices, Reason, Rewrite, Verdict, weighed
 from proxy.stack.events import Entered, Folded, FrameEvent, Popped, Unfolded, apply, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by
-from proxy.stack.frames import FINAL, Frame, Status, Tree, ancestors, children, path_to
+from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, children, path_to
 from proxy.stack.ledger import Kind
 from proxy.stack.names import names_in
 from proxy.stack.observe import Names
@@ -81,32 +82,63 @@ class Folding:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """What could leave the line for one trace. `start` is the place of its first entry on the line; `frame` is empty
-    for a part that is still to be opened."""
+class Segment:
+    """What could leave the line together: groups between two messages of the user that one frame owns, or a trace that
+    stands there already and could be told with what leaves. `start` is its place on the line; `frame` is the finished
+    frame it belongs to, empty for a part of work that goes on."""
 
     frame: str
-    placed: tuple[Placed, ...]
     start: int
     tokens: int
+    placed: tuple[Placed, ...] = ()
+    trace: Trim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What leaves the line for one trace of `frame`; empty for a part that is still to be opened."""
+
+    frame: str
+    segments: tuple[Segment, ...]
+
+    @property
+    def placed(self) -> tuple[Placed, ...]:
+        return tuple(p for segment in self.segments for p in segment.placed)
+
+    @property
+    def told(self) -> tuple[Trim, ...]:
+        """The traces that the new one takes the place of, oldest first."""
+        return tuple(segment.trace for segment in self.segments if segment.trace)
+
+    @property
+    def start(self) -> int:
+        return self.segments[0].start
+
+    @property
+    def tokens(self) -> int:
+        return sum(segment.tokens for segment in self.segments)
 
     @property
     def estimate(self) -> int:
         """Tokens that its trace will take, about."""
-        return int(min(MOST, max(LEAST, SHARE * self.tokens)))
+        told = sum(segment.tokens for segment in self.segments if segment.trace)
+        return int(min(MOST, told + max(LEAST, SHARE * (self.tokens - told))))
 
 
 # -------------------------------------------------------------------------------------------------------------- decide
 def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     """The folds that are due at this moment, with waking where `moment.added` says that it comes with them."""
     line = on_line(story)
-    found = candidates(story, line, moment.frame_max)
+    weights = _Weights.of(story, line, pen)
+    found = _segments(story, line, weights)
+    if not sum(s.tokens for s in found if s.placed and not s.frame) > moment.frame_max:
+        found = [s for s in found if s.frame]
     wanted = tuple(dict.fromkeys(t.frame for t in story.tree.trims if t.frame and t.frame in story.tree.kept))
-    if not found and moment.added is None:
+    if not any(s.placed for s in found) and moment.added is None:
         return _unfolding(wanted, moment) if wanted and moment.cold else Folding()
-    chosen, verdict = _chosen(found, _Weights.of(line), moment)
+    chosen, verdict = _chosen(found, weights, moment)
     kind = "fold" if moment.added is None else "wake"
-    subjects = tuple(c.frame or "part" for c in chosen or found)
+    subjects = tuple(c.frame or "part" for c in chosen)
     if not verdict.worth:
         return Folding((), (Decision(kind, subjects, verdict),))
     events = [event for c in chosen for event in _folded(story, line, c, moment, pen)]
@@ -121,88 +153,140 @@ def _unfolding(frames: Sequence[str], moment: Moment) -> Folding:
     return Folding(tuple(map(Unfolded, frames)), (Decision("unfold", tuple(frames), verdict),))
 
 
-def _chosen(found: Sequence[Candidate], weights: _Weights, moment: Moment) -> tuple[tuple[Candidate, ...], Verdict]:
-    """The newest candidates up to the one at which the sum is worth most; all where the line is written anew anyway."""
-    newest_first = sorted(found, key=lambda c: c.start, reverse=True)
-    if moment.added is not None:
-        chosen = tuple(c for c in newest_first if c.tokens > c.estimate)
-        return chosen, _weighed(chosen, weights, moment)
-    sets = [tuple(newest_first[: n + 1]) for n in range(len(newest_first))]
-    verdicts = [_weighed(some, weights, moment) for some in sets]
-    best = max(range(len(sets)), key=lambda n: (verdicts[n].worth, verdicts[n].gain - verdicts[n].cost))
-    return sets[best], verdicts[best]
+def _chosen(found: Sequence[Segment], weights: _Weights, moment: Moment) -> tuple[tuple[Candidate, ...], Verdict]:
+    """The newest segments, back to the one at which the sum is worth most."""
+    ordered = sorted(found, key=lambda s: s.start)
+    nothing: tuple[Candidate, ...] = ()
+    best = nothing, _weighed(nothing, weights, moment)
+    for first in range(len(ordered) - 1, -1, -1):
+        candidates = _grouped(ordered[first:])
+        verdict = _weighed(candidates, weights, moment)
+        if candidates and (not best[0] or _merit(verdict) > _merit(best[1])):
+            best = candidates, verdict
+    return best
+
+
+def _merit(verdict: Verdict) -> tuple[bool, float]:
+    return verdict.worth, verdict.gain - verdict.cost
+
+
+def _grouped(segments: Sequence[Segment]) -> tuple[Candidate, ...]:
+    """One candidate a frame, the oldest first; a trace alone is no reason to write another one."""
+    by_frame: dict[str, list[Segment]] = {}
+    for segment in segments:
+        by_frame.setdefault(segment.frame, []).append(segment)
+    groups = (Candidate(frame, tuple(some)) for frame, some in by_frame.items() if any(s.placed for s in some))
+    return tuple(c for c in groups if c.tokens > c.estimate)
 
 
 def _weighed(chosen: Sequence[Candidate], weights: _Weights, moment: Moment) -> Verdict:
     removed = sum(c.tokens for c in chosen)
     start = min((c.start for c in chosen), default=weights.sent)
     waking = moment.added is not None
-    behind = weights.staying(0 if waking else start, chosen) + (moment.head if waking else 0)
-    rewrite = Rewrite(removed, sum(c.estimate for c in chosen), behind, moment.head + weights.total, moment.added or 0)
+    part = sum(s.tokens for c in chosen if not c.frame for s in c.segments if s.placed)
+    behind = weights.staying(0 if waking else start, removed) + (moment.head if waking else 0)
+    compaction = sum(c.estimate for c in chosen)
+    rewrite = Rewrite(removed, compaction, behind, moment.head + weights.total, moment.added or 0)
     verdict = weighed(rewrite, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
-    if verdict.reason is Reason.GATE and not waking and behind > TAIL * removed:
+    short = 0 < part <= moment.frame_max
+    if short or (verdict.reason is Reason.GATE and not waking and behind > TAIL * (removed - compaction)):
         return replace(verdict, worth=False, reason=Reason.NOT_YET)
     return verdict
 
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """Tokens of what stands on the line, in order; what stands before `sent` had been sent before this request."""
+    """Tokens by place: what stands on the line at the odd places, the traces behind each of them at the even ones, the
+    first of which is in front of all. What stands before `sent` had been sent before this request."""
 
     tokens: tuple[int, ...]
     sent: int
+    traces: tuple[tuple[int, int, Trim], ...]
+    """Place, tokens, trace."""
 
     @classmethod
-    def of(cls, line: Sequence[Placed]) -> _Weights:
+    def of(cls, story: Story, line: Sequence[Placed], pen: Pen) -> _Weights:
         last = next((at for at in range(len(line) - 1, -1, -1) if _is_assistant(line[at])), len(line))
-        return cls(tuple(map(tokens_of, line)), last)
+        tokens = [0] * (2 * len(line) + 1)
+        tokens[1::2] = map(tokens_of, line)
+        traces = []
+        for at, trim in _places(story, line):
+            weight = pen.scribe.user_message(trim.trace).tokens
+            tokens[2 * at + 2] += weight
+            traces.append((2 * at + 2, weight, trim))
+        return cls(tuple(tokens), 2 * last + 1, tuple(traces))
 
     @property
     def total(self) -> int:
         return sum(self.tokens)
 
-    def staying(self, start: int, chosen: Iterable[Candidate]) -> int:
-        """What had been sent behind `start` and does not leave."""
-        leaving = sum(c.tokens for c in chosen)
+    def staying(self, start: int, leaving: int) -> int:
+        """What had been sent from `start` on and does not leave."""
         return max(0, sum(self.tokens[start : self.sent]) - leaving)
 
 
-# ---------------------------------------------------------------------------------------------------------- candidates
-def candidates(story: Story, line: Sequence[Placed], frame_max: int) -> list[Candidate]:
+def _places(story: Story, line: Sequence[Placed]) -> Iterator[tuple[int, Trim]]:
+    """The traces on the line, each with the place of the entry it stands behind or next behind; -1 is in front of
+    all."""
+    if not story.tree.trims:
+        return
+    order = {p.entry.id: at for at, p in enumerate(story.placed)}
+    standing = [order[p.entry.id] for p in line]
+    for trim in story.tree.trims:
+        first = min((order[e] for e in trim.entries if e in order), default=None)
+        if first is not None:
+            yield bisect_right(standing, order.get(trim.at, first)) - 1, trim
+
+
+# ------------------------------------------------------------------------------------------------------------ segments
+def _segments(story: Story, line: Sequence[Placed], weights: _Weights) -> list[Segment]:
     """What could leave: finished frames, each with all that is under it, and long work as a part."""
-    leaving = _leaving(story, line)
     tree = story.tree
-    by_frame: dict[str, list[int]] = {}
-    under_way: list[int] = []
-    for at in leaving:
-        holder = _finished(tree, owner_of(story, line[at]).partition("#")[0])
-        if holder in tree.kept:
+    runs: dict[tuple[str, int], list[int]] = {}
+    spoken = 0
+    leaving = frozenset(_leaving(story, line))
+    for at, placed in enumerate(line):
+        spoken += _is_user(placed)
+        if at in leaving:
+            holder = _finished(tree, owner_of(story, placed).partition("#")[0])
+            if holder not in tree.kept:
+                runs.setdefault((holder, spoken), []).append(at)
+    found = [
+        Segment(frame, 2 * places[0] + 1, sum(tokens_of(line[at]) for at in places), tuple(line[at] for at in places))
+        for (frame, _), places in runs.items()
+    ]
+    return [*found, *_told(tree, weights, {s.frame for s in found})]
+
+
+def _told(tree: Tree, weights: _Weights, wanted: Collection[str]) -> Iterator[Segment]:
+    """Traces on the line that one of the frames in `wanted` could tell with the rest of it: those of frames under it,
+    and for the work that goes on those of its earlier parts."""
+    for at, tokens, trim in weights.traces:
+        if not trim.frame or trim.frame in tree.kept or trim.frame not in tree.frames:
             continue
-        if holder:
-            by_frame.setdefault(holder, []).append(at)
-        else:
-            under_way.append(at)
-    found = [_candidate(frame, line, places) for frame, places in by_frame.items()]
-    part = _candidate("", line, under_way) if under_way else None
-    return [*found, part] if part and part.tokens > frame_max else found
-
-
-def _candidate(frame: str, line: Sequence[Placed], places: Sequence[int]) -> Candidate:
-    placed = tuple(line[at] for at in places)
-    return Candidate(frame, placed, places[0], sum(map(tokens_of, placed)))
+        holder = _finished_above(tree, trim.frame)
+        is_part = (
+            not holder and tree.frames[trim.frame].origin == "part" and tree.frames[trim.frame].parent == tree.active
+        )
+        if (holder and holder in wanted) or (is_part and "" in wanted):
+            yield Segment(holder, at, tokens, trace=trim)
 
 
 def _finished(tree: Tree, frame: str) -> str:
     """The outermost finished inferred frame that `frame` is or is under; empty where the work still goes on."""
     found = ""
-    if frame not in tree.frames:
-        return found
-    for each in (tree.frames[frame], *ancestors(tree, frame)):
+    for each in (tree.frames[frame], *ancestors(tree, frame)) if frame in tree.frames else ():
         if not each.is_inferred:
             break
         if each.status in FINAL:
             found = each.id
     return found
+
+
+def _finished_above(tree: Tree, frame: str) -> str:
+    """The outermost finished frame above it; a part ends when it is cut, so by itself it says nothing."""
+    found = _finished(tree, frame)
+    return "" if found == frame and tree.frames[frame].origin == "part" else found
 
 
 def _leaving(story: Story, line: Sequence[Placed]) -> list[int]:
@@ -279,15 +363,21 @@ def _folded(
     trace = _trace(story, line, candidate, tree.frames[frame], pen)
     if pen.count(trace) > SMALLER * candidate.tokens:
         return ()
-    entries = tuple(dict.fromkeys(p.entry.id for p in candidate.placed))
-    at = line[candidate.start - 1].entry.id if candidate.start else ""
+    entries = tuple(dict.fromkeys([*(e for t in candidate.told for e in sorted(t.entries)), *_entries(candidate)]))
+    first = candidate.segments[0]
+    before = line[first.start // 2 - 1].entry.id if first.start > 1 else ""
+    at = first.trace.at if first.trace else before
     return (*opened, Folded(frame, entries, trace, at, _muted(line, candidate, moment, pen)))
 
 
+def _entries(candidate: Candidate) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(p.entry.id for p in candidate.placed))
+
+
 def _trace(story: Story, line: Sequence[Placed], candidate: Candidate, frame: Frame, pen: Pen) -> str:
-    gone = {id(p) for p in candidate.placed}
+    gone, told = {id(p) for p in candidate.placed}, {id(t) for t in candidate.told}
     staying = [m for p in line if id(p) not in gone and (m := said_by(p))]
-    staying += [Message("user", b"", "", t.trace) for t in story.tree.trims]
+    staying += [Message("user", b"", "", t.trace) for t in story.tree.trims if id(t) not in told]
     known = names_in(staying)
     parent = story.tree.frames.get(frame.parent)
     return trace_text(
@@ -299,6 +389,7 @@ def _trace(story: Story, line: Sequence[Placed], candidate: Candidate, frame: Fr
         count=pen.count,
         part=not candidate.frame,
         known=known,
+        earlier="\n".join(t.trace for t in candidate.told),
     )
 
 
@@ -317,7 +408,8 @@ def _parted(story: Story, candidate: Candidate, moment: Moment, pen: Pen) -> tup
     active = story.tree.current
     number = 1 + sum(f.origin == "part" for f in children(story.tree, active.id))
     facts = facts_of(candidate.placed, pen.names)
-    taking = tuple(dict.fromkeys(p.entry.id for p in candidate.placed))
+    told = sorted(entry for trim in candidate.told for entry in trim.entries)
+    taking = (*told, *_entries(candidate))
     title = f"Part {number} of: {title_of(active.title)}"
     entered = Entered(frame_id(moment.node, PARTS + number), active.id, title, active.criteria, "part", taking)
     said = [m.text for m in _messages(candidate.placed) if m.role == "assistant" and m.text.strip()]
@@ -337,9 +429,9 @@ def _muted(line: Sequence[Placed], candidate: Candidate, moment: Moment, pen: Pe
     """Answers behind the cut that stay without their reasoning: closing words of what left, and where the model binds
     reasoning to what stands before it, all of them."""
     gone = {id(p) for p in candidate.placed}
-    end = line.index(candidate.placed[-1])
+    start, end = line.index(candidate.placed[0]), line.index(candidate.placed[-1])
     last = len(line) if moment.binds else next((at for at in range(end, len(line)) if _is_user(line[at])), end)
-    staying = [p for p in line[candidate.start : last] if id(p) not in gone and _is_assistant(p)]
+    staying = [p for p in line[start:last] if id(p) not in gone and _is_assistant(p)]
     return tuple(dict.fromkeys(p.entry.id for p in staying if _reasons(p, pen.scribe)))
 
 
