@@ -197,12 +197,18 @@ class Record:
         )
 
     def _decided_on_arrival(self) -> list[str]:
-        """What hangs on the request itself and not on a round: it opened a conversation, woke its thread, was cut."""
+        """What hangs on the request and what is new with it, and not on a round: it opened a conversation, woke its
+        thread, a frame was seen in it or left, its line was cut."""
         standing = self.standing
         if standing is None:
             return []
-        decided = standing.ledger.events.get(standing.node, ())
-        return [_told(event) for event in decided if event.created >= standing.arrival.now]
+        ledger, since = standing.ledger, standing.arrival.now
+        new, entry = [standing.node], ledger.entries.get(standing.node)
+        while entry is not None and entry.created >= since:
+            new.append(entry.parent)
+            entry = ledger.entries.get(entry.parent)
+        hanging = (event for node in reversed(new) for event in ledger.events.get(node, ()))
+        return [_told(event) for event in hanging if event.created >= since]
 
     def _write(self) -> None:
         standing, receipt = self.standing, self.settled

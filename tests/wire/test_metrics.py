@@ -82,6 +82,23 @@ def test_hidden_rounds_calls_and_what_became_of_frames_are_counted(start: Starti
     assert told["callstack_duration_seconds_count"] == 1
 
 
+def test_what_is_decided_on_arrival_is_counted_with_the_request_it_came_with(
+    start: Starting, provider: ScriptedProvider, journal: Journal
+) -> None:
+    """Several messages may be new at once: what hangs on any of them happened now, and not with the next request."""
+    proxy = start()
+    provider.will(says("one"), says("two"))
+    several = [{"role": "user", "content": f"part {number}"} for number in range(3)]
+    answered = {"role": "assistant", "content": "one"}
+    ask(proxy.origin, body_of(awake=True, messages=several))
+    ask(proxy.origin, body_of(awake=True, messages=[*several, answered, {"role": "user", "content": "more"}]))
+    first, second = (line.get("stack_events", []) for line in journal.wait_for_requests(2))
+
+    assert first[0].startswith("rooted ")
+    assert "woken" in first
+    assert [event for event in second if event.split()[0] in ("rooted", "woken")] == []
+
+
 def test_a_tool_the_model_invented_is_no_label_and_no_word_in_the_log(
     start: Starting, provider: ScriptedProvider, journal: Journal
 ) -> None:
