@@ -20,12 +20,13 @@ def test_s0_16_files_that_calls_change_are_artifacts_once_and_at_once(stage: Sta
     assert open_frame["artifacts"] == ["src/auth.py"]
     files = chat.proxy.get(f"/stack/frames/{open_frame['sessionID']}")["files"]
     assert [(f["path"], f["how"]) for f in files] == [("src/old.py", "read"), ("src/auth.py", "changed")]
-    assert files[0]["entry"] != files[1]["entry"]
 
     provider.will(does(pop("Tokens.\nDecision: rotate daily")), does(push("Docs")), says("ok"))
     chat.returns("edited")
 
     ended = chat.proxy.frames()["Auth"]
+    files = chat.proxy.get(f"/stack/frames/{ended['sessionID']}")["files"]
+    assert files[0]["entry"] != files[1]["entry"]
     assert ended["artifacts"] == ["src/auth.py"]
     assert "src/auth.py" in str(stage.lines()[-1][-1]["content"])
 

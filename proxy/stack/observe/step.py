@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import msgspec
 
@@ -18,9 +17,10 @@ from proxy.stack.transcript import Call
 
 HEAD = 3_000
 TAIL = 3_000
-LINES = 40
-LONGEST_LINE = 240
 """Characters looked at, at both ends of a result: what a tool says of its own outcome stands there."""
+LINES = 20
+LONGEST_LINE = 240
+"""Lines in which one word is found, and characters of each, that are looked at more closely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,22 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 def lines_with(text: str, marks: tuple[str, ...]) -> str:
-    """The lines of a text that hold one of `marks`, which are small letters; at most `LINES`. Looking for a few words
-    first keeps the expressions that follow off the rest, which is nearly everything."""
-    small = text.casefold()
-    if not any(mark in small for mark in marks):
-        return ""
-    lines = (line[:LONGEST_LINE] for line in text.splitlines())
-    found = (line for line in lines if any(mark in line.casefold() for mark in marks))
-    return "\n".join(islice(found, LINES))
+    """The lines of a text that hold one of `marks`, which are in small letters, in order; of each mark the last
+    `LINES`, for what came of it all stands at the end. Looking for a few words first keeps the expressions that follow
+    off the rest, which is nearly everything."""
+    small = text.lower()
+    if len(small) != len(text):
+        text = small  # a few letters change their length, and then the places are no longer the same
+    found: dict[int, int] = {}
+    for mark in marks:
+        at = small.rfind(mark)
+        for _ in range(LINES):
+            if at < 0:
+                break
+            start, end = small.rfind("\n", 0, at) + 1, small.find("\n", at)
+            found[start] = end if end >= 0 else len(small)
+            at = small.rfind(mark, 0, start)
+    return "\n".join(text[start:end][:LONGEST_LINE] for start, end in sorted(found.items()))
 
 
 def ends_of(text: str) -> str:
