@@ -1,8 +1,8 @@
 """Many recordings, in several processes, and one that waits for them.
 
 Each file is read and played by one process, a file's conversations one after the other; the largest files go first. The
-law: **a fault of one file costs that file alone**, and whoever interrupts waits for one request at most: the processes
-leave a keyboard's interrupt to the one that started them, and look at a flag after every request.
+law: **a fault of one file costs that file alone**, and whoever interrupts waits for one request, or for one file to be
+read: the processes leave a keyboard's interrupt to the one that started them, and look at a flag after every request.
 
 What this module does not do: it shows nothing. Progress is a number that others may look at.
 """
@@ -15,9 +15,11 @@ import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.sharedctypes import Synchronized
@@ -128,15 +130,30 @@ def _shared_out(files: Sequence[Path], task: Task, jobs: int, progress: Progress
     whole = _weight(files)
     largest_first = sorted(range(len(files)), key=lambda at: -_size(files[at]))
     with ProcessPoolExecutor(jobs, context, _begin, (done, over)) as pool:
-        asked = {at: pool.submit(_in_process, files[at], task) for at in largest_first}
+        with _undisturbed():
+            asked = {at: pool.submit(_in_process, files[at], task) for at in largest_first}
         try:
             while wait(asked.values(), LOOK_S).not_done:
                 progress(done.value / whole)
         except BaseException:
             over.value = 1
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise
     return [result for at, file in enumerate(files) for result in _result_of(asked[at], file)]
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Whoever starts processes here: they begin deaf to the keyboard's interrupt, also before they have read a line of
+    ours."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _result_of(future: Future[list[Result]], file: Path) -> list[Result]:

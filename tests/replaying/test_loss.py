@@ -1,0 +1,172 @@
+"""What left the context and what of it was needed later, on values alone: nothing is told in our favour."""
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects import OPENAI_CHAT
+from proxy.dialects.openai_chat import Known
+from proxy.replaying.loss import FAR, Loss, Reader, Seen
+from proxy.replaying.recording import around, encoded
+from proxy.stack.frames import Frame, Status, Tree, Trim
+from proxy.stack.ledger import Entry, Kind
+from proxy.stack.story import Placed, Story
+from proxy.stack.transcript import Message, Request
+
+Json = dict[str, Any]
+NAME = "token_bucket_size"
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def says(text: str) -> Json:
+    return {"role": "assistant", "content": text}
+
+
+def request(*messages: Json, tools: str = "") -> Request:
+    described = [{"type": "function", "function": {"name": "f", "description": tools}}] if tools else []
+    before, behind = around("m", {"tools": described} if described else {})
+    return OPENAI_CHAT.read(before + b",".join(map(encoded, messages)) + behind, Known())
+
+
+def read(message: Json) -> Message:
+    return request(message).messages[0]
+
+
+def frame(name: str, parent: str = "", title: str = "a task") -> Frame:
+    return Frame(name, parent, title, "", "", Status.COMPLETED, 0, "request", 0, 0)
+
+
+def story(client: Request, owners: list[str], trims: tuple[Trim, ...] = ()) -> Story:
+    """Each message of the client is the entry `e0`, `e1`, ... and belongs to a frame."""
+    entries = [Entry(f"e{at}", "", at, Kind.MESSAGE, "main", message) for at, message in enumerate(client.messages)]
+    placed = tuple(Placed(e, f"{owner}#1", at=e.id) for e, owner in zip(entries, owners, strict=False))
+    tree = Tree({"froot": frame("froot"), "fone": frame("fone", "froot", "First task")}, "froot", trims=trims)
+    return Story(tree, placed)
+
+
+def watched(*seen: Seen) -> Loss:
+    loss = Loss(Reader())
+    for one in seen:
+        loss.watch(one)
+    return loss
+
+
+HISTORY = [user("begin"), says(f"I set {NAME}."), user("now go on")]
+PATH = ("e0", "e1", "e2")
+OWNERS = ["froot", "fone", "froot"]
+
+
+def seen(sent: list[Json], answer: Json, trims: tuple[Trim, ...] = ()) -> Seen:
+    client = request(*HISTORY)
+    return Seen(1, "c", client, request(*sent), read(answer), PATH, story(client, OWNERS, trims))
+
+
+def test_what_is_sent_as_it_came_has_lost_nothing() -> None:
+    loss = watched(seen(HISTORY, says(f"see {NAME}")))
+
+    assert (loss.left, loss.missed) == ([], [])
+    assert (loss.needs.used, loss.needs.in_context) == (1, 1)
+
+
+def test_what_is_missing_belongs_to_its_frame_once_however_long_it_is_gone() -> None:
+    gone = seen([HISTORY[0], HISTORY[2]], says("ok"))
+
+    (left,) = watched(gone, gone).left
+
+    assert (left.frame, left.title, left.messages, left.ref) == ("fone", "First task", 1, False)
+
+
+@pytest.mark.parametrize("ref", ["fone", "froot"])
+def test_a_ref_to_the_frame_or_one_above_it_leads_there(ref: str) -> None:
+    trace = user(f'<stack-context>gone, ref="{ref}"</stack-context>')
+
+    loss = watched(seen([HISTORY[0], trace, HISTORY[2]], says(f"see {NAME}")))
+
+    assert [missed.ref for missed in loss.missed] == [ref]
+    assert (loss.needs.behind_ref, loss.needs.lost) == (1, 0)
+
+
+def test_a_ref_to_something_else_does_not_count() -> None:
+    trace = user('<stack-context>gone, ref="fother"</stack-context>')
+
+    loss = watched(seen([HISTORY[0], trace, HISTORY[2]], says(f"see {NAME}")))
+
+    assert [missed.ref for missed in loss.missed] == [""]
+    assert loss.needs.lost == 1
+
+
+def test_a_ref_that_the_client_wrote_itself_does_not_count() -> None:
+    client = request(user('see ref="fone"'), *HISTORY[1:])
+    sent = request(user('see ref="fone"'), HISTORY[2])
+
+    loss = watched(Seen(1, "c", client, sent, read(says(NAME)), PATH, story(client, OWNERS)))
+
+    assert loss.needs.lost == 1
+
+
+def test_the_trace_of_a_cut_leads_to_what_it_stands_for() -> None:
+    trace = '<stack-context>cut, ref="fcut"</stack-context>'
+    trim = Trim(frozenset({"e1"}), trace, "e0")
+
+    loss = watched(seen([HISTORY[0], user(trace), HISTORY[2]], says(f"see {NAME}"), (trim,)))
+
+    assert [missed.ref for missed in loss.missed] == ["fcut"]
+
+
+def test_a_name_that_a_trace_tells_is_in_the_context() -> None:
+    trace = user(f'<stack-context>names: {NAME} ref="fone"</stack-context>')
+
+    loss = watched(seen([HISTORY[0], trace, HISTORY[2]], says(f"see {NAME}")))
+
+    assert loss.needs.in_context == 1
+    assert loss.missed == []
+
+
+def test_names_of_the_system_text_and_the_tools_do_not_count() -> None:
+    history = [{"role": "system", "content": f"use {NAME}"}, user("max_open_files and token_bucket_size")]
+    client = request(*history, tools="sets max_open_files")
+
+    loss = watched(Seen(1, "c", client, client, read(says(f"{NAME} and max_open_files"))))
+
+    assert loss.needs.used == 0
+
+
+def test_parameter_names_do_not_count_and_escapes_are_read() -> None:
+    arguments = '{"replacement_text": "\\tmaxOpenFiles = 3"}'
+    call = {"id": "c1", "type": "function", "function": {"name": "edit", "arguments": arguments}}
+
+    names = Reader().names(read({"role": "assistant", "content": None, "tool_calls": [call]}))
+
+    assert names == {"maxOpenFiles"}
+
+
+def test_how_long_ago_a_name_was_said_is_counted_in_requests() -> None:
+    history = [user(f"{NAME}"), *[m for at in range(FAR - 1) for m in (says(f"{at}"), user("more"))]]
+    near, far = request(*history[:-2]), request(*history)
+
+    for client, count in ((near, 0), (far, 1)):
+        assert watched(Seen(1, "c", client, client, read(says(NAME)))).needs.far_used == count
+
+
+def test_a_client_that_drops_its_history_has_lost_it_itself() -> None:
+    first, second = request(user(NAME)), request(user("summary of before"))
+
+    loss = watched(Seen(1, "c", first, first, None), Seen(2, "c", second, second, read(says(NAME))))
+
+    assert loss.needs.used == 0
+
+
+def test_the_worst_is_told_first() -> None:
+    history = [user("lost_for_good"), says("behind_a_ref"), user("go on")]
+    client = request(*history)
+    trace = user('<stack-context>ref="fone"</stack-context>')
+    told = Story(story(client, ["", "fone", ""]).tree, story(client, ["", "fone", ""]).placed)
+
+    loss = watched(
+        Seen(1, "c", client, request(trace, history[2]), read(says("behind_a_ref lost_for_good")), PATH, told)
+    )
+
+    assert [missed.name for missed in loss.missed] == ["lost_for_good", "behind_a_ref"]
