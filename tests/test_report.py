@@ -2,22 +2,30 @@
 
 import time
 from dataclasses import replace
+from datetime import timedelta, timezone
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.report import (
     Accountant,
+    By,
     CacheUse,
+    Decision,
     Outcome,
     PrefixCache,
     Receipt,
+    Row,
     response_headers,
+    statement,
     table,
     total,
     totals,
     without_fixed,
 )
+from proxy.report.tables import Column, lines
 from proxy.stack.transcript import Usage
 from proxy.tariffs import Tariff
 
@@ -430,3 +438,159 @@ def test_a_loss_stands_in_the_table_as_a_loss(accountant: Accountant) -> None:
 
     assert "-1,000" in table([row])
     assert "-0.0020" in table([row])
+
+
+# ------------------------------------------------------------------------------------------------------------ decisions
+def test_a_receipt_keeps_what_the_gate_decided_also_not_now(accountant: Accountant) -> None:
+    """S4-36: decision and numbers are in the receipt."""
+    put_off = Decision("fold", "f12", False, "not_yet", 9_000, 700, 40_000, 35, 0.1, 1.25, cost=46_875, gain=29_050)
+    woke = Decision("wake", "main", True, "gate", added=1_100, reasoning=300)
+    outcome = Outcome(id="r", upstream_status=200, decisions=(put_off, woke), lost_reasoning=300)
+    receipt = settled(accountant, [HEAD], [HEAD], outcome=outcome)
+
+    raw = msgspec.json.encode(receipt)
+
+    assert msgspec.json.decode(raw, type=Receipt).decisions == (put_off, woke)
+    told = msgspec.json.decode(raw)["decisions"][0]
+    assert (told["kind"], told["done"], told["reason"], told["behind"], told["gain"]) == (
+        "fold", False, "not_yet", 40_000, 29_050,
+    )  # fmt: skip
+    assert total([receipt]).lost_reasoning == 300
+
+
+def test_a_receipt_of_an_older_version_can_still_be_read(accountant: Accountant) -> None:
+    """Receipts lie on disk for weeks: what was added since has a default."""
+    receipt = settled(accountant, [HEAD], [HEAD])
+    told = msgspec.json.decode(msgspec.json.encode(receipt))
+    for name in ("decisions", "lost_reasoning", "own_traces", "fixed_untouched", "fixed_once", "cost_fixed"):
+        del told[name]
+
+    assert msgspec.convert(told, Receipt).tokens_in == receipt.tokens_in
+
+
+def test_traces_are_told_among_our_texts(accountant: Accountant) -> None:
+    account = accountant.open([HEAD], tenant="t", upstream="u", model="m")
+    account.note_sent([HEAD, ("trace", 300)], own_texts=300, own_traces=250)
+    row = total([account.settle(Outcome(id="r"))])
+
+    assert (row.own, row.own_texts, row.own_traces) == (300, 300, 250)
+    assert "texts 300 (traces 250)" in statement(row)
+
+
+# ------------------------------------------------------------------------------------------------- any receipts at all
+amounts = st.integers(0, 200_000)
+money = st.floats(-1, 1, allow_nan=False)
+
+
+@st.composite
+def any_receipt(draw: st.DrawFn) -> Receipt:
+    """As the accountant might have made it, on any day, with or without usage."""
+    head, told, ours = draw(amounts), draw(amounts), draw(amounts)
+    clock = Clock()
+    accountant = Accountant(clock, tariff_of=lambda _: draw(st.sampled_from([PLAIN, DEARER_WRITES, IN_STEPS])))
+    usage = draw(st.none() | st.builds(Usage, st.just(ours + head), amounts, st.integers(0, ours + head)))
+    outcome = Outcome(
+        id=draw(st.uuids(version=4)).hex,
+        conversation=draw(st.sampled_from("abc")),
+        frame=draw(st.sampled_from(["", "f1", "f2"])),
+        model=draw(st.sampled_from("mn")),
+        created=draw(st.integers(0, 2_000_000_000_000)),
+        recalls=draw(st.integers(0, 3)),
+        client_status=draw(st.sampled_from([200, 500])),
+    )
+    account = accountant.open([("head", head), ("told", told)], tenant="t", upstream="u", model="m")
+    rounds = draw(st.integers(0, 3))
+    for _ in range(rounds):
+        account.note_sent([("head", head), ("ours", ours)], own_texts=min(ours, 20))
+    return account.settle(outcome, [usage] * rounds)
+
+
+WHOLE = [name for name in Row.__struct_fields__ if name not in ("key", "title", "status", "peak_in", "peak_sent")]
+
+
+@given(st.lists(any_receipt(), max_size=8, unique_by=lambda r: r.id), st.sampled_from([True, False]))
+def test_totals_are_the_sums_of_their_rows_whatever_they_are_grouped_by(made: list[Receipt], fixed: bool) -> None:
+    """X-16, as a law: every figure, by every key, with the fixed part and without; peaks are the largest."""
+    made = made if fixed else [without_fixed(receipt) for receipt in made]
+    whole = total(made)
+    bys: tuple[By, ...] = ("request", "frame", "conversation", "model", "day")
+    for by in bys:
+        rows = totals(made, by)
+        for name in WHOLE:
+            assert getattr(whole, name) == pytest.approx(sum(getattr(row, name) for row in rows), abs=1e-12)
+        assert whole.peak_in == max((row.peak_in for row in rows), default=0)
+
+
+@given(any_receipt())
+def test_without_the_fixed_part_the_saving_stays_and_no_figure_turns_negative(receipt: Receipt) -> None:
+    rest = without_fixed(receipt)
+
+    assert rest.tokens_saved == receipt.tokens_saved
+    assert rest.cost_untouched - rest.cost == pytest.approx(receipt.cost_untouched - receipt.cost)
+    for use in (rest.sent, rest.untouched):
+        assert min(use.cached, use.written, use.uncached) >= 0
+    assert min(rest.tokens_in, rest.tokens_sent, rest.cost, rest.cost_untouched) >= 0
+    assert (rest.sent.total, rest.untouched.total) == (rest.tokens_sent, rest.tokens_in)
+
+
+# ---------------------------------------------------------------------------------------------------------- how it
+# reads
+def test_days_are_those_of_the_zone_that_is_asked_for(accountant: Accountant) -> None:
+    late = settled(accountant, [HEAD], [HEAD], outcome=Outcome(id="r", created=86_400_000 - 1))
+
+    assert [row.key for row in totals([late], "day")] == ["1970-01-01"]
+    assert [row.key for row in totals([late], "day", zone=timezone(timedelta(hours=1)))] == ["1970-01-02"]
+
+
+def test_a_narrow_table_leaves_columns_out_and_cuts_no_figure(accountant: Accountant) -> None:
+    rows = [row_of(accountant, f"{n:032x}", "A title that is quite long for a table") for n in range(3)]
+
+    for width in (60, 80, 100, 140, 200, 300):
+        text = table(rows, by="conversation", heading="conversation", width=width).splitlines()
+        assert max(map(len, text)) <= width
+        assert len({len(line) for line in text}) == 1
+        for heading in ("tokens in", "sent", "cost $", "saved $"):
+            assert heading in text[0]
+        assert "2,000" in text[1]
+    assert "untouched $" in table(rows, width=300).splitlines()[0]
+
+
+def row_of(accountant: Accountant, key: str, title: str) -> Row:
+    row = total([settled(accountant, [HEAD], [HEAD])])
+    row.key, row.title = key, title
+    return row
+
+
+def test_what_may_be_cut_is_cut_and_what_matters_least_is_left_out() -> None:
+    key = Column("key", ("abcdefghijkl",), least=4, number=False, is_id=True)
+    title = Column("title", ("a long title",), 1, least=6, number=False)
+    figure, minor = Column("sent", ("1,234,567",)), Column("minor", ("1",), 2)
+
+    assert lines([key, title, figure, minor])[1] == "abcdefghijkl  a long title  1,234,567      1"
+    assert lines([key, title, figure, minor], 36)[1] == "abcdefghij  a lon…  1,234,567      1"
+    assert lines([key, title, figure, minor], 24)[1] == "abcde  a lon…  1,234,567"
+    assert lines([key, title, figure, minor], 5)[1] == "abcd  1,234,567"
+
+
+def test_a_statement_says_what_came_what_left_and_what_the_provider_says(accountant: Accountant) -> None:
+    """T13: the reported usage stands beside our estimate."""
+    chain = [HEAD, ("a", 500)]
+    text = statement(
+        total([settled(accountant, chain, chain, [*chain, ("b", 100)], usage=(Usage(2600, 9, 512), Usage(2700, 9)))])
+    )
+
+    assert max(map(len, text.splitlines())) <= 80
+    told = {line[:18].strip(): line[18:].split() for line in text.splitlines()}
+    assert told["came from clients"][0] == "2,500"
+    assert told["sent upstream"][0] == "5,100"
+    assert told["provider's usage"][:2] == ["5,300", "512"]
+    assert told["saved"][0] == "-2,600"
+    assert "% of the money lost" in text
+    assert "hidden rounds 2,500" in text
+    assert "usage was reported in full for 1 of 1: +3.9 % to our count" in text
+
+
+def test_small_amounts_are_shown_with_more_decimals(accountant: Accountant) -> None:
+    row = total([settled(accountant, [("head", 10)], [("head", 10)])])
+
+    assert "0.000020" in table([row])

@@ -15,8 +15,8 @@ TITLE = 30
 """Characters of a title, where there is room."""
 ID = 12
 """Characters of an id, where there is none: any command takes its beginning."""
-MOMENT = 19
-"""Characters of a day and a time."""
+LEAST_TITLE = 19
+"""Characters of a title, or of a day and a time, before columns are left out for it."""
 SMALL = 0.01
 """USD: where all amounts are smaller, two more decimals are shown."""
 _IDS: tuple[By, ...] = ("request", "frame", "conversation")
@@ -32,27 +32,26 @@ def table(rows: Sequence[Row], *, by: By | None = None, heading: str = "", width
     def paid(name: str, of: Callable[[Row], float], rank: int = 0) -> Column:
         return Column(name, amounts([of(row) for row in rows]), rank)
 
+    named = by in ("frame", "conversation")
     columns = (
         Column(heading, tuple(row.key for row in rows), least=ID if is_id else 2 * ID, number=False, is_id=is_id),
-        Column(
-            "title", tuple(_cut(row.title) for row in rows), 1, least=MOMENT if by == "request" else ID, number=False
-        ),
-        Column("status", tuple(row.status for row in rows), 4, number=False),
-        counted("requests", lambda row: row.requests, 0 if by != "request" else 15),
-        counted("rounds", lambda row: row.rounds, 12),
-        counted("recalls", lambda row: row.recalls, 5 if by in ("frame", "conversation") else 13),
+        Column("title", tuple(_cut(row.title) for row in rows), 1, least=LEAST_TITLE, number=False),
+        Column("status", tuple(row.status for row in rows), 5, number=False),
+        counted("requests", lambda row: row.requests, 2 if named else 16 if by == "request" else 0),
+        counted("rounds", lambda row: row.rounds, 13),
+        counted("recalls", lambda row: row.recalls, 6 if named else 14),
         counted("tokens in", lambda row: row.tokens_in),
         counted("sent", lambda row: row.tokens_sent),
-        counted("cached", lambda row: row.sent_cached, 7),
-        counted("written", lambda row: row.sent_written, 9),
-        counted("uncached", lambda row: row.sent_uncached, 8),
-        Column("usage", tuple(usage_of(row) for row in rows), 6),
-        counted("own", lambda row: row.own, 10),
-        counted("saved", lambda row: row.tokens_saved, 3),
-        counted("peak in", lambda row: row.peak_in, 14),
-        counted("peak sent", lambda row: row.peak_sent, 11),
+        counted("cached", lambda row: row.sent_cached, 8),
+        counted("written", lambda row: row.sent_written, 10),
+        counted("uncached", lambda row: row.sent_uncached, 9),
+        Column("usage", tuple(usage_of(row) for row in rows), 7),
+        counted("own", lambda row: row.own, 11),
+        counted("saved", lambda row: row.tokens_saved, 4),
+        counted("peak in", lambda row: row.peak_in, 15),
+        counted("peak sent", lambda row: row.peak_sent, 12),
         paid("cost $", lambda row: row.cost),
-        paid("untouched $", lambda row: row.cost_untouched, 2),
+        paid("untouched $", lambda row: row.cost_untouched, 3),
         paid("saved $", lambda row: row.saved),
     )
     return "\n".join(lines(columns, width))
@@ -69,7 +68,7 @@ def statement(row: Row, *, fixed: bool = True) -> str:
     cells = [(name, *(f"{count:,}" for count in counts), money) for name, *counts, money in known]
     if row.own:
         cells.append(("  of that ours", f"{row.own:,}", "", "", "", ""))
-    if row.reported:
+    if row.reported_input:
         told = (row.reported_input, row.reported_cached, row.reported_written)
         rest = max(0, row.reported_input - row.reported_cached - row.reported_written)
         cells.append(("provider's usage", *(f"{count:,}" for count in (*told, rest)), ""))
@@ -91,11 +90,12 @@ def _words(row: Row) -> list[str]:
         words.append(f"ours: tools {row.own_tools:,}, {texts}, hidden rounds {row.own_rounds:,}")
     if row.lost_reasoning:
         words.append(f"{row.lost_reasoning:,} tokens of reasoning left out; the model may think them again")
-    if row.reported:
-        apart = 100 * (row.reported_input / row.reported_sent - 1) if row.reported_sent else 0.0
-        words.append(
-            f"usage was reported for {row.reported:,} of {row.requests:,}: {apart:+.1f} % to our count of these"
+    if row.reported_input:
+        apart = (
+            f": {100 * (row.reported_input / row.reported_sent - 1):+.1f} % to our count" if row.reported_sent else ""
         )
+        in_full = apart if row.reported == row.requests else ""
+        words.append(f"usage was reported in full for {row.reported:,} of {row.requests:,}{in_full}")
     if row.estimated:
         words.append(
             f"cost estimated for {row.estimated:,} of {row.requests:,}: no usage, or no cached tokens, reported"

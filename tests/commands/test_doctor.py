@@ -10,6 +10,7 @@ import msgspec
 from proxy.commands.doctor import judged
 from proxy.report import Receipt
 from proxy.store import RequestRecord
+from proxy.tariffs import tariff_for
 from proxy.views.totals import receipt_in
 from tests.api.small_ledger import records_of
 from tests.commands.conftest import Shell, Stocked
@@ -80,12 +81,26 @@ def test_a_history_beyond_the_window_and_a_share_of_bypasses_are_findings() -> N
     """DESIGN 8: the raw history may outgrow the window, and the doctor knows by how much."""
     record, receipt = stored_request()
     long = with_receipt(record, receipt, tokens_in=10_000_000, status="bypass; reason=store_locked")
-    found = {check.about: check for check in judged([long, record])}
+    found = {check.about: check for check in judged([long, record], tariff_for)}
 
     assert found["bypass"].state == found["history"].state == "finding"
     assert "store_locked" in found["bypass"].text
     assert "tokens longer than the window of gpt-5" in found["history"].text
-    assert {check.state for check in judged([record])} == {"ok"}
+    assert {check.state for check in judged([record], tariff_for) if check.about != "price"} == {"ok"}
+
+
+def test_the_doctor_says_which_row_of_prices_each_model_got() -> None:
+    """The models of the newest requests: a model in no table is told with the key to set."""
+    record, receipt = stored_request()
+    priced = replace(record, receipt=msgspec.json.encode(msgspec.structs.replace(receipt, model="gpt-5.4")))
+
+    unknown, known = [check for check in judged([record, priced], tariff_for) if check.about == "price"]
+
+    assert (unknown.state, known.state) == ("unsure", "ok")
+    assert "gpt-5: in no price table" in unknown.text
+    assert "`tariffs`" in unknown.text
+    assert "gpt-5.4: 2.5 USD" in known.text
+    assert "built-in" in known.text
 
 
 def stored_request() -> tuple[RequestRecord, Receipt]:

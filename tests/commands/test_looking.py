@@ -1,4 +1,4 @@
-"""`tree`, `log`, `report` and `diff` on a stored conversation: what they print, and what they never print."""
+"""`tree`, `log` and `diff` on a stored conversation: what they print, and what they never print."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def test_a_tree_as_json_is_the_state(stocked: Stocked) -> None:
     assert told["state"]["activeFrameID"] == stocked.older.root
 
 
-@pytest.mark.parametrize("words", [["tree"], ["tree", "--details"], ["log", "fbchild"], ["report", "--by", "frame"]])
+@pytest.mark.parametrize("words", [["tree"], ["tree", "--details"], ["log", "fbchild"]])
 def test_nothing_that_a_terminal_obeys_is_printed(stocked: Stocked, words: list[str]) -> None:
     """A11: titles and texts with escapes, a C1 control, and an override of direction."""
     shown = stocked.shell.on_data(*words)
@@ -72,20 +72,6 @@ def test_a_log_as_json_keeps_half_a_surrogate_pair(stocked: Stocked) -> None:
     assert told["entries"][0]["text"] == HALF_PAIR
 
 
-def test_a_report_adds_up_and_says_what_is_estimated(stocked: Stocked) -> None:
-    """X-16."""
-    shown = stocked.shell.on_data("report", "--by", "conversation")
-
-    assert f"{stocked.older.conversation}  Make the suite green" in shown.out
-    assert "total: 2 requests; 18,200 tokens came, 4,200 were sent, 14,000 saved" in shown.out
-
-
-def test_a_report_of_one_conversation_is_json_where_that_is_wanted(stocked: Stocked) -> None:
-    told = json.loads(stocked.shell.on_data("report", "--conversation", stocked.older.conversation, "--json").out)
-
-    assert (told["total"]["requests"], told["total"]["tokens_in"]) == (1, 9_100)
-
-
 def test_a_difference_marks_what_was_left_out_and_inserted(stocked: Stocked) -> None:
     shown = stocked.shell.on_data("diff", stocked.older.request)
 
@@ -94,6 +80,7 @@ def test_a_difference_marks_what_was_left_out_and_inserted(stocked: Stocked) -> 
     assert re.search(r"^ \+ user .* <stack-context>left</stack-context>$", shown.out, re.MULTILINE)
     assert re.search(r"^ ~ user .* go on$", shown.out, re.MULTILINE)
     assert "tools: inserted stack_frame_push" in shown.out
+    assert "9,100 tokens came, 2,100 were sent" in shown.out
 
 
 def test_a_difference_as_json_is_what_the_api_tells(stocked: Stocked) -> None:
@@ -109,7 +96,6 @@ def test_a_difference_as_json_is_what_the_api_tells(stocked: Stocked) -> None:
         (["tree", "abc"], "write 4 characters or more"),
         (["log", "nothing"], "no frame 'nothing'"),
         (["diff", "nothing"], "no request 'nothing'"),
-        (["report", "--by", "mood"], "allowed: request, frame"),
         (["diff"], "Missing argument"),
     ],
 )
