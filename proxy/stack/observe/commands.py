@@ -18,7 +18,7 @@ from enum import StrEnum
 from proxy.stack.observe.names import Known, Names, Role
 from proxy.stack.observe.results import exit_code, failed, output_of, parts_of
 from proxy.stack.observe.shell import LONGEST, commands_in
-from proxy.stack.observe.step import Done, Step, decoded, ends_of, lines_with
+from proxy.stack.observe.step import HEAD, Done, Step, decoded, ends_of, lines_with
 
 MOST = 20
 """Commands of one step that are told apart."""
@@ -121,8 +121,18 @@ def _ran(line: str, done: Done) -> Iterator[Ran]:
     simple = commands_in(line)
     kinds = {kind: command for command in simple if (kind := kind_of(command.words))}
     hidden = any(command.piped for command in simple) or "||" in line or ";" in line or "\n" in line.strip()
+    shown = not any(command.written for command in simple)
     for kind, command in kinds.items():
-        yield Ran(_shown(" ".join(command.words)), _state_of(kind, done, hidden=hidden), kind)
+        state = _state_of(done, hidden=hidden)
+        if (
+            state is State.UNKNOWN
+            and shown
+            and kind in _SILENT
+            and done.answered
+            and _NOTHING.match(done.result[:HEAD])
+        ):
+            state = State.OK
+        yield Ran(_shown(" ".join(command.words)), state, kind)
     if not kinds and simple:
         yield Ran(_shown(line), _state(done))
 
@@ -157,7 +167,8 @@ _WELL = re.compile(
           | \b0\s(?:tests?\s)?(?:failed|failures?|errors?|issues|problems|offenses|warnings)\b
           | \b(?:passed|pass)\s*[:=]\s*[1-9]
           | ^ok\b | ^PASS(?:ED)?\b | ^OK\b | \btest\sresult:\sok\b
-          | \bAll\schecks\spassed\b | \bSuccess:\sno\sissues\b | \bno\s(?:issues|problems|errors)\sfound\b
+          | \bpassed\ssuccessfully\b | \bAll\schecks\spassed\b | \bSuccess:\sno\sissues\b
+          | \bno\s(?:issues|problems|errors)\sfound\b
           | \bBUILD\sSUCCESS(?:FUL)?\b | \bBuild\ssucceeded\b | \bbuilt\sin\s\d | \bCompiled\ssuccessfully\b
           | \bfiles?\s(?:already\sformatted|left\sunchanged|would\sbe\sleft\sunchanged)\b
           | ^\s*Finished\b.*\bprofile\b
@@ -192,10 +203,11 @@ _WELL_MARKS = (
     "finished",
 )
 _SILENT = frozenset({LINT, BUILD, TYPES})
+"""Kinds of tools that say nothing when all is well, through a pipe too, but not into a file."""
 _NOTHING = re.compile(r"^\W*(?:no output|empty|done)?\W*$", re.IGNORECASE)
 
 
-def _state_of(kind: str, done: Done, *, hidden: bool) -> State:
+def _state_of(done: Done, *, hidden: bool) -> State:
     """`hidden`: the exit code may be that of another command of the line."""
     if not done.answered:
         return State.UNKNOWN
@@ -207,9 +219,7 @@ def _state_of(kind: str, done: Done, *, hidden: bool) -> State:
         return State.FAILED
     if _WELL.search(lines_with(output, _WELL_MARKS)):
         return State.OK
-    if failed(done):
-        return State.FAILED
-    return State.OK if kind in _SILENT and not hidden and _NOTHING.match(output) else State.UNKNOWN
+    return State.FAILED if failed(done) else State.UNKNOWN
 
 
 # ------------------------------------------------------------------------------------------------------------- the kind
@@ -233,7 +243,8 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         TYPES,
         re.compile(
-            rf"(?:mypy|dmypy|pyright|basedpyright|pytype|pyre|tsc|vue-tsc|tsgo|srb|flow|dialyzer|mix\s+dialyzer|phpstan|psalm|"
+            rf"(?:mypy|dmypy|pyright|basedpyright|pytype|pyre|tsc|vue-tsc|tsgo|srb|flow|dialyzer|"
+            rf"mix\s+dialyzer|phpstan|psalm|"
             rf"cargo\s+check|ty\s+check|{_RUN}(?:type-?check|check-?types|types?|tsc|mypy)(?::\S+)?)(?:\s|$)"
         ),
     ),
@@ -242,15 +253,18 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(
             rf"(?:pytest|py\.test|unittest|nose2?|tox|nox|jest|vitest|mocha|ava|karma|rspec|phpunit|pest|ctest|"
             rf"bats|prove|go\s+test|gotestsum|cargo\s+(?:test|nextest)|mix\s+test|swift\s+test|dotnet\s+test|"
-            rf"(?:playwright|bazel|hatch|zig|flutter|dart)\s+test|cypress\s+run|(?:\S*/)?(?:mvnw?|gradlew?)\s.*\b(?:test|verify|check)|"
-            rf"\S*python[\d.]*\s+\S*(?:runtests?|manage|setup)\.py\s+test|\S*python[\d.]*\s+\S*runtests?\.py|(?:\S*/)?runtests?\.py|"
+            rf"(?:playwright|bazel|hatch|zig|flutter|dart)\s+test|cypress\s+run|(?:\S*/)?(?:mvnw?|"
+            rf"gradlew?)\s.*\b(?:test|verify|check)|"
+            rf"\S*python[\d.]*\s+\S*(?:runtests?|manage|setup)\.py\s+test|"
+            rf"\S*python[\d.]*\s+\S*runtests?\.py|(?:\S*/)?runtests?\.py|"
             rf"(?:node|tsx|deno)\s+(?:--\S+\s+)*--test|npm\s+(?:t|tst)|{_RUN}(?:tests?)(?:[:_-]\S+)?)(?:\s|$)"
         ),
     ),
     (
         LINT,
         re.compile(
-            rf"(?:ruff|flake8|pylint|pycodestyle|eslint|biome|oxlint|golangci-lint|staticcheck|revive|rubocop|standardrb|"
+            rf"(?:ruff|flake8|pylint|pycodestyle|eslint|biome|oxlint|golangci-lint|staticcheck|revive|"
+            rf"rubocop|standardrb|"
             rf"shellcheck|stylelint|swiftlint|ktlint|detekt|hadolint|credo|mix\s+(?:credo|format\s+--check\S*)|"
             rf"go\s+vet|gofmt\s+-l|cargo\s+(?:clippy|fmt\s.*--check)|pre-commit|lint-imports|"
             rf"(?:prettier|black|isort)\s.*(?:--check|-c\b|--diff).*|"
@@ -260,9 +274,12 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         BUILD,
         re.compile(
-            rf"(?:make(?:\s+-\S+)*(?:\s+(?:all|build|install))?\s*$|cmake|ninja|meson\s+compile|cargo\s+build|go\s+(?:build|install)|"
-            rf"(?:\S*/)?(?:mvnw?|gradlew?)\s.*\b(?:package|compile\w*|install|build|assemble\w*)|dotnet\s+build|docker\s+(?:buildx\s+)?build|"
-            rf"mix\s+compile|(?:vite|next|nuxt|astro|ng|bazel|swift|zig|flutter|hatch|poetry|uv)\s+build|webpack|rollup|esbuild|tsup|"
+            rf"(?:make(?:\s+-\S+)*(?:\s+(?:all|build|install))?\s*$|cmake|ninja|meson\s+compile|"
+            rf"cargo\s+build|go\s+(?:build|install)|"
+            rf"(?:\S*/)?(?:mvnw?|gradlew?)\s.*\b(?:package|compile\w*|install|build|assemble\w*)|"
+            rf"dotnet\s+build|docker\s+(?:buildx\s+)?build|"
+            rf"mix\s+compile|(?:vite|next|nuxt|astro|ng|bazel|swift|zig|flutter|hatch|poetry|uv)\s+build|"
+            rf"webpack|rollup|esbuild|tsup|"
             rf"build(?:\s|$)|{_RUN}(?:build|compile)(?:[:_-]\S+)?)(?:\s|$)?"
         ),
     ),

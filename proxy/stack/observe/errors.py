@@ -74,7 +74,7 @@ def _told(done: Done, names: Names) -> Iterator[ErrorSeen]:
     marked = lines_with(text, _MARKS)
     lines = [line for match in _TOLD.finditer(marked) if not _SOURCE_LINE.match(line := match[0])]
     if not lines and failed(done):
-        lines = _first_line(text)
+        lines = _telling_line(text, last=bool(ran))
     for line in lines:
         shown = " ".join(_TAG.sub("", line).split())
         yield ErrorSeen(shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…", kind)
@@ -84,7 +84,7 @@ def _went_wrong(done: Done, ran: tuple[Ran, ...]) -> bool:
     return any(each.state is State.FAILED for each in ran) if ran else failed(done)
 
 
-def _first_line(text: str) -> list[str]:
-    """What a tool says first of its own failure, the exit code apart."""
-    lines = (line for line in text.splitlines() if line.strip() and not _EXIT_LINE.match(line))
-    return [line for _, line in zip(range(1), lines, strict=False)]
+def _telling_line(text: str, *, last: bool) -> list[str]:
+    """What a tool says of its own failure, the exit code apart: first of all, a command at last."""
+    lines = [line for line in text.splitlines() if line.strip() and not _EXIT_LINE.match(line)]
+    return lines[-1:] if last else lines[:1]

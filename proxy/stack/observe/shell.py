@@ -56,10 +56,10 @@ def commands_in(line: str) -> tuple[Simple, ...]:
             found += _closed(words, written, piped=mark.startswith("|") and mark != "||")
             words, written, into = [], [], ""
         elif kind == "out":
-            into = mark
+            into = "" if "&" in mark[1:] else mark
         elif kind == "word":
             if into:
-                written += [_bare(mark)] if ">" in into and "&" not in into[1:] else []
+                written += [_bare(mark)] if ">" in into else []
                 into = ""
             elif words or not _ASSIGNED.match(mark):
                 words.append(_bare(mark))

@@ -44,6 +44,8 @@ OK, FAILED, UNKNOWN = State.OK, State.FAILED, State.UNKNOWN
         ),
         (done("bash", "", command="npx tsc --noEmit"), [("npx tsc --noEmit", OK, "types")]),
         (done("bash", "", command="pytest"), [("pytest", UNKNOWN, "test")]),
+        (done("bash", "(no output)", command="go build ./... 2>&1 | head"), [("go build ./...", OK, "build")]),
+        (done("bash", "(no output)", command="go build ./... > log.txt"), [("go build ./...", UNKNOWN, "build")]),
         (
             done("bash", "All checks passed!\nSuccess: no issues found", command="ruff check . && mypy ."),
             [("ruff check .", OK, "lint"), ("mypy .", OK, "types")],

@@ -93,6 +93,7 @@ def test_the_headers_of_a_patch_name_its_files_however_it_is_applied(made: Done)
         ("git mv a.py b.py", [("a.py", DELETED), ("b.py", CREATED)]),
         ("touch 'my file.txt'", [("my file.txt", CREATED)]),
         ("grep 'a > b' x.py 2>/dev/null", []),
+        ("make 2>&1 all", []),
         ("awk '$1 > 2' x.txt", []),
         ("cat a.py", []),
     ],
