@@ -269,7 +269,10 @@ def test_a_query_with_a_path_searches_all_that_is_stored_about_the_file() -> Non
     told_in_a_frame(talk, "fold", "port = 80")
     told_in_a_frame(talk, "fnew", "nothing of the kind")
 
-    assert texts(recall(talk.desk(), "src/auth.py", query="port")) == ["port = 80"]
+    told = recall(talk.desk(), "src/auth.py", query="port")
+
+    assert told.startswith("The stored texts about src/auth.py. 1 stored text has these words.")
+    assert texts(told) == ["port = 80"]
 
 
 def test_a_query_points_at_what_the_model_still_has() -> None:

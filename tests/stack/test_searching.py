@@ -5,10 +5,12 @@ import re
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.stack.stored import Piece
 from proxy.stack.tools.pages import Size
-from proxy.stack.tools.searching import Hits, closest, holding, search
+from proxy.stack.tools.searching import MOST_LINES, Hits, closest, holding, search, windows
 from tests.stack.forest import call, count
 
 SIZE = Size(1_840, 7_840)
@@ -107,6 +109,15 @@ def test_a_long_text_shows_the_lines_around_each_hit() -> None:
     assert [p.lines for p in passages] == ["97-105", "1897-1905"]
 
 
+def test_where_the_words_stand_together_lines_with_some_of_them_are_not_shown() -> None:
+    lines = [f"port {n} of many\n" for n in range(2_000)]
+    lines[1_000] = "the port number is 80\n"
+
+    (passage,) = search([said("".join(lines))], "port number", count, SIZE).passages
+
+    assert passage.text == "".join(lines[996:1_005])
+
+
 def test_lines_end_only_where_a_line_feed_is() -> None:
     """What shows a line feed's cousins as borders would cut an original line in two."""
     lines = ["filler\n"] * 600
@@ -115,6 +126,18 @@ def test_lines_end_only_where_a_line_feed_is() -> None:
     (passage,) = search([said("".join(lines))], "needle", count, SIZE).passages
 
     assert passage.text == "".join(lines[296:305])
+
+
+@given(st.lists(st.integers(0, 4_000), min_size=1, max_size=300), st.integers(0, 299))
+def test_windows_hold_every_hit_once_and_are_bounded(lengths: list[int], step: int) -> None:
+    hits = list(range(0, len(lengths), 1 + step % 7))
+
+    shown = list(windows(hits, lengths))
+
+    covered = [line for first, last in shown for line in range(first, last)]
+    assert set(hits) <= set(covered)
+    assert covered == sorted(set(covered))
+    assert all(0 < last - first <= MOST_LINES for first, last in shown)
 
 
 def test_long_lines_are_shown_alone() -> None:

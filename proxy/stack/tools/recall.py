@@ -285,7 +285,7 @@ def _asked(page: str) -> tuple[int, int]:
 
 def _place(first: int, last: int, pages: int, *, more: bool) -> str:
     shown = f"Page {first}" if first == last else f"Pages {first}-{last}"
-    following = f" Next: page {last + 1}." if last < pages else ""
+    following = f" Next: page {last + 1}." if last < pages or more else ""
     many = " A query finds a passage in them." if pages > MANY_PAGES else ""
     return f"{shown} of {'more than ' if more else ''}{pages}.{following}{many}"
 

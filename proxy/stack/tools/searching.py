@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from math import log
 
 import msgspec
@@ -25,6 +26,8 @@ WHOLE_TEXT = 300
 """A text of at most so many tokens is shown whole."""
 AROUND = 4
 """Lines before and after a hit."""
+MOST_LINES = 60
+"""Lines of one passage: more of them are several."""
 WIDE = 3_000
 """Characters from which lines around hits are left out: their own lines are long enough."""
 MOST_PASSAGES = 100
@@ -169,10 +172,11 @@ def _passages(piece: Piece, sought: Sought, count: Count, size: Size) -> Iterato
         return
     lines = [line + "\n" for line in piece.text.split("\n")]
     lines[-1] = lines[-1][:-1]
-    plain = [line.casefold() for line in lines]
+    plain = piece.text.casefold().split("\n")
     hits = [at for at, line in enumerate(plain) if sought.phrase in line]
     hits = hits or [at for at, line in enumerate(plain) if any(word in line for word in sought.words)]
-    for first, last in windows(hits, [len(line) for line in lines]) if hits else [(0, len(lines))]:
+    shown = windows(hits, [len(line) for line in lines]) if hits else iter([(0, len(lines))])
+    for first, last in islice(shown, MOST_PASSAGES):
         numbers = f"{first + 1}-{last}" if last > first + 1 else str(last)
         whole = last - first == len(lines)
         passage = replace(piece, text="".join(lines[first:last]), lines="" if whole else numbers)
@@ -180,21 +184,21 @@ def _passages(piece: Piece, sought: Sought, count: Count, size: Size) -> Iterato
 
 
 def windows(hits: Sequence[int], lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Ranges of lines around hits, those that touch joined; no lines around where the lines are long. `lengths` are
-    the characters of each line."""
-    opened: tuple[int, int] | None = None
+    """Ranges of lines around hits; those that touch are joined as long as they are not too many. No lines around where
+    the lines are long. `lengths` are the characters of each line."""
+    first = last = 0
     for hit in hits:
-        first, last = max(0, hit - AROUND), min(len(lengths), hit + AROUND + 1)
-        if sum(lengths[first:last]) > WIDE:
-            first, last = hit, hit + 1
-        if opened and first <= opened[1]:
-            opened = (min(opened[0], first), max(opened[1], last))
-            continue
-        if opened:
-            yield opened
-        opened = (first, last)
-    if opened:
-        yield opened
+        start, end = max(0, hit - AROUND), min(len(lengths), hit + AROUND + 1)
+        if sum(lengths[start:end]) > WIDE:
+            start, end = hit, hit + 1
+        if last and start <= last and end - first <= MOST_LINES:
+            last = max(last, end)
+        elif hit >= last:
+            if last:
+                yield first, last
+            first, last = max(start, last), end
+    if last:
+        yield first, last
 
 
 def _stretch(line: Piece, sought: Sought, count: Count, size: Size) -> Piece:
