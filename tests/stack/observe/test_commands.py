@@ -35,6 +35,8 @@ OK, FAILED, UNKNOWN = State.OK, State.FAILED, State.UNKNOWN
         (raw("bash", '{"command": 7}'), []),
         (done("bash", "5 passed in 1s", command="cd app && pytest -q"), [("pytest -q", OK, "test")]),
         (done("bash", "2 failed, 5 passed", command="pytest | tail -3"), [("pytest", FAILED, "test")]),
+        (done("bash", "1 failed\n\nExit code: 0", command="pytest | tail -3"), [("pytest", FAILED, "test")]),
+        (done("bash", "1 failed\n\nExit code: 0", command="pytest"), [("pytest", OK, "test")]),
         (done("bash", "0 failed, 5 passed", command="npx jest"), [("npx jest", OK, "test")]),
         (done("bash", "--- FAIL: TestX (0.1s)\nFAIL", command="go test ./..."), [("go test ./...", FAILED, "test")]),
         (done("bash", "ok  \tshop/api\t0.3s", command="go test ./..."), [("go test ./...", OK, "test")]),
