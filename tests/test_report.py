@@ -1,7 +1,7 @@
 """Receipts and totals by value. Every figure is worked out by hand beside its test, from the prices of `PLAIN`."""
 
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta, timezone
 
 import msgspec
@@ -28,6 +28,7 @@ from proxy.report import (
 from proxy.report.tables import Column, lines
 from proxy.stack.transcript import Usage
 from proxy.tariffs import Tariff
+from proxy.views.shapes import CacheTold, DecisionTold, ReceiptTold, TotalsRow, UsageTold
 
 PLAIN = Tariff(("m",), input=2.0, output=10.0, read=0.1, write=1.0, minimum=1000, step=1, ttl_s=300)
 DEARER_WRITES = replace(PLAIN, write=1.25)
@@ -456,6 +457,15 @@ def test_a_receipt_keeps_what_the_gate_decided_also_not_now(accountant: Accounta
         "fold", False, "not_yet", 40_000, 29_050,
     )  # fmt: skip
     assert total([receipt]).lost_reasoning == 300
+
+
+def test_what_the_api_describes_is_what_receipts_and_rows_hold() -> None:
+    """OpenAPI names every field, and none that is not there."""
+    assert set(ReceiptTold.__annotations__) == set(Receipt.__struct_fields__)
+    assert set(DecisionTold.__annotations__) == set(Decision.__struct_fields__)
+    assert set(CacheTold.__annotations__) == set(CacheUse.__struct_fields__)
+    assert set(UsageTold.__annotations__) == {field.name for field in fields(Usage)}
+    assert set(TotalsRow.__annotations__) == set(Row.__struct_fields__)
 
 
 def test_a_receipt_of_an_older_version_can_still_be_read(accountant: Accountant) -> None:
