@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import lru_cache
 
 from proxy.stack.transcript import Message
 
@@ -69,10 +68,11 @@ _IDENTIFIER = re.compile(
 _PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^A-Za-z\d]")
 
 
-@lru_cache(maxsize=65_536)
 def names_in_word(word: str) -> tuple[str, ...]:
     """The names that a run of characters without white space is or holds: a path, a number, the parts of a dotted
     name. One that stood behind an escape keeps it (`\\tsetUp`), since that is how it stands where it is used again."""
+    if word[1:].islower() and word.isalpha():
+        return ()  # nearly every word, and no name
     escape, word = (word[:2], word[2:]) if word.startswith("\\") else ("", word)
     word = word.lstrip("-+").rstrip(".-+~$/#")
     if not SHORTEST_WORD <= len(word) <= LONGEST:
@@ -121,9 +121,10 @@ def _words_of(message: Message) -> Iterator[tuple[str, list[str]]]:
 
 # ------------------------------------------------------------------------------------------------------------- ranking
 def ranked_names(messages: Iterable[Message], known: Collection[str] = ()) -> tuple[str, ...]:
-    """The names that leave with `messages`, the one most worth its tokens first; those in `known` are left out."""
+    """The names that leave with `messages`, the one most worth its tokens first, of equals the one said first; those in
+    `known` are left out."""
     scores = {name: worth(by) / price(name) for name, by in _mentions(messages).items() if name not in known}
-    return tuple(sorted(scores, key=lambda name: (-scores[name], name)))
+    return tuple(sorted(scores, key=scores.__getitem__, reverse=True))
 
 
 def worth(by: Mapping[str, int]) -> float:
@@ -137,12 +138,16 @@ def price(name: str) -> int:
     return max(1, len(_PIECE.findall(name)))
 
 
-def _mentions(messages: Iterable[Message]) -> dict[str, Counter[str]]:
-    """How often each name was said, by speaker."""
-    found: dict[str, Counter[str]] = {}
+def _mentions(messages: Iterable[Message]) -> dict[str, dict[str, int]]:
+    """How often each name was said, by speaker. Words are counted before anyone looks at them: most are said again."""
+    words: dict[str, Counter[str]] = {}
     for message in messages:
-        for speaker, words in _words_of(message):
-            for word, times in Counter(words).items():
-                for name in names_in_word(word):
-                    found.setdefault(name, Counter())[speaker] += times
+        for speaker, said in _words_of(message):
+            words.setdefault(speaker, Counter()).update(said)
+    found: dict[str, dict[str, int]] = {}
+    for speaker, counted in words.items():
+        for word, times in counted.items():
+            for name in names_in_word(word):
+                by = found.setdefault(name, {})
+                by[speaker] = by.get(speaker, 0) + times
     return found

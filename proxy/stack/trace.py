@@ -26,7 +26,7 @@ from proxy.stack.ranking import Count, clean, cut_for_display, truncate_to_token
 from proxy.stack.transcript import Message
 
 SHARE = 0.10
-"""Of the tokens that leave, what a trace may take. On the recordings 5, 8, 10 and 15 % keep 97.5, 99.1, 99.6 and 99.7 %
+"""Of the tokens that leave, what a trace may take. On the recordings 5, 8, 10 and 15 % keep 97.4, 99.2, 99.6 and 99.8 %
 of the facts that are used again ten or more requests later."""
 LEAST = 200
 MOST = 2_500
@@ -97,7 +97,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     known: Collection[str] = (),
     earlier: str = "",
 ) -> str:
-    """The text that stands for `messages` of `frame`, oldest first, within `budget_of` them.
+    """The text that stands for `messages` of `frame`, oldest first, within `budget_of` them, give or take a token.
 
     `results` is the closing text where it does not stay on the line; `part` says that the frame goes on; `known` are
     names that stay visible beside this text; `earlier` is the trace that this one replaces.
@@ -118,15 +118,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     parts = _parts(sources, budget - bare, count)
     candidates = _alternating(told.names, ranked_names(messages, known))
     names = _fitting_names(candidates, around.wrapped(parts), budget, count)
-    text = around.wrapped({**parts, "names": " ".join(names)})
-    while names and (over := count(text) - budget) > 0:
-        names = names[: -max(1, over // LONGEST_NAME)]
-        text = around.wrapped({**parts, "names": " ".join(names)})
-    return text
-
-
-LONGEST_NAME = 8
-"""Tokens that few names have more than: a step of this size never drops more of them than it must."""
+    return around.wrapped({**parts, "names": " ".join(names)})
 
 
 def budget_of(messages: Iterable[Message], earlier: int = 0) -> int:

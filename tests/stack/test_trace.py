@@ -218,6 +218,14 @@ def test_a_trace_that_replaces_another_takes_over_what_it_says() -> None:
     assert {"check_token", "later_name_0", "later_name_1", "later_name_2"} <= set(kept.names)
 
 
+def test_a_trace_has_room_for_what_the_one_it_replaces_said() -> None:
+    """S2-21."""
+    first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 12_000),), facts=Facts())
+    text = traced(messages=(said("assistant", "new_name", 1_000),), facts=Facts(), earlier=first)
+
+    assert set(read_trace(text).names) == {*read_trace(first).names, "new_name"}
+
+
 def test_the_newest_state_of_a_thing_replaces_what_was_told_of_it() -> None:
     old = Facts(("a.py",), ("b.py",), ("pytest: failed", "ls: ok"), (), ("KeyError: 'x' (still there)",), 1)
     new = Facts(("a.py (deleted)",), ("b.py",), ("pytest: ok",), (), ("KeyError: 'x' (gone)",), 2)
