@@ -20,6 +20,7 @@ from proxy.errors import StoreError
 from proxy.stack import matching
 from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread
 from proxy.stack.matching import How, Match
+from proxy.stack.retelling import retold
 from proxy.stack.story import Story, follow
 from proxy.stack.transcript import Request
 from proxy.store import Anchored, Owned, Record, Store
@@ -30,6 +31,8 @@ ANCHORS = 50_000
 """Anchors kept in memory; older ones are asked of the store."""
 NAMING = ("folded", "pushed", "planned", "rooted")
 """Kinds of events that are kept under the id of their frame."""
+RETOLD = 64
+"""So many conversations at hand are looked at when one may begin with a summary."""
 WEIGHED_EVERY = 32
 """How many conversations may open between two looks at what they weigh."""
 
@@ -110,6 +113,8 @@ class Shelf:
             found = await self._best(tenant, await self._store.find(tenant, hint, keys), request, now, opening=opening)
         if found is None and hint:
             found = await self._compacted(tenant, hint, request)
+        if found is None and opening and not hint:
+            found = self._retold(tenant, request)
         return found or (None, Match(How.NEW))
 
     async def _best(
@@ -129,6 +134,12 @@ class Shelf:
             if shelved and (found := matching.compacted(shelved.ledger, request)):
                 return shelved, found
         return None
+
+    def _retold(self, tenant: str, request: Request) -> tuple[Shelved, Match] | None:
+        """The conversation at hand that `request` opens with a summary of, the newest first."""
+        held = [s for (owner, _), s in self._shelved.items() if owner == tenant and not s.ledger.conversation.hint]
+        matches = ((s, retold(s.ledger, request)) for s in reversed(held[-RETOLD:]))
+        return next(((s, match) for s, match in matches if match), None)
 
     async def get(self, tenant: str, conversation: str) -> Shelved | None:
         """A conversation of this tenant, from the shelf or the store."""

@@ -215,7 +215,7 @@ def _follow_request(scene: _Scene, run: Sequence[Entry], said: Sequence[str]) ->
     if home is None or not before:
         return
     told = "\n".join(said)
-    opening = next((m.text for p in before if (m := said_by(p)) and m.role == "user"), "")
+    opening = "\n".join(m.text for p in before if (m := said_by(p)) and m.role == "user")
     closing = said_by(before[-1])
     if closing is None or not _worked(before) or continues(opening, closing.text, told):
         return

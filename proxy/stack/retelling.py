@@ -1,0 +1,55 @@
+"""Is this new conversation an old one, told again? A client that compacts its own history begins anew with a summary.
+
+Where it names its session, that says so (`matching.compacted`). Where it names none, only the content can: the same
+tools under the same system text, and a long first message that quotes the user of the old conversation word for word
+and speaks of hardly anything that was not spoken of there. The law: **when in doubt it is a new conversation**; a
+frame tree in a stranger's hands is worse than one that begins again.
+
+What this module does not do: it reads no store; whoever asks hands in the conversations that may be meant.
+"""
+
+from __future__ import annotations
+
+from proxy.stack.ledger import Kind, Ledger
+from proxy.stack.matching import How, Match
+from proxy.stack.names import names_in
+from proxy.stack.transcript import Message, Request
+
+LEAST_TEXT = 1_000
+"""Characters of a summary; a shorter first message is somebody's prompt."""
+LEAST_QUOTE = 24
+"""Characters of a user message that tell one conversation from another."""
+LEAST_NAMES = 8
+KNOWN_NAMES = 0.6
+"""Of the names in a summary, those that the old conversation must hold."""
+
+
+def retold(ledger: Ledger, request: Request) -> Match | None:
+    """The old conversation goes on where it stood, if `request` opens with a summary of it."""
+    tip = ledger.newest_tip()
+    thread = ledger.threads.get(tip.thread) if tip else None
+    text = next((m.text for m in request.messages if m.role == "user"), "")
+    if tip is None or thread is None or len(text) < LEAST_TEXT or not thread.tool_names:
+        return None
+    if thread.tool_names != request.tool_names or thread.system_hash != request.system_hash:
+        return None
+    path = ledger.path(tip.id)
+    said = [e.message.text.strip() for e in path if e.message and e.message.role == "user"]
+    if text.strip() in said or not any(len(one) >= LEAST_QUOTE and one in text for one in said):
+        return None
+    return Match(How.COMPACTED, adopts=tip.id) if _is_known(text, ledger) else None
+
+
+def _is_known(text: str, ledger: Ledger) -> bool:
+    """Whether nearly everything that has a name in `text` has one in the conversation."""
+    names = names_in([Message("user", b"", "", text)])
+    if len(names) < LEAST_NAMES:
+        return False
+    told = "\n".join(
+        [
+            *(e.message.text for e in ledger.entries.values() if e.kind is Kind.MESSAGE and e.message),
+            *(r.spoken.message.text for rounds in ledger.rounds.values() for r in rounds),
+            *(c.arguments for rounds in ledger.rounds.values() for r in rounds for c in r.spoken.message.calls),
+        ]
+    )
+    return sum(name in told for name in names) >= KNOWN_NAMES * len(names)
