@@ -19,7 +19,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from proxy import overflow
-from proxy.asking import Asker, Incoming, Parts, Unfit, shortened_request, weighed
+from proxy.asking import Asker, Incoming, Parts, Unfit, read_request, shortened_request, weighed
 from proxy.bookkeeping import client_chain
 from proxy.delivery import Delivery, Reply
 from proxy.dialects.openai_chat import Unreadable, Wanted
@@ -52,7 +52,7 @@ class Withheld(ProxyError):
 async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
     """One client turn. Raises ProxyError for what is refused before anything was sent upstream."""
     try:
-        request = parts.dialect.read(incoming.body, parts.known)
+        request = await read_request(parts, incoming.body)
     except Unreadable:
         await bypass(Passing(parts, incoming, parts.routes.choose(None)), reply, "unreadable")
         return

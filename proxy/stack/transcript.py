@@ -8,7 +8,7 @@ survives. How bytes become these values, and how an answer is written, is the bu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -142,6 +142,7 @@ def canonical_arguments(arguments: str) -> str:
 
 
 _WRITER = json.JSONEncoder(separators=(",", ":"))
+DELETE = b"\x7f"
 
 
 def identity_of(role: str, text: str, calls: tuple[Call, ...] = (), answers: str = "") -> str:
@@ -151,5 +152,14 @@ def identity_of(role: str, text: str, calls: tuple[Call, ...] = (), answers: str
     neither.
     """
     said = [role, text.strip(), [[c.id, c.name, canonical_arguments(c.arguments)] for c in calls], answers]
-    raw = _WRITER.encode(said).encode()
-    return sha256(raw).hexdigest()[:32]
+    return sha256(_written(said)).hexdigest()[:32]
+
+
+def _written(said: Sequence[object]) -> bytes:
+    """As `_WRITER` writes it. The fast writer writes the same where nothing but ASCII is in it (DEL apart), in a fifth
+    of the time: a message may have 60 MiB."""
+    try:
+        fast = msgspec.json.encode(said)
+    except UnicodeError:
+        fast = DELETE  # half a surrogate pair
+    return fast if fast.isascii() and DELETE not in fast else _WRITER.encode(said).encode()
