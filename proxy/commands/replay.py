@@ -7,6 +7,7 @@ file could not be, 2 where nothing was.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -103,12 +104,17 @@ def _tell(done: Sequence[Played], failed: Sequence[Failed], task: Task, *, detai
     if as_json:
         say_json(_as_json(done, failed, task))
     elif done:
-        for line in (*tables(done), "", *story_of(done, details=details)):
+        for line in (*tables(done, _width()), "", *story_of(done, details=details)):
             say(line)
         for line in details_of(done) if details else ():
             say(line)
     for one in failed:
         complain(one.error)
+
+
+def _width() -> int | None:
+    """Of the terminal; None where somebody else reads on."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _as_json(done: Sequence[Played], failed: Sequence[Failed], task: Task) -> dict[str, Any]:

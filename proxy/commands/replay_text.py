@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from proxy.commands.printing import columns, counted
+from proxy.commands.printing import columns, counted, one_line
 from proxy.replaying.loss import FAR
 from proxy.replaying.outcome import Left, Missed, Needs, Played, needs_of_all, row_of_all
 from proxy.report import Row
+from proxy.report.tables import Column, lines
 
 LIMITS = (
     "The recorded next step is fixed: this shows money and what would have been missing, not whether the agent would "
@@ -21,46 +22,40 @@ LIMITS = (
 )
 TITLE = 60
 NAME = 60
+LEAST_NAME = 16
+"""Characters of a recording's name that a narrow terminal leaves."""
 SHOWN = 12
 """Frames, and missed names, told for each recording; --json has more."""
 _MONEY = (
-    "",
-    "requests",
-    "tokens in",
-    "sent",
-    "own",
-    "peak in",
-    "peak sent",
-    "cost $",
-    "untouched $",
-    "saved $",
-    "ratio",
-)
+    ("", 0), ("requests", 6), ("tokens in", 2), ("sent", 1), ("own", 5), ("peak in", 4), ("peak sent", 3),
+    ("cost $", 0), ("untouched $", 0), ("saved $", 0), ("ratio", 0),
+)  # fmt: skip
 _CONTEXT = (
-    "",
-    "wakes",
-    "folds",
-    "trims",
-    "pops",
-    "frames left",
-    "tokens left",
-    "used again",
-    "in context",
-    "by ref",
-    "lost",
-)
+    ("", 0), ("wakes", 5), ("folds", 0), ("trims", 4), ("pops", 3), ("frames left", 2), ("tokens left", 1),
+    ("used again", 0), ("in context", 0), ("by ref", 0), ("lost", 0),
+)  # fmt: skip
+"""Headings, and the rank by which a narrow terminal does without them: the highest goes first."""
 
 
-def tables(done: Sequence[Played]) -> Iterator[str]:
-    """Tokens and money; then what left, and what of it was used again."""
+def tables(done: Sequence[Played], width: int | None = None) -> Iterator[str]:
+    """Tokens and money; then what left, and what of it was used again. `width`: characters of the terminal."""
     money = [_money(one.name, one.row) for one in done]
     context = [_context(one) for one in done]
     if len(done) > 1:
         money.append(_money("total", row_of_all(done)))
         context.append(_summed(done))
-    yield from columns([_MONEY, *money], right=range(1, len(_MONEY)))
+    yield from _table(_MONEY, money, width)
     yield ""
-    yield from columns([_CONTEXT, *context], right=range(1, len(_CONTEXT)))
+    yield from _table(_CONTEXT, context, width)
+
+
+def _table(headings: Sequence[tuple[str, int]], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    cells = zip(*([one_line(cell) for cell in row] for row in rows), strict=True)
+    columns = [
+        Column(heading, tuple(column), rank, least=0 if at else LEAST_NAME, number=bool(at))
+        for at, ((heading, rank), column) in enumerate(zip(headings, cells, strict=True))
+    ]
+    return lines(columns, width)
 
 
 def _money(name: str, row: Row) -> tuple[str, ...]:
@@ -83,11 +78,8 @@ def _summed(done: Sequence[Played]) -> tuple[str, ...]:
 
 
 def _cells(name: str, events: Counter[str], left: Sequence[Left], needs: Needs) -> tuple[str, ...]:
-    counts = (
-        *(events[kind] for kind in ("woken", "folded", "trim", "popped")),
-        len(left),
-        sum(one.tokens for one in left),
-    )
+    decided = (events[kind] for kind in ("woken", "folded", "trim", "popped"))
+    counts = (*decided, len(left), sum(one.tokens for one in left))
     names = (f"{needs.used:,}", _share(needs.in_context, needs.used), f"{needs.behind_ref:,}", f"{needs.lost:,}")
     return (name, *(f"{count:,}" for count in counts), *names)
 

@@ -125,6 +125,18 @@ def test_a_name_that_a_trace_tells_is_in_the_context() -> None:
     assert loss.missed == []
 
 
+@pytest.mark.parametrize(("told", "left"), [("unchanged. Here it is: 1, 2, 3", 0), ('cut, ref="froot"', 1)])
+def test_a_result_in_other_words_has_left_only_where_a_ref_stands_for_it(told: str, left: int) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    made: Json = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result: Json = {"role": "tool", "tool_call_id": "c1", "content": "unchanged"}
+    client, sent = request(user("read"), made, result), request(user("read"), made, result | {"content": told})
+
+    loss = watched(Seen(1, "c", client, sent, None, PATH, story(client, ["froot"] * 3)))
+
+    assert len(loss.left) == left
+
+
 def test_names_of_the_system_text_and_the_tools_do_not_count() -> None:
     history = [{"role": "system", "content": f"use {NAME}"}, user("max_open_files and token_bucket_size")]
     client = request(*history, tools="sets max_open_files")
