@@ -422,6 +422,13 @@ class Config(_Model):
         """What a model costs and how it behaves, by the name it is asked for at the upstream."""
         return self.tariff_table.of(model)
 
+    def sent_as(self, model: str) -> str:
+        """The upstream's name for a model as a client names it: what `tariff_of` takes where no route is known yet."""
+        own = self.for_model(model)
+        wanted = own.alias or model
+        asked = [self.upstreams[own.upstream]] if own.upstream else self.upstreams.values()
+        return next((upstream.aliases[wanted] for upstream in asked if wanted in upstream.aliases), wanted)
+
     def prices_of(self, model: str) -> Prices:
         """What a token of a model costs that is read from the provider's cache, or written to it."""
         tariff = self.tariff_of(model)

@@ -9,6 +9,7 @@ import pytest
 from proxy.config import Config, load_config
 from proxy.errors import InvalidConfiguration
 from proxy.tariffs import TARIFFS, UNKNOWN, Tariff, Tariffs, plain_name, tariff_for
+from proxy.upstream import Routes
 
 
 @pytest.mark.parametrize(
@@ -215,6 +216,25 @@ def test_a_row_that_is_wrong_stops_the_start_and_names_its_key(tmp_path: Path, t
         configured(tmp_path, text)
 
     assert all(part in str(refused.value) for part in told), str(refused.value)
+
+
+@pytest.mark.parametrize("asked", ["gpt-5.4", "fast", "slow", "here", "there", "other-1", "nobody"])
+def test_a_name_of_the_client_is_known_by_the_upstreams_name_for_it(tmp_path: Path, asked: str) -> None:
+    """L8: an alias must not hide that a model binds its reasoning. What is told is what the route sends."""
+    config = configured(
+        tmp_path,
+        """
+upstreams:
+  default: {url: "http://a.example", aliases: {fast: claude-opus-5.5, here: one}}
+  second: {url: "http://b.example", models: ["other-*"], aliases: {there: two, here: three}}
+models:
+  slow: {alias: fast}
+  here: {upstream: second}
+""",
+    )
+
+    assert config.sent_as(asked) == Routes(config).choose(asked).model
+    assert config.tariff_of(config.sent_as("slow")).binding == "error"
 
 
 def test_the_rows_are_listed_with_the_configured_ones_first(tmp_path: Path) -> None:
