@@ -21,7 +21,7 @@ from proxy.dialects import Dialect
 from proxy.errors import StoreError
 from proxy.metrics import Metrics
 from proxy.report import Account, Accountant, Chain, Decision, Outcome, Receipt, response_headers
-from proxy.stack import tools
+from proxy.stack import folding, tools
 from proxy.stack.ledger import Event
 from proxy.stack.transcript import Request, Spoken, Usage
 from proxy.standing import Standing
@@ -87,6 +87,7 @@ class Record:
         self.status, self.reason, self.standing = standing.status, standing.reason, standing
         chain, names = client_chain(standing.request), {"upstream": self.upstream, "model": self.model}
         self.account = self.keeper.accountant.open(chain, tenant=self.tenant, **names)
+        self.decided(map(in_a_receipt, standing.decisions))
         return self
 
     # ---------------------------------------------------------------------------------------------------------- note
@@ -122,9 +123,10 @@ class Record:
 
     def decided(self, decisions: Iterable[Decision], *, lost_reasoning: int = 0) -> None:
         """The gate was asked; also "not now" is an answer. `lost_reasoning`: tokens of reasoning left out with this
-        request."""
-        self.decisions.extend(decisions)
-        self.lost_reasoning += lost_reasoning
+        request that no decision tells of."""
+        new = list(decisions)
+        self.decisions += new
+        self.lost_reasoning += lost_reasoning + sum(one.reasoning for one in new if one.done)
 
     def bypassed(self, reason: str) -> None:
         """We stood aside, from here on or for all of it."""
@@ -229,6 +231,28 @@ class Record:
             self.keeper.store.write(self.tenant, (kept, *self.bodies))
         except StoreError as error:
             log.warning("receipt not kept", extra={"request": self.id, "reason": error.code})
+
+
+def in_a_receipt(decided: folding.Decision) -> Decision:
+    """What the gate said of a rewrite, flat: the words and figures a receipt keeps."""
+    verdict = decided.verdict
+    rewrite, prices = verdict.rewrite, verdict.prices
+    return Decision(
+        decided.kind,
+        ", ".join(decided.subjects),
+        verdict.worth,
+        verdict.reason.value,
+        rewrite.removed,
+        rewrite.compaction,
+        rewrite.behind,
+        verdict.requests,
+        prices.read,
+        prices.write,
+        verdict.cost,
+        verdict.gain,
+        rewrite.added,
+        rewrite.reasoning,
+    )
 
 
 def client_chain(request: Request) -> Chain:

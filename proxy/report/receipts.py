@@ -20,9 +20,10 @@ class Decision(msgspec.Struct, frozen=True):
     """One question of the gate and its answer, also "not now". All but the prices are in tokens; `cost` and `gain` are
     in input tokens that would be paid in full."""
 
-    kind: Literal["wake", "fold", "trim", "view", "unfold"]
+    kind: str
+    """wake, fold, trim, view or unfold; a text, so that no receipt on disk becomes unreadable by a word."""
     subject: str
-    """The frame it is about, or the thread that wakes."""
+    """The frames it is about, `part` for a part of one that goes on."""
     done: bool
     reason: str
     """gate (it pays), cold, pressure, bound, not_yet, ...: the word for why it was done or not."""

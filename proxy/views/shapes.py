@@ -213,12 +213,12 @@ class RequestDifference(TypedDict):
 
 
 class DecisionTold(TypedDict):
-    """One question of the cost gate and its answer, also "not now". `kind`: wake, fold, trim, view or unfold; `subject`
-    the frame, or the thread that wakes; `reason`: gate (it pays), cold, pressure, bound, not_yet and others. In tokens:
-    `removed` leave the line, `compaction` stands for them, `behind` stay behind the cut and are written to the
-    provider's cache again, `added` comes with it for good, `reasoning` can no longer be sent. `requests` were still
-    expected; `read` and `write` are prices as multiples of the input price; `cost` and `gain` are input tokens that
-    would be paid in full."""
+    """One question of the cost gate and its answer, also "not now". `kind`: wake, fold, trim, view or unfold;
+    `subject` the frames, `part` for a part of one; `reason`: gate (it pays), cold, pressure, bound, not_yet and
+    others. In tokens: `removed` leave the line, `compaction` stands for them, `behind` stay behind the cut and are
+    written to the provider's cache again, `added` comes with it for good, `reasoning` can no longer be sent.
+    `requests` were still expected; `read` and `write` are prices as multiples of the input price; `cost` and `gain`
+    are input tokens that would be paid in full."""
 
     kind: str
     subject: str
