@@ -207,6 +207,21 @@ def test_without_the_fixed_part_no_saving_changes(stage: Stage, provider: Script
         assert sum(split) == rest["tokens_sent" if side == "sent" else "tokens_in"]
 
 
+def test_what_the_gate_decided_stands_in_the_receipt(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-36: which request woke, at what prices, and what that was weighed against."""
+    chat = stage.chat(stage.proxy(wake_at_tokens=3_000))
+    begin(provider, chat)
+
+    asleep, woken = chat.proxy.receipts()
+
+    assert asleep["decisions"] == []
+    decision = woken["decisions"][0]
+    assert decision["kind"] == "wake"
+    assert decision["added"] == woken["own_tools"] + woken["own_texts"]
+    assert decision["requests"] > 0
+    assert chat.proxy.get(f"/stack/requests/{woken['id']}/diff")["receipt"]["decisions"] == woken["decisions"]
+
+
 # ----------------------------------------------------------------------------------------------------- configured
 # prices
 ROWS = {
