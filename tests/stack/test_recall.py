@@ -388,6 +388,23 @@ def test_what_left_in_a_fold_is_given_and_what_stayed_is_pointed_at() -> None:
     assert "Still in your context, so not repeated: 3 texts (user, assistant)." in told
 
 
+def test_a_ref_that_was_shown_once_gives_what_it_stood_for_ever_after() -> None:
+    """A later fold takes over what an earlier one removed, and its trace names itself alone."""
+    talk = begun()
+    first = talk.model(("what was done first", ()))
+    talk.client("user", "and then")
+    talk.happens(Entered("fone", "froot", "One", "", "part", (first,)))
+    talk.happens(Folded("fone", (first,), 'Folded, ref="fone".'))
+    second = talk.model(("what was done then", ()))
+    talk.client("user", "and at last")
+    talk.happens(Entered("ftwo", "froot", "Two", "", "part", (first, second)))
+    talk.happens(Folded("ftwo", (first, second), 'Folded, ref="ftwo".'))
+    on_line = frozenset(talk.ledger.entries) - {first, second}
+
+    assert texts(recall(talk.desk(on_line), "ftwo")) == ["what was done first", "what was done then"]
+    assert texts(recall(talk.desk(on_line), "fone")) == ["what was done first"]
+
+
 # --------------------------------------------------------------------------------------------------------------- beside
 def test_a_conversation_it_was_delegated_to_is_recalled_from_too() -> None:
     """By the id of its frames, and by a query over everything."""

@@ -16,12 +16,13 @@ What this module does not do: it changes nothing, and no text. How words are fou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from proxy.stack.compaction import READ
+from proxy.stack.events import Folded, read_event
 from proxy.stack.frames import Frame, Tree, children, descendants, find
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe.files import touched_by
@@ -45,6 +46,7 @@ OLDER_SHOWN = 5
 PAGES_COUNTED = 100
 """How many pages there are is counted up to here: a model looks for words in what is longer."""
 MANY_PAGES = 4
+FOLDED = "folded"
 MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path; or give a query to search everything."
 
 
@@ -104,14 +106,25 @@ def _of_frame(ledger: Ledger, story: Story, frame: Frame) -> Found:
     """Its own texts, those of its parts among them, then those of the frames below it; each in ledger order."""
     tree = story.tree
     own = _with_parts(tree, frame.id)
-    ids = {frame.id, *(f.id for f in descendants(tree, frame.id))}
-    held = [p for p in pieces_of(story, everything(ledger, story)) if p.ref in ids or p.made_in in ids]
     below = [f for f in children(tree, frame.id) if f.id not in own]
     listed = cut_for_display(", ".join(f"{c.id} {c.title}" for c in below), LISTED_CHARACTERS)
     beside = f" Frames below it, whose texts follow its own: {listed}." if below else ""
-    first = [p for p in held if p.ref in own or p.made_in in own]
-    rest = [p for p in held if p.ref not in own and p.made_in not in own]
-    return Found(f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status}.{beside}", (*first, *rest))
+    pieces = pieces_of(story, everything(ledger, story))
+    first = _of_frames(ledger, tree, own, pieces)
+    shown = set(map(id, first))
+    rest = _of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
+    title = f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status}.{beside}"
+    return Found(title, (*first, *(p for p in rest if id(p) not in shown)))
+
+
+def _of_frames(ledger: Ledger, tree: Tree, frames: Collection[str], pieces: Iterable[Piece]) -> list[Piece]:
+    """What they own, what was made in them before a pop handed it on, and whatever left the line with them: a ref that
+    was shown once gives what it stood for, also when a later fold has taken it over."""
+    pushed = {frame for frame in frames if not tree.frames[frame].is_inferred}
+    folds = (event for told in ledger.events.values() for event in told if event.kind == FOLDED)
+    decided = (read_event(event) for event in folds if event.subject in frames)
+    gone = {entry for fold in decided if isinstance(fold, Folded) for entry in fold.entries}
+    return [p for p in pieces if p.ref in frames or p.made_in in pushed or p.id in gone or p.at in gone]
 
 
 def _with_parts(tree: Tree, frame: str) -> frozenset[str]:
