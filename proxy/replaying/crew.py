@@ -120,6 +120,7 @@ def _advance(weight: float) -> None:
 
 
 def _in_process(file: Path, task: Task) -> list[Result]:
+    _advance(0.0)  # whoever was interrupted while it started reads no file first
     return of_file(file, task, _advance)
 
 
