@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import msgspec
 
 from proxy.stack.compaction import CHANGED, READ, Touched
-from proxy.stack.frames import Tree
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe.files import touched_by
 from proxy.stack.ranking import longest_fitting
@@ -87,23 +86,26 @@ def supplied(
     """(entry id, its full new text) for each result among the entries `new` that is a note about content which left
     the line.
 
-    `story` includes the new results; `on_line` are the entries on the line as it is about to be sent.
+    `story` includes the new results; `on_line` are the entries on the line as it is about to be sent. New are results
+    that were not sent yet, and those behind the place where a fold breaks the prefix anyway.
     """
     noted = {p.entry.id for p in story.placed if p.at in new and p.entry.message and is_note(p.entry.message.text)}
+    told = dict(story.tree.replaced)
+    noted -= {entry for entry, text in told.items() if GIVEN_AGAIN in text}
     if not noted:
         return ()
     accesses = _accesses(pieces_of(story, everything(ledger, story)))
-    found: list[tuple[str, str]] = []
+    found: dict[str, str] = {}
     for at, note in enumerate(accesses):
-        if note.piece.id not in noted or not note.is_note:
+        if note.piece.id not in noted or note.piece.at not in on_line or not note.is_note:
             continue
-        needed = _newest_content(accesses[:at], note, story.tree, on_line)
+        needed = _newest_content(accesses[:at], note, told | found, on_line)
         if needed is None:
             needed = _on_another_branch(ledger, story, note, on_line)
         away, _ = apart(story.tree, on_line, needed)
         if away:
-            found.append((note.piece.id, _told(note.piece.text, away, means)))
-    return tuple(found)
+            found[note.piece.id] = _told(note.piece.text, away, means)
+    return tuple(found.items())
 
 
 # ------------------------------------------------------------------------------------------------------------ accesses
@@ -143,17 +145,17 @@ def _same_file(one: str, other: str) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- content
 def _newest_content(
-    before: Sequence[_Access], note: _Access, tree: Tree, on_line: Container[str]
+    before: Sequence[_Access], note: _Access, told: Mapping[str, str], on_line: Container[str]
 ) -> tuple[Piece, ...] | None:
     """The texts that together say what is in the file: the newest one with all that was asked for, and what changed it
-    since. None where no such text is known."""
+    since. None where no such text is known. `told` are the texts of entries that are told in other words."""
     changed: list[Piece] = []
     for access in reversed(before):
         if not _same_file(access.path, note.path) or _FAILED.match(access.piece.text):
             continue
         has_all = access.is_whole or access.range == note.range
         if access.is_note:
-            if has_all and access.piece.at in on_line and GIVEN_AGAIN in tree.replaced.get(access.piece.id, ""):
+            if has_all and access.piece.at in on_line and GIVEN_AGAIN in told.get(access.piece.id, ""):
                 return tuple(changed)  # an earlier note on the line was given the content
         elif has_all if access.how == READ else access.is_whole:
             return (access.piece, *changed)
@@ -167,7 +169,7 @@ def _on_another_branch(ledger: Ledger, story: Story, note: _Access, on_line: Con
     tips = [entry for entry in ledger.entries if entry not in ledger.has_child and entry != story.tip]
     for tip in tips[: -BRANCHES - 1 : -1]:
         left = follow(ledger, ledger.path(tip), {})
-        content = _newest_content(_accesses(pieces_of(left, left.placed)), note, story.tree, on_line)
+        content = _newest_content(_accesses(pieces_of(left, left.placed)), note, story.tree.replaced, on_line)
         if content is not None:
             return content
     return ()

@@ -135,6 +135,28 @@ def test_a_note_that_was_given_the_content_serves_the_next_one_while_it_is_on_th
     assert CONTENT in told(talk, earlier, first)[again]
 
 
+def test_of_two_notes_that_lost_their_content_at_once_the_first_gets_it() -> None:
+    """A fold takes the content away from under both; what it breaks of the prefix is sent anew anyway."""
+    talk = begun()
+    earlier = reads(talk, CONTENT)
+    notes = {reads(talk, CLAUDE), reads(talk, QWEN)}
+    on_line = frozenset(talk.ledger.entries) - {earlier}
+
+    first = supplied(talk.ledger, talk.story, on_line, notes, MEANS)
+    for entry, text in first:
+        talk.happens(Replaced(entry, text, "read again"))
+
+    assert [CONTENT in text for _, text in first] == [True]
+    assert supplied(talk.ledger, talk.story, on_line, notes, MEANS) == ()
+
+
+def test_a_note_that_left_the_line_itself_is_given_nothing() -> None:
+    talk = begun()
+    gone = [reads(talk, CONTENT), reads(talk, CLAUDE)]
+
+    assert told(talk, *gone) == {}
+
+
 def test_a_result_that_is_told_in_other_words_on_the_line_counts_as_gone() -> None:
     """An output that was capped or cleared still stands on the line, but not its content."""
     talk = begun()
