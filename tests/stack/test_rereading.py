@@ -228,7 +228,7 @@ def test_an_error_is_no_content() -> None:
 # ---------------------------------------------------------------------------------------------------------------- paths
 def test_a_path_from_the_root_and_one_from_the_folder_are_one_file() -> None:
     talk = begun()
-    gone = reads(talk, CONTENT, path="/home/me/shop/src/a.py")
+    gone = reads(talk, CONTENT, path="/shop/src/a.py")
     again = reads(talk, CLAUDE, path="./src/a.py")
 
     assert CONTENT in told(talk, gone)[again]
