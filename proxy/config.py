@@ -430,8 +430,9 @@ class Config(_Model):
         return next((upstream.aliases[wanted] for upstream in asked if wanted in upstream.aliases), wanted)
 
     def prices_of(self, model: str) -> Prices:
-        """What a token of a model costs that is read from the provider's cache, or written to it."""
-        tariff = self.tariff_of(model)
+        """What a token of a model, by the client's name for it, costs that is read from the provider's cache, or written
+        to it."""
+        tariff = self.tariff_of(self.sent_as(model))
         return Prices(tariff.read, tariff.write)
 
     def for_model(self, name: str) -> ModelSettings:
