@@ -32,7 +32,7 @@ RECALLING = frozenset({"stack_recall", "recall"})
 def is_recall(call: Call) -> bool:
     """Whether this call asks for stored texts: by the tool's own name, or through the dispatcher."""
     if call.name == DISPATCHER:
-        return _arguments(call).get("op") in RECALLING
+        return str(_arguments(call).get("op")) in RECALLING
     return call.is_ours and call.name in RECALLING
 
 

@@ -24,6 +24,7 @@ def test_a_recall_is_known_by_either_name(made: Call) -> None:
     [
         call("k", "recall", ref="fauth"),
         call("k", "stack", op="tree"),
+        call("k", "stack", op=["recall"]),
         call("k", "stack_frame_pop", op="recall"),
         Call("k", "stack", "not JSON"),
         Call("k", "stack", "[]"),
