@@ -2,11 +2,11 @@
 
     serving.py   serve          demo.py      demo              provider.py  provider
     looking.py   tree, log, report, diff     keeping.py  forget, mode
-    doctor.py    doctor         keys.py      key
+    doctor.py    doctor         keys.py      key               replay.py    replay
 
     lazy.py      which command is in which module          place.py   configuration and store of a command
     presence.py  the proxy that runs on this data, if any  printing.py  what may reach a terminal
-    journal.py   the log of a running proxy
+    journal.py   the log of a running proxy                replay_text.py  what a replay is told as
 
 The law: **whatever is printed has been made harmless first** (`printing`), results go to stdout and errors to stderr,
 and the exit code is honest: 0 done, 1 a finding or a failure, 2 a wrong argument or configuration.

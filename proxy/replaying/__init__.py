@@ -5,8 +5,9 @@
     formats.py    trajectories, message lists, captured requests: values -> recordings
     recording.py  a recorded conversation as the requests it was made of
     stored.py     a conversation of our own store as a recording
-    provider.py   the upstream that answers what was recorded
     playing.py    one recording through the product: read this first
+    wiring.py     the parts of the product, as a running proxy puts them together
+    provider.py   the upstream that answers what was recorded
     loss.py       what left the context, and what of it was needed later
     outcome.py    what came of it, as values
     crew.py       many recordings, in several processes

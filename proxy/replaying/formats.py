@@ -17,7 +17,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,8 @@ _ONLY_IN_REQUESTS = frozenset(
     {"stream", "stream_options", "temperature", "top_p", "max_tokens", "max_completion_tokens", "tool_choice"}
     | {"parallel_tool_calls", "response_format", "stop", "seed", "n", "reasoning_effort"}
 )
+INTERLEAVED = 8
+"""Requests of other conversations that may stand between two of one."""
 _ENVELOPE = frozenset({"model", "messages", "stream", "stream_options"})
 """Written anew, or left out of a captured body: how an answer travels changes nothing of what is sent."""
 _WANTED = (
@@ -163,8 +164,9 @@ def _are_captured(items: Sequence[Located]) -> bool:
         return False
     if all(_ONLY_IN_REQUESTS & item.value.keys() for item in items):
         return True
-    lists = [m for item in items if isinstance(m := item.value.get("messages"), list)]
-    return any(one and len(one) < len(other) and other[: len(one)] == one for one, other in pairwise(lists))
+    lists = [m for item in items if isinstance(m := item.value.get("messages"), list) and m]
+    near = ((one, other) for at, one in enumerate(lists) for other in lists[at + 1 : at + 1 + INTERLEAVED])
+    return any(len(one) < len(other) and other[: len(one)] == one for one, other in near)
 
 
 def capture_of(body: Json, place: str, shared: dict[bytes, bytes]) -> Capture:
