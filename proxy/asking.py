@@ -134,9 +134,12 @@ class Asker:
         line = await self._cut(turn, line, window)
         if unpaired(line.messages):
             raise Unfit("a call on the line has no result", code="law_pairing")
-        if not window.binds or self._tokens(turn, line) <= window.limit:
+        tokens = self._tokens(turn, line)
+        if not window.binds or tokens <= window.limit:
             return line
         if self._request.tokens <= window.limit:
+            if tokens <= window.tokens:
+                return line  # our tools and texts take of what is kept for the answer: no reason to stand aside
             raise Unfit("the line does not fit the window, the client's body does", code="window")
         shorter = await self._shortened(turn, line, window.limit, room_in(window))
         if shorter is None and self._request.tokens <= window.tokens:

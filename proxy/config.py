@@ -312,7 +312,7 @@ class Config(_Model):
 
     output_cap: int = Field(default=0, ge=0)
     """Tokens from which a single output is cut on its way to the model; the whole of it can be recalled.
-    0: half of the model's window."""
+    0: half of the model's window, where that is known."""
 
     tools: Literal["core", "full"] = "core"
     """Offer the core tools and one dispatcher, or every stack tool by its own name."""

@@ -147,6 +147,19 @@ def test_a_limit_that_a_refusal_named_is_kept_from_then_on(stage: Stage, provide
         assert chat.returns(words(9_000, f"after {n}")).status == 200
 
 
+@PLAIN
+def test_what_our_own_texts_take_of_the_reserve_is_no_reason_to_stand_aside(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """S4-20, DESIGN 11: the client's body leaves room for the answer, the line a little less; it fits all the same."""
+    chat = stage.chat(stage.proxy(**UNFOLDED, assembly_budget_ms=5_000), model="claude-haiku-4-5")
+    provider.will(says("one"))
+
+    answer = chat.says("word " * (200_000 - 32_000 - 300))
+
+    assert (answer.status, answer.stack_status) == (200, "full")
+
+
 # ----------------------------------------------------------------------------------------------------------------- cut
 def test_an_output_over_the_cap_is_cut_the_same_way_for_ever(stage: Stage, provider: ScriptedProvider) -> None:
     """L4, S4-64: beginning and end with a ref between them; on disk it is whole; the same bytes in every later request,
