@@ -25,6 +25,7 @@ from proxy.stack.inferring import Watch
 from proxy.stack.story import Story
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, Usage
+from proxy.tariffs import Tariff
 
 ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""
@@ -127,7 +128,7 @@ class Actor:
 
     def _voided(self, here: Here) -> list[FrameEvent]:
         """L8: where the model binds reasoning to its prefix, all of it so far is left out, once and for good."""
-        if self.config.tariff_of(here.request.model).binding == "none":
+        if self._tariff(here).binding == "none":
             return []
         said = ((p.entry.id, said_by(p)) for p in here.story.placed)
         bound = [
@@ -137,7 +138,7 @@ class Actor:
 
     # -------------------------------------------------------------------------------------------------------- folding
     def _folding(self, here: Here, added: int | None) -> Folding:
-        tariff = self.config.tariff_of(here.request.model)
+        tariff = self._tariff(here)
         usages = [p.round.spoken.usage for p in here.story.placed if p.round and p.round.spoken.usage]
         uncached = _tells_of_none(usages)
         moment = Moment(
@@ -146,7 +147,7 @@ class Actor:
             prices=Prices(1.0, 1.0) if uncached else Prices(tariff.read, tariff.write),
             requests=expected_requests(len(usages)),
             cold=self._is_cold(here),
-            window=tariff.window if tariff.known else 0,
+            window=tariff.window if tariff.window_known else 0,
             frame_max=int(self.config.frame_max_tokens * (BORDER if here.request.ends_with_user else 1)),
             head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
             added=added,
@@ -155,14 +156,18 @@ class Actor:
         pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
         return folding(here.story, moment, pen)
 
+    def _tariff(self, here: Here) -> Tariff:
+        """By the name the upstream knows the model by: an alias hides what it costs and binds."""
+        return self.config.tariff_of(self.config.sent_as(here.request.model))
+
     def _must_wait(self, here: Here) -> bool:
         """Inside a tool loop of a model that wants its reasoning back in front of its calls, nothing is cut."""
-        tariff = self.config.tariff_of(here.request.model)
+        tariff = self._tariff(here)
         return tariff.thinking_in_loop == "required" and not here.request.ends_with_user
 
     def _is_cold(self, here: Here) -> bool:
         """Whether nothing of the path can be in the provider's cache any more: it was used too long ago, or never."""
-        tariff = self.config.tariff_of(here.request.model)
+        tariff = self._tariff(here)
         last = next((p.round.created for p in reversed(here.story.placed) if p.round), 0)
         return here.now - last > tariff.ttl_s * 1000
 

@@ -285,7 +285,7 @@ class Config(_Model):
     wake_at_tokens: int = Field(default=20_000, ge=0)
     """Size of a request from which its thread gets frames. Below it requests pass byte for byte."""
 
-    frame_max_tokens: int = Field(default=40_000, ge=1_000)
+    frame_max_tokens: int = Field(default=20_000, ge=1_000)
     """Work that grows past this without an end is cut at a border between two of its steps."""
 
     mirror_plans: bool = True
@@ -430,8 +430,8 @@ class Config(_Model):
         return next((upstream.aliases[wanted] for upstream in asked if wanted in upstream.aliases), wanted)
 
     def prices_of(self, model: str) -> Prices:
-        """What a token of a model, by the client's name for it, costs that is read from the provider's cache, or written
-        to it."""
+        """What a token of a model, by the client's name for it, costs that is read from the provider's cache, or
+        written to it."""
         tariff = self.tariff_of(self.sent_as(model))
         return Prices(tariff.read, tariff.write)
 

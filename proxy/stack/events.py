@@ -144,6 +144,20 @@ class Entered(msgspec.Struct, frozen=True, tag="entered"):
     taking: tuple[str, ...] = ()
 
 
+class Parted(msgspec.Struct, frozen=True, tag="parted"):
+    """Long work was cut: what was done so far is a finished frame under the one it was done in, which goes on. `taking`
+    are the entries that it owns from now on."""
+
+    frame: str
+    parent: str
+    title: str
+    results: str
+    taking: tuple[str, ...]
+    tokens: int = 0
+    artifacts: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+
+
 class Folded(msgspec.Struct, frozen=True, tag="folded"):
     """Entries of a frame that nobody pushed left the line; `trace` stands for them behind the entry `at`, and for what
     earlier traces stood for whose entries are among them. `muted` are answers that stay without their reasoning."""
@@ -195,6 +209,7 @@ FrameEvent = (
     | Woken
     | Trimmed
     | Entered
+    | Parted
     | Folded
     | Kept
     | Unfolded
@@ -214,7 +229,7 @@ def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> 
     subject = getattr(event, "frame", "")
     if isinstance(event, Replaced):
         subject = event.entry
-    elif not isinstance(event, Rooted | Planned | Pushed | Woken | Folded):
+    elif not isinstance(event, Rooted | Planned | Pushed | Woken | Parted | Folded):
         subject += f"/{number}/" + sha256(data).hexdigest()[:12]
     return Event(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
 
@@ -254,6 +269,8 @@ def apply(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return _invalidated(tree, event, now)
         case Entered():
             return _entered(tree, event, now)
+        case Parted():
+            return _parted(tree, event, now)
         case Folded() | Kept() | Unfolded():
             return _moved(tree, event)
         case _:
@@ -327,6 +344,16 @@ def _entered(tree: Tree, event: Entered, now: int) -> Tree:
         return tree
     entered = _with(tree, frame, active=frame.id)
     return replace(entered, carried={**entered.carried, **dict.fromkeys(event.taking, frame.owner)})
+
+
+def _parted(tree: Tree, event: Parted, now: int) -> Tree:
+    if event.frame in tree.frames or event.parent not in tree.frames:
+        return tree
+    words = (event.frame, event.parent, event.title, tree.frames[event.parent].criteria, "")
+    frame = Frame(*words, Status.COMPLETED, len(tree.frames), "part", now, now, results=event.results)
+    told = replace(frame, artifacts=event.artifacts, decisions=event.decisions, tokens=event.tokens)
+    parted = _with(tree, told)
+    return replace(parted, carried={**parted.carried, **dict.fromkeys(event.taking, told.owner)})
 
 
 def _replanned(tree: Tree, event: Replanned, now: int) -> Tree:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from proxy.stack.compaction import title_of
 from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import TAIL, Prices, Reason, Rewrite, Verdict, weighed
-from proxy.stack.events import Entered, Folded, FrameEvent, Popped, Unfolded, apply, frame_id
+from proxy.stack.events import Folded, FrameEvent, Parted, Unfolded, apply, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by
-from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, children, path_to
+from proxy.stack.frames import FINAL, Frame, Tree, Trim, ancestors, children, path_to
 from proxy.stack.ledger import Kind
 from proxy.stack.names import names_in
 from proxy.stack.observe import Names
@@ -81,13 +81,14 @@ class Folding:
     decisions: tuple[Decision, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """What could leave the line together: groups between two messages of the user that one frame owns, or a trace that
-    stands there already and could be told with what leaves. `start` is its place on the line; `frame` is the finished
-    frame it belongs to, empty for a part of work that goes on."""
+    stands there already and could be told with what leaves. `frame` is the finished frame it belongs to, or the one
+    that goes on (`part`); `start` is its place (see `_Weights`)."""
 
     frame: str
+    part: bool
     start: int
     tokens: int
     placed: tuple[Placed, ...] = ()
@@ -96,9 +97,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What leaves the line for one trace of `frame`; empty for a part that is still to be opened."""
+    """What leaves the line for one trace of `frame`, or of a part of it."""
 
     frame: str
+    part: bool
     segments: tuple[Segment, ...]
 
     @property
@@ -131,14 +133,14 @@ def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     line = on_line(story)
     weights = _Weights.of(story, line, pen)
     found = _segments(story, line, weights)
-    if not sum(s.tokens for s in found if s.placed and not s.frame) > moment.frame_max:
-        found = [s for s in found if s.frame]
+    if not sum(s.tokens for s in found if s.placed and s.part) > moment.frame_max:
+        found = [s for s in found if not s.part]
     wanted = tuple(dict.fromkeys(t.frame for t in story.tree.trims if t.frame and t.frame in story.tree.kept))
     if not any(s.placed for s in found) and moment.added is None:
         return _unfolding(wanted, moment) if wanted and moment.cold else Folding()
     chosen, verdict = _chosen(found, weights, moment)
     kind = "fold" if moment.added is None else "wake"
-    subjects = tuple(c.frame or "part" for c in chosen)
+    subjects = tuple(c.frame for c in chosen)
     if not verdict.worth:
         return Folding((), (Decision(kind, subjects, verdict),))
     events = [event for c in chosen for event in _folded(story, line, c, moment, pen)]
@@ -172,10 +174,10 @@ def _merit(verdict: Verdict) -> tuple[bool, float]:
 
 def _grouped(segments: Sequence[Segment]) -> tuple[Candidate, ...]:
     """One candidate a frame, the oldest first; a trace alone is no reason to write another one."""
-    by_frame: dict[str, list[Segment]] = {}
+    by_frame: dict[tuple[str, bool], list[Segment]] = {}
     for segment in segments:
-        by_frame.setdefault(segment.frame, []).append(segment)
-    groups = (Candidate(frame, tuple(some)) for frame, some in by_frame.items() if any(s.placed for s in some))
+        by_frame.setdefault((segment.frame, segment.part), []).append(segment)
+    groups = (Candidate(*of, tuple(some)) for of, some in by_frame.items() if any(s.placed for s in some))
     return tuple(c for c in groups if c.tokens > c.estimate)
 
 
@@ -183,7 +185,7 @@ def _weighed(chosen: Sequence[Candidate], weights: _Weights, moment: Moment) -> 
     removed = sum(c.tokens for c in chosen)
     start = min((c.start for c in chosen), default=weights.sent)
     waking = moment.added is not None
-    part = sum(s.tokens for c in chosen if not c.frame for s in c.segments if s.placed)
+    part = sum(s.tokens for c in chosen if c.part for s in c.segments if s.placed)
     behind = weights.staying(0 if waking else start, removed) + (moment.head if waking else 0)
     compaction = sum(c.estimate for c in chosen)
     rewrite = Rewrite(removed, compaction, behind, moment.head + weights.total, moment.added or 0)
@@ -242,34 +244,40 @@ def _places(story: Story, line: Sequence[Placed]) -> Iterator[tuple[int, Trim]]:
 def _segments(story: Story, line: Sequence[Placed], weights: _Weights) -> list[Segment]:
     """What could leave: finished frames, each with all that is under it, and long work as a part."""
     tree = story.tree
-    runs: dict[tuple[str, int], list[int]] = {}
+    runs: dict[tuple[str, bool, int], list[int]] = {}
     spoken = 0
     leaving = frozenset(_leaving(story, line))
     for at, placed in enumerate(line):
         spoken += _is_user(placed)
         if at in leaving:
-            holder = _finished(tree, owner_of(story, placed).partition("#")[0])
-            if holder not in tree.kept:
-                runs.setdefault((holder, spoken), []).append(at)
+            owner = owner_of(story, placed).partition("#")[0]
+            holder = _finished(tree, owner)
+            if (holder or owner) not in tree.kept:
+                runs.setdefault((holder or owner, not holder, spoken), []).append(at)
     found = [
-        Segment(frame, 2 * places[0] + 1, sum(tokens_of(line[at]) for at in places), tuple(line[at] for at in places))
-        for (frame, _), places in runs.items()
+        Segment(
+            frame=frame,
+            part=part,
+            start=2 * places[0] + 1,
+            tokens=sum(tokens_of(line[at]) for at in places),
+            placed=tuple(line[at] for at in places),
+        )
+        for (frame, part, _), places in runs.items()
     ]
-    return [*found, *_told(tree, weights, {s.frame for s in found})]
+    return [*found, *_told(tree, weights, {(s.frame, s.part) for s in found})]
 
 
-def _told(tree: Tree, weights: _Weights, wanted: Collection[str]) -> Iterator[Segment]:
+def _told(tree: Tree, weights: _Weights, wanted: Collection[tuple[str, bool]]) -> Iterator[Segment]:
     """Traces on the line that one of the frames in `wanted` could tell with the rest of it: those of frames under it,
-    and for the work that goes on those of its earlier parts."""
+    and for work that goes on those of its earlier parts."""
     for at, tokens, trim in weights.traces:
         if not trim.frame or trim.frame in tree.kept or trim.frame not in tree.frames:
             continue
-        holder = _finished_above(tree, trim.frame)
-        is_part = (
-            not holder and tree.frames[trim.frame].origin == "part" and tree.frames[trim.frame].parent == tree.active
-        )
-        if (holder and holder in wanted) or (is_part and "" in wanted):
-            yield Segment(holder, at, tokens, trace=trim)
+        frame = tree.frames[trim.frame]
+        if (holder := _finished_above(tree, frame)) and (holder, False) in wanted:
+            yield Segment(frame=holder, part=False, start=at, tokens=tokens, trace=trim)
+        elif not holder and frame.origin == "part" and (frame.parent, True) in wanted:
+            yield Segment(frame=frame.parent, part=True, start=at, tokens=tokens, trace=trim)
 
 
 def _finished(tree: Tree, frame: str) -> str:
@@ -283,10 +291,10 @@ def _finished(tree: Tree, frame: str) -> str:
     return found
 
 
-def _finished_above(tree: Tree, frame: str) -> str:
-    """The outermost finished frame above it; a part ends when it is cut, so by itself it says nothing."""
-    found = _finished(tree, frame)
-    return "" if found == frame and tree.frames[frame].origin == "part" else found
+def _finished_above(tree: Tree, frame: Frame) -> str:
+    """The outermost finished frame it is or is under; a part ends when it is cut, so by itself it says nothing."""
+    found = _finished(tree, frame.id)
+    return "" if found == frame.id and frame.origin == "part" else found
 
 
 def _leaving(story: Story, line: Sequence[Placed]) -> list[int]:
@@ -356,17 +364,16 @@ def _folded(
 ) -> tuple[FrameEvent, ...]:
     """The events by which one candidate leaves; none where its trace would not be smaller."""
     tree, frame = story.tree, candidate.frame
-    opened: tuple[Entered, Popped] | tuple[()] = ()
-    if not frame:
-        opened = _parted(story, candidate, moment, pen)
-        tree, frame = apply(apply(tree, opened[0], moment.now), opened[1], moment.now), opened[0].frame
+    opened: tuple[Parted, ...] = ()
+    if candidate.part:
+        opened = (_parted(story, candidate, moment, pen),)
+        tree, frame = apply(tree, opened[0], moment.now), opened[0].frame
     trace = _trace(story, line, candidate, tree.frames[frame], pen)
     if pen.count(trace) > SMALLER * candidate.tokens:
         return ()
     entries = tuple(dict.fromkeys([*(e for t in candidate.told for e in sorted(t.entries)), *_entries(candidate)]))
     first = candidate.segments[0]
-    before = line[first.start // 2 - 1].entry.id if first.start > 1 else ""
-    at = first.trace.at if first.trace else before
+    at = first.trace.at if first.trace else first.placed[0].entry.id
     return (*opened, Folded(frame, entries, trace, at, _muted(line, candidate, moment, pen)))
 
 
@@ -387,7 +394,7 @@ def _trace(story: Story, line: Sequence[Placed], candidate: Candidate, frame: Fr
         facts_of(candidate.placed, pen.names),
         nonce=pen.nonce,
         count=pen.count,
-        part=not candidate.frame,
+        part=candidate.part,
         known=known,
         earlier="\n".join(t.trace for t in candidate.told),
     )
@@ -403,26 +410,23 @@ def _messages(placed: Iterable[Placed]) -> list[Message]:
     return found
 
 
-def _parted(story: Story, candidate: Candidate, moment: Moment, pen: Pen) -> tuple[Entered, Popped]:
-    """A part of the active frame, opened over what leaves and ended at once: the work itself goes on."""
-    active = story.tree.current
-    number = 1 + sum(f.origin == "part" for f in children(story.tree, active.id))
+def _parted(story: Story, candidate: Candidate, moment: Moment, pen: Pen) -> Parted:
+    """What leaves, as a finished frame under the one that goes on."""
+    parent = story.tree.frames[candidate.frame]
+    number = 1 + sum(f.origin == "part" for f in children(story.tree, parent.id))
     facts = facts_of(candidate.placed, pen.names)
     told = sorted(entry for trim in candidate.told for entry in trim.entries)
-    taking = (*told, *_entries(candidate))
-    title = f"Part {number} of: {title_of(active.title)}"
-    entered = Entered(frame_id(moment.node, PARTS + number), active.id, title, active.criteria, "part", taking)
     said = [m.text for m in _messages(candidate.placed) if m.role == "assistant" and m.text.strip()]
-    popped = Popped(
-        entered.frame,
-        Status.COMPLETED,
+    return Parted(
+        frame_id(moment.node, PARTS + parent.order),
+        parent.id,
+        f"Part {number} of: {title_of(parent.title)}",
         said[-1] if said else "",
-        "",
-        tokens=candidate.tokens,
-        artifacts=tuple(artifacts_of(facts)),
-        decisions=facts.decisions,
+        (*told, *_entries(candidate)),
+        candidate.tokens,
+        tuple(artifacts_of(facts)),
+        facts.decisions,
     )
-    return (entered, popped)
 
 
 def _muted(line: Sequence[Placed], candidate: Candidate, moment: Moment, pen: Pen) -> tuple[str, ...]:
