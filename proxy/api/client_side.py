@@ -13,7 +13,8 @@ HEADERS_IN = {
     "x-stack-mode": "off, shadow or active, for this request",
 }
 HEADERS_OUT = {
-    "x-stack-status": "full, asleep, side, off, shadow, stateless, bypass or error, then `; reason=word` where there is one",
+    "x-stack-status": "full, asleep, side, off, shadow, stateless, bypass or error, "
+    "then `; reason=word` where there is one",
     "x-stack-request-id": "For /stack/requests",
     "x-stack-conversation": "For /stack/conversations",
     "x-stack-thread": "The path of the conversation that this request continues",
