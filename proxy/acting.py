@@ -22,6 +22,7 @@ from proxy.stack.events import FrameEvent, ReasoningRemoved, Woken
 from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment, Pen, folding
 from proxy.stack.inferring import Watch
+from proxy.stack.rereading import Means
 from proxy.stack.story import Story
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, Usage
@@ -31,6 +32,8 @@ ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""
 BORDER = 0.25
 """Of `frame_max_tokens`: so much work is cut where the user speaks, for that is a border anyway."""
+RECALL_PART = 4
+"""Of the window, one part of so many may be filled by what is told again at once (S0-09)."""
 TOLD_TWICE = 2
 """So many rounds in a row without a cached token, from a provider that told of some, and nothing is taken to be
 cached."""
@@ -137,6 +140,10 @@ class Actor:
         return [ReasoningRemoved(tuple(dict.fromkeys(bound)))] if bound else []
 
     # -------------------------------------------------------------------------------------------------------- folding
+    def means(self, here: Here) -> Means:
+        """What telling a file's content again takes: a part of the window at most."""
+        return Means(self.nonce(here.conversation), self.count, self._tariff(here).window // RECALL_PART)
+
     def _folding(self, here: Here, added: int | None) -> Folding:
         tariff = self._tariff(here)
         usages = [p.round.spoken.usage for p in here.story.placed if p.round and p.round.spoken.usage]
@@ -161,9 +168,12 @@ class Actor:
         return self.config.tariff_of(self.config.sent_as(here.request.model))
 
     def _must_wait(self, here: Here) -> bool:
-        """Inside a tool loop of a model that wants its reasoning back in front of its calls, nothing is cut."""
-        tariff = self._tariff(here)
-        return tariff.thinking_in_loop == "required" and not here.request.ends_with_user
+        """Inside a tool loop of a model that wants its reasoning back in front of its calls, nothing is cut. Where the
+        loop holds no reasoning there is none to keep."""
+        if self._tariff(here).thinking_in_loop != "required" or here.request.ends_with_user:
+            return False
+        newest = next((m for p in reversed(here.story.placed) if (m := said_by(p)) and m.role == "assistant"), None)
+        return newest is not None and self.dialect.without_reasoning(newest) is not newest
 
     def _is_cold(self, here: Here) -> bool:
         """Whether nothing of the path can be in the provider's cache any more: it was used too long ago, or never."""

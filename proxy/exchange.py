@@ -19,6 +19,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from proxy import overflow
+from proxy.acting import RECALL_PART
 from proxy.asking import Asker, Incoming, Parts, Unfit, read_request, shortened_request, weighed
 from proxy.bookkeeping import client_chain
 from proxy.delivery import Delivery, Reply
@@ -26,6 +27,8 @@ from proxy.dialects.openai_chat import Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
 from proxy.passing import Passing, bypass, is_fine, record_of, renamed, under_its_name
 from proxy.stack.context import Line
+from proxy.stack.ledger import Ledger
+from proxy.stack.recalled import frames_named, is_recall
 from proxy.stack.transcript import Request, Spoken
 from proxy.standing import Arrival, Standing, woken_at
 from proxy.turn import Turn
@@ -137,6 +140,7 @@ class Call:
             return
         try:
             turn = Turn.begin(self._standing, self._parts.shelf, self._parts.kit)
+            turn.recallable = self._asker.window().tokens // RECALL_PART
             line = await self._asker.line(turn)
         except (StoreError, Unfit) as error:
             await self._relay_instead(error.code)
@@ -303,10 +307,19 @@ class Call:
         self._heard(spoken)
         now = self._parts.now()
         weighed = replace(spoken, message=self._parts.writer.weighed(spoken.message))
-        results, events = turn.run(weighed, now, refuse=refuse)
+        beside = await self._beside(turn, spoken)
+        results, events = turn.run(weighed, now, refuse=refuse, beside=beside)
         self._record.ran([c.name for c in spoken.own_calls], events)
         turn.keep(weighed, results, events, now, last=bool(spoken.client_calls))
         await turn.durable()
+
+    async def _beside(self, turn: Turn, spoken: Spoken) -> tuple[Ledger, ...]:
+        """Conversations that the recalls of a round may look into beside this one."""
+        if not any(is_recall(call) for call in spoken.own_calls):
+            return ()
+        known = turn.story.tree.frames
+        unknown = [frame for frame in frames_named(spoken.own_calls) if frame not in known]
+        return await self._parts.shelf.beside(turn.standing.shelved, unknown)
 
     async def _end_turn(self, turn: Turn, spoken: Spoken, status: int, *, complete: bool) -> None:
         """The round for the client has ended."""

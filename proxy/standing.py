@@ -20,11 +20,13 @@ from proxy.errors import BadRequest
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.compaction import title_of
-from proxy.stack.events import Rooted, Woken, frame_id, recorded
+from proxy.stack.context import on_line
+from proxy.stack.events import FrameEvent, Replaced, Rooted, Woken, frame_id, recorded
 from proxy.stack.folding import Decision
 from proxy.stack.inferring import inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.matching import How, Match, Part
+from proxy.stack.rereading import supplied
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, is_stack_tool
@@ -218,14 +220,32 @@ class Reception:
         acted = self.actor.act(_here(standing, standing.mode))
         standing = replace(standing, decisions=acted.decisions)
         if acted.events:
-            seq, now = standing.ledger.seq, standing.arrival.now
-            made = [recorded(e, standing.node, 0, seq + n, now) for n, e in enumerate(acted.events)]
-            self.shelf.record(standing.shelved, made)
-            standing.shelved.forget_story(standing.node)
-            standing = replace(standing, story=standing.shelved.story(standing.node))
+            standing = self._recorded(standing, acted.events)
         if not standing.story.tree.awake:
             return replace(standing, status="asleep", reason=acted.reason)
+        if standing.story.tree.trims:
+            standing = self._supplied(standing, folded=bool(acted.events))
         return self._introduced(replace(standing, status="full"))
+
+    def _supplied(self, standing: Standing, *, folded: bool) -> Standing:
+        """Clients answer a second read of a file with a note about the first one. Where that left the line, its
+        content is told with the note; behind a fold everything is sent anew, so older notes are looked at too."""
+        line = on_line(standing.story)
+        last = next((at for at in range(len(line) - 1, -1, -1) if line[at].round), 0)
+        new = {p.at for p in line[0 if folded else last :]}
+        means = self.actor.means(_here(standing, standing.mode))
+        given = supplied(standing.ledger, standing.story, {p.at for p in line}, new, means)
+        if not given:
+            return standing
+        return self._recorded(standing, [Replaced(entry, text, "read again") for entry, text in given])
+
+    def _recorded(self, standing: Standing, decided: Sequence[FrameEvent]) -> Standing:
+        """What was decided hangs on the request, and its story is told anew."""
+        seq, now = standing.ledger.seq, standing.arrival.now
+        made = [recorded(e, standing.node, 0, seq + n, now) for n, e in enumerate(decided)]
+        self.shelf.record(standing.shelved, made)
+        standing.shelved.forget_story(standing.node)
+        return replace(standing, story=standing.shelved.story(standing.node))
 
     def _introduced(self, standing: Standing) -> Standing:
         """A history that the client compacted no longer shows where the work stands: the block follows its newest

@@ -18,9 +18,10 @@ from proxy.stack import matching, tools
 from proxy.stack.context import Line, Scribe, assemble
 from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent, apply, call_key, recorded
-from proxy.stack.ledger import Entry, Event, Kind, Round, turn_id
+from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round, turn_id
+from proxy.stack.recalled import is_recall
 from proxy.stack.story import Story, extend
-from proxy.stack.tools.desk import Desk, Group, Outcome, Settings
+from proxy.stack.tools.desk import UNBOUNDED, Desk, Group, Outcome, Settings
 from proxy.stack.transcript import Call, Message, Spoken
 from proxy.standing import Standing
 from proxy.store import Anchored
@@ -48,8 +49,11 @@ class Turn:
     shelf: Shelf
     entry: Entry
     kit: Toolkit
+    recallable: int = UNBOUNDED
+    """Tokens that may be recalled in it: a quarter of the window."""
     number: int = 0
     calls_run: int = 0
+    recalled: int = 0
 
     @classmethod
     def begin(cls, standing: Standing, shelf: Shelf, kit: Toolkit) -> Turn:
@@ -74,18 +78,25 @@ class Turn:
         return assemble(self.story, self.kit.scribe)
 
     # ---------------------------------------------------------------------------------------------------- stack calls
-    def run(self, spoken: Spoken, now: int, *, refuse: bool = False) -> tuple[tuple[Message, ...], list[Event]]:
+    def run(
+        self, spoken: Spoken, now: int, *, refuse: bool = False, beside: tuple[Ledger, ...] = ()
+    ) -> tuple[tuple[Message, ...], list[Event]]:
         """Answer the stack calls of a round, in order: their results, and what was decided. `refuse`: no more in this
-        turn."""
+        turn. `beside` are conversations that may be recalled from too."""
         story = self.story
         group = Group(alone=not spoken.client_calls, home=story.tree.active)
         on_line = self.line().entries
         results: list[Message] = []
         events: list[Event] = []
         for call in spoken.own_calls:
-            desk = self._desk(story, group, call, now, on_line)
+            desk = replace(
+                self._desk(story, group, call, now, on_line),
+                recallable=self.recallable - self.recalled,
+                beside=beside,
+            )
             outcome = Outcome(tools.NO_MORE) if refuse else _answered(desk, call)
             self.calls_run += 1
+            self.recalled += self.kit.count(outcome.text) if is_recall(call) else 0
             events += self._recorded(outcome.events, len(events), now)
             story = _after(story, outcome.events, now)
             group = outcome.group or group

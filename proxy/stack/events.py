@@ -229,7 +229,7 @@ def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> 
     subject = getattr(event, "frame", "")
     if isinstance(event, Replaced):
         subject = event.entry
-    elif not isinstance(event, Rooted | Planned | Pushed | Woken | Parted | Folded):
+    elif not isinstance(event, Rooted | Planned | Pushed | Entered | Woken | Parted | Folded):
         subject += f"/{number}/" + sha256(data).hexdigest()[:12]
     return Event(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
 

@@ -24,14 +24,13 @@ from proxy.stack.ledger import Kind
 from proxy.stack.names import names_in
 from proxy.stack.observe import Names
 from proxy.stack.ranking import Count
+from proxy.stack.recalled import recently_recalled
 from proxy.stack.story import Placed, Story
 from proxy.stack.trace import LEAST, MOST, SHARE, trace_text
 from proxy.stack.transcript import Message
 
 SMALLER = 0.9
 """A trace that takes more than this share of what it stands for is not worth writing (S4-65)."""
-RECALL_KEPT = 2
-"""What was recalled stays for so many turns at least (H8)."""
 PARTS = 1_000
 """Numbers of frames that begin at an entry by a cut; those seen in what the client says count from 0."""
 
@@ -324,19 +323,9 @@ def _fixed(story: Story, line: Sequence[Placed]) -> frozenset[str]:
     tree = story.tree
     path = path_to(tree, tree.active) if tree.active else ()
     opened = {frame.opening.turn for frame in path if frame.opening}
-    turns = list(dict.fromkeys(p.entry.id for p in line if _is_assistant(p)))
-    recent = frozenset(turns[-RECALL_KEPT - 1 :])
-    recalled = {p.entry.id for p in line if p.entry.id in recent and _recalls(p)}
-    newest = {turns[-1]} if turns else set()
-    if newest:
-        last = next(at for at in range(len(line) - 1, -1, -1) if _is_assistant(line[at]))
-        newest |= {p.entry.id for p in line[last:]}
-    return frozenset(opened | recalled | newest)
-
-
-def _recalls(placed: Placed) -> bool:
-    message = said_by(placed)
-    return message is not None and any(c.name == "stack_recall" for c in message.calls)
+    last = next((at for at in range(len(line) - 1, -1, -1) if _is_assistant(line[at])), len(line))
+    newest = {p.entry.id for p in line[last:]}
+    return frozenset(opened | newest) | recently_recalled(line)
 
 
 def _closes(line: Sequence[Placed], at: int) -> bool:
