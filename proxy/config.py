@@ -46,7 +46,6 @@ Tenancy = Literal["single", "key", "credential"]
 ConfigPath = tuple[str, ...]
 
 _LATER = {
-    ("mode", "passive"): "comes with automatic frames; until then use off, shadow or active",
     ("tenancy", "header"): "is not built yet; use single, key or credential",
 }
 """Words of the design that this version does not serve: refused by name, so that nobody believes they are on."""
@@ -260,7 +259,8 @@ class Config(_Model):
     """`sqlite` (one file in `data`), `sqlite:/a/path.db`, or `memory:` (lost at exit)."""
 
     mode: Mode = "active"
-    """`off` forwards bytes; `shadow` computes and reports but forwards the original; `active` rewrites."""
+    """`off` forwards bytes; `shadow` computes and reports but forwards the original; `passive` rewrites with frames
+    that it sees by itself, and offers the model recall alone; `active` rewrites."""
 
     upstreams: dict[str, UpstreamSettings] = {}
     """Providers by name. `--upstream URL` is short for `upstreams.default.url`.

@@ -125,10 +125,8 @@ def test_a_model_name_with_dots_may_have_exceptions() -> None:
         ({"environ": {"STACK_NOBODY__KNOWS": "1"}}, ["nobody", "unknown key", "STACK_NOBODY__KNOWS"]),
         (
             {"environ": {"STACK_MODE": "actve"}},
-            ["mode:", "'actve'", "did you mean active?", "allowed: off, shadow, active"],
+            ["mode:", "'actve'", "did you mean active?", "allowed: off, shadow, passive, active"],
         ),
-        ({"flags": {"mode": "passive"}}, ["mode:", "comes with automatic frames"]),
-        ({"flags": {"models.m.mode": "passive"}}, ["models.m.mode:", "comes with automatic frames"]),
         ({"flags": {"tenancy": "header"}}, ["tenancy:", "not built yet", "single, key or credential"]),
         ({"flags": {"port": "99999"}}, ["port:", "'99999'", "65535"]),
         ({"flags": {"child_view": "last:0"}}, ["child_view:", "fork, isolate, auto, last:K"]),

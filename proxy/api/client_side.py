@@ -10,7 +10,7 @@ from typing import Any
 
 HEADERS_IN = {
     "x-stack-session": "The session this request belongs to, where the client knows one",
-    "x-stack-mode": "off, shadow or active, for this request",
+    "x-stack-mode": "off, shadow, passive or active, for this request",
 }
 HEADERS_OUT = {
     "x-stack-status": "full, asleep, side, off, shadow, stateless, bypass or error, "

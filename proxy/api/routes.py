@@ -98,7 +98,7 @@ class ModeWanted(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    mode: Literal["off", "shadow", "active"] | None
+    mode: Literal["off", "shadow", "passive", "active"] | None
 
 
 @router.get("/conversations", response_model=Conversations)

@@ -22,12 +22,12 @@ from proxy.views.conversations import conversation_row
 
 END_OF_TIME = 2**53
 """ms since the epoch, behind everything: a clock that ran ahead must not save a conversation from `--all`."""
-MODES = ("off", "shadow", "active", "default")
+MODES = ("off", "shadow", "passive", "active", "default")
 
 
 def mode(
     conversation: Annotated[str, typer.Argument(help="Id, or its beginning (4 characters or more).")],
-    mode: Annotated[str, typer.Argument(help="off, shadow, active, or default: what the configuration says.")],
+    mode: Annotated[str, typer.Argument(help="off, shadow, passive, active, or default: what the configuration says.")],
     config: ConfigFile = None,
     data: DataDirectory = None,
 ) -> None:

@@ -22,7 +22,7 @@ Name = Annotated[str, typer.Argument(help="Whose key it is.")]
 def add(
     name: Name,
     admin: Annotated[bool, typer.Option("--admin", help="May see all tenants on /stack.")] = False,  # noqa: FBT002 - a flag
-    mode: Annotated[str, typer.Option(help="off, shadow or active for its requests; default: as configured.")] = "",
+    mode: Annotated[str, typer.Option(help="off, shadow, passive or active; default: as configured.")] = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
 ) -> None:
@@ -32,12 +32,12 @@ def add(
 
 def _mode(word: str) -> Mode | None:
     match word:
-        case "off" | "shadow" | "active":
+        case "off" | "shadow" | "passive" | "active":
             return word
         case "":
             return None
         case _:
-            raise typer.BadParameter(f"{word!r}; allowed: off, shadow, active")
+            raise typer.BadParameter(f"{word!r}; allowed: off, shadow, passive, active")
 
 
 @key.command("list")

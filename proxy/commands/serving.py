@@ -40,7 +40,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     data: DataDirectory = None,
-    mode: Annotated[str | None, typer.Option(help="off, shadow or active.")] = None,
+    mode: Annotated[str | None, typer.Option(help="off, shadow, passive or active.")] = None,
     assigned: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of proxy.yaml.")
     ] = None,

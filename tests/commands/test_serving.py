@@ -169,7 +169,7 @@ def test_the_note_of_a_proxy_that_was_killed_counts_for_nothing(shell: Shell, se
         (["--upstream", "http://127.0.0.1:9/v1", "--set", "nothing"], "key=value"),
         (
             ["--upstream", "http://127.0.0.1:9/v1", "--mode", "loud"],
-            "mode: 'loud': allowed: off, shadow, active (from --mode)",
+            "mode: 'loud': allowed: off, shadow, passive, active (from --mode)",
         ),
         (["--upstream", "http://127.0.0.1:9/v1", "--mode", "activ"], "did you mean active?"),
         (["--upstream", "http://127.0.0.1:9/v1", "--host", "0.0.0.0"], "callstack key add"),
