@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 CALLABLE = frozenset({tools.DISPATCHER, *(t.name for t in tools.TOOLS), *(f"stack_{t.op}" for t in tools.TOOLS)})
 UNKNOWN_TOOL = "unknown"
 """A tool that there is not: its name is the model's own words, which are neither logged nor counted."""
+TOLD_ASLEEP = frozenset({"name_clash"})
+"""Why a thread sleeps is for the receipt and the log: it changes from request to request, and clients compare the word
+`asleep`. Told in the header is only what somebody has to mend before it can ever wake."""
 
 
 @dataclass
@@ -143,7 +146,8 @@ class Record:
     # ---------------------------------------------------------------------------------------------------------- tell
     def headers(self) -> RawHeaders:
         """`x-stack-*` for the answer; money only where it is known, which is after the last round."""
-        told = f"{self.status}; reason={self.reason}" if self.reason else self.status
+        reason = self.reason if self.status != "asleep" or self.reason in TOLD_ASLEEP else ""
+        told = f"{self.status}; reason={reason}" if reason else self.status
         pairs = [("x-stack-status", told)] if told else []
         pairs.append(("x-stack-request-id", self.id))
         if self.standing is not None:
