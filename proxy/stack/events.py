@@ -169,6 +169,14 @@ class Folded(msgspec.Struct, frozen=True, tag="folded"):
     muted: tuple[str, ...] = ()
 
 
+class Summarised(msgspec.Struct, frozen=True, tag="summarised"):
+    """A model wrote what the span came to that left with the fold of `frame` at the same entry. Nothing on the line
+    changes by it: it is told when the trace is written anew."""
+
+    frame: str
+    text: str
+
+
 class Kept(msgspec.Struct, frozen=True, tag="kept"):
     """A person wants a folded frame back, and never folded again; it comes back at the next moment that is cheap."""
 
@@ -211,6 +219,7 @@ FrameEvent = (
     | Entered
     | Parted
     | Folded
+    | Summarised
     | Kept
     | Unfolded
     | Replaced
@@ -271,19 +280,22 @@ def apply(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return _entered(tree, event, now)
         case Parted():
             return _parted(tree, event, now)
-        case Folded() | Kept() | Unfolded():
+        case Folded() | Summarised() | Kept() | Unfolded():
             return _moved(tree, event)
         case _:
             return _noted(tree, event, now)
 
 
-def _moved(tree: Tree, event: Folded | Kept | Unfolded) -> Tree:
-    """Events that change what stands on the line and no frame."""
+def _moved(tree: Tree, event: Folded | Summarised | Kept | Unfolded) -> Tree:
+    """Events that change what stands on the line, now or later, and no frame."""
     match event:
         case Folded():
             trim = Trim(frozenset(event.entries), event.trace, event.at, event.frame)
             others = tuple(t for t in tree.trims if not (t.frame and t.entries <= trim.entries))
             return replace(tree, trims=(*others, trim), mute=tree.mute | set(event.muted))
+        case Summarised():
+            newest = next((t for t in reversed(tree.trims) if t.frame == event.frame), None)
+            return replace(tree, trims=tuple(replace(t, summary=event.text) if t is newest else t for t in tree.trims))
         case Kept():
             return replace(tree, kept=tree.kept | {event.frame})
         case Unfolded():

@@ -19,14 +19,14 @@ from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import TAIL, Prices, Reason, Rewrite, Verdict, weighed
 from proxy.stack.events import Folded, FrameEvent, Parted, Unfolded, apply, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by
-from proxy.stack.frames import FINAL, Frame, Tree, Trim, ancestors, children, path_to
+from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, children, path_to
 from proxy.stack.ledger import Kind
 from proxy.stack.names import names_in
 from proxy.stack.observe import Names
 from proxy.stack.ranking import Count
 from proxy.stack.recalled import recently_recalled
 from proxy.stack.story import Placed, Story
-from proxy.stack.trace import LEAST, MOST, SHARE, trace_text
+from proxy.stack.trace import LEAST, MOST, SHARE, read_trace, trace_text
 from proxy.stack.transcript import Message
 
 SMALLER = 0.9
@@ -383,10 +383,21 @@ def _trace(story: Story, line: Sequence[Placed], candidate: Candidate, frame: Fr
         facts_of(candidate.placed, pen.names),
         nonce=pen.nonce,
         count=pen.count,
+        results=_summarised(candidate.told, frame),
         part=candidate.part,
         known=known,
         earlier="\n".join(t.trace for t in candidate.told),
     )
+
+
+def _summarised(told: Sequence[Trim], frame: Frame) -> str:
+    """What models wrote of the spans that the trace takes over, with what stands for those nobody wrote of; empty
+    where nobody wrote of any. Why a frame failed goes before it."""
+    if not any(trim.summary for trim in told):
+        return ""
+    failed = [frame.results.strip()] if frame.status is Status.FAILED else []
+    texts = [*failed, *(trim.summary or read_trace(trim.trace).results for trim in told)]
+    return "\n".join(dict.fromkeys(text for text in texts if text))
 
 
 def _messages(placed: Iterable[Placed]) -> list[Message]:

@@ -118,6 +118,8 @@ class Trim:
     """The entry behind which the text stands; empty: in front of all."""
     frame: str = ""
     """The folded frame; empty where entries of several left because the line did not fit."""
+    summary: str = ""
+    """What a model wrote of it since, for the next trace that tells of it."""
 
 
 @dataclass(frozen=True)
