@@ -125,7 +125,8 @@ class Asker:
     async def line(self, turn: Turn) -> Line:
         """The line of the active frame, fit to leave: paired, within the window, what it leaves out on disk.
 
-        Raises Unfit when it is not, StoreError when what it leaves out cannot be made durable.
+        Raises Unfit when it is not, StoreError when what it leaves out cannot be made durable. A hidden round has no
+        client's body to go instead: what can leave it leaves, and the provider has the last word.
         """
         line = turn.line()
         if line.left_out or turn.number:
@@ -137,12 +138,12 @@ class Asker:
         tokens = self._tokens(turn, line)
         if not window.binds or tokens <= window.limit:
             return line
-        if self._request.tokens <= window.limit:
+        if self._request.tokens <= window.limit and not turn.number:
             if tokens <= window.tokens:
                 return line  # our tools and texts take of what is kept for the answer: no reason to stand aside
             raise Unfit("the line does not fit the window, the client's body does", code="window")
         shorter = await self._shortened(turn, line, window.limit, room_in(window))
-        if shorter is None and self._request.tokens <= window.tokens:
+        if shorter is None and self._request.tokens <= window.tokens and not turn.number:
             raise Unfit("the line does not fit the window, the client's body may", code="window")
         return shorter or line
 

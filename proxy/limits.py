@@ -5,8 +5,9 @@
     answered(...)             teaches: a report of usage tells how the provider counts, and what passed
 
 The law: **nothing is trimmed for a guess.** The window of a model that nobody knows is the declared default, which
-serves as a yardstick and refuses nothing; only a tariff, a configured row, or a refusal binds. What was learned is
-believed for a time, never against a larger prompt that passed, and is learned anew after a restart.
+serves as a yardstick and refuses nothing; only a tariff, a configured row, or a refusal binds. What was learned binds
+the conversations that were refused: another one is asked first, for one wrong refusal must not shorten everybody's
+lines. It is believed for a time, never against a larger prompt that passed, and is learned anew after a restart.
 
 What this module does not do: it reads no status and decides no trimming (`overflow` tells a refusal for length from
 others, `asking` trims).
@@ -95,6 +96,7 @@ class Limits:
         self._clock, self._tariff_of = clock, tariff_of
         self._learned: OrderedDict[tuple[str, str], _Learned] = OrderedDict()
         self._ratios: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._warned: OrderedDict[str, None] = OrderedDict()
 
     def window(self, upstream: str, model: str, conversation: str = "") -> Window:
@@ -102,9 +104,11 @@ class Limits:
         neither says anything."""
         tariff, learned = self._tariff_of(model), self._learned.get((upstream, model), _NOTHING)
         tokens, source = tariff.window, _TABLE if tariff.window_known else _ASSUMED
-        if self._holds(learned) and (not tariff.window_known or learned.tokens < tariff.window):
+        told = (upstream, model, conversation) in self._told and self._holds(learned)
+        if told and (not tariff.window_known or learned.tokens < tariff.window):
             tokens, source = learned.tokens, learned.source
-        limit = tokens - 1 if source == "size" else prompt_limit(tokens, tariff.max_output)
+        # How much a model may answer is known by its tariff alone; without one nothing is kept free for it.
+        limit = prompt_limit(tokens, tariff.max_output) if tariff.window_known else tokens - (source == "size")
         if source == "assumed":
             self._warn(model, tokens)
         ratio = self._ratios.get((upstream, model, conversation), 1.0)
@@ -138,6 +142,8 @@ class Limits:
             self._learn(learned, size, "size", SIZED_FOR_S)
         else:
             return
+        self._told[upstream, model, conversation] = None
+        _bounded(self._told, (upstream, model, conversation))
         log.info("window learned", extra={"upstream": upstream, "model": model[:80], "tokens": learned.tokens})
 
     def _learn(self, learned: _Learned, tokens: int, source: Source, seconds: float) -> None:

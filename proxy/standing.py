@@ -179,16 +179,19 @@ class Reception:
         thread: Thread | None,
     ) -> tuple[Story, list[Event]]:
         """The story of the path with what is new, and all events on it: the root's, and frames that can be seen in
-        what the client says. A thread without tools has none: there is nothing to fold."""
+        what the client says. What is another form of known entries has been followed before. A thread without
+        tools has no frames: there is nothing to fold."""
         ledger = shelved.ledger
         story = shelved.story(found.path[-1].id) if found.path else Story()
         events = list(rooted)
         watched = bool(arrival.request.tool_names or (thread and thread.tool_names)) and found.how is not How.COMPACTED
         seq = ledger.seq + len(new) + len(events)
-        for run in _runs(new):
+        known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
+        story = extend(ledger, story, new[:known], _by_entry(events))
+        for run in _runs(new[known:]):
             last = run[-1]
             before = extend(ledger, story, run[:-1], _by_entry(events))
-            if watched and not last.alias and last.message and last.message.role != "assistant":
+            if watched and last.message and last.message.role != "assistant":
                 decided = inferred(before, run, arrival.now, self.actor.watch)
                 events += [recorded(e, last.id, 0, seq + n, arrival.now) for n, e in enumerate(decided)]
                 seq += len(decided)

@@ -63,35 +63,41 @@ def test_an_unknown_model_has_a_default_that_binds_nothing_and_is_warned_of_once
 
 def test_a_refusal_that_names_a_limit_teaches_it_for_a_day(limits: Limits, clock: Clock) -> None:
     limits.refused("up", UNKNOWN, "c", 70_000, NAMED)
-    assert limits.window("up", UNKNOWN).tokens == 64_000
-    assert limits.window("up", UNKNOWN).binds
-    assert limits.window("other", UNKNOWN).tokens == 128_000
+    assert limits.window("up", UNKNOWN, "c").tokens == 64_000
+    assert limits.window("up", UNKNOWN, "c").binds
+    assert limits.window("other", UNKNOWN, "c").tokens == 128_000
     clock.seconds += NAMED_FOR_S
-    assert limits.window("up", UNKNOWN).source == "assumed"
+    assert limits.window("up", UNKNOWN, "c").source == "assumed"
+
+
+def test_what_one_conversation_was_refused_for_shortens_no_other(limits: Limits) -> None:
+    """One wrong refusal must not cost everybody's context: another conversation is asked first."""
+    limits.refused("up", UNKNOWN, "c", 70_000, NAMED)
+    assert limits.window("up", UNKNOWN, "another").source == "assumed"
 
 
 def test_a_learned_limit_counts_where_it_is_smaller_than_the_tariff(limits: Limits) -> None:
     limits.refused("up", KNOWN, "c", 70_000, NAMED)
-    assert limits.window("up", KNOWN).tokens == 64_000
+    assert limits.window("up", KNOWN, "c").tokens == 64_000
     limits.refused("up", KNOWN, "c", 700_000, NAMED.replace(b"64,000", b"500,000"))
-    assert limits.window("up", KNOWN).tokens == 200_000
+    assert limits.window("up", KNOWN, "c").tokens == 200_000
 
 
 def test_the_size_that_was_refused_teaches_where_nothing_else_is_known(limits: Limits, clock: Clock) -> None:
     limits.refused("up", UNKNOWN, "c", 50_000, SPOKEN)
     limits.refused("up", KNOWN, "c", 50_000, SPOKEN)
-    assert (limits.window("up", UNKNOWN).limit, limits.window("up", UNKNOWN).source) == (49_999, "size")
-    assert limits.window("up", KNOWN).source == "table"
+    assert (limits.window("up", UNKNOWN, "c").limit, limits.window("up", UNKNOWN, "c").source) == (49_999, "size")
+    assert limits.window("up", KNOWN, "c").source == "table"
     limits.refused("up", UNKNOWN, "c", 90_000, SPOKEN)
-    assert limits.window("up", UNKNOWN).tokens == 50_000
+    assert limits.window("up", UNKNOWN, "c").tokens == 50_000
     clock.seconds += SIZED_FOR_S
-    assert limits.window("up", UNKNOWN).source == "assumed"
+    assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
 @pytest.mark.parametrize("name", ["anthropic-size", "groq-size", "cerebras"])
 def test_a_body_too_large_for_the_wire_teaches_no_window(limits: Limits, name: str) -> None:
     limits.refused("up", UNKNOWN, "c", 50_000, overflow_wording(name).body(50_000, 40_000))
-    assert limits.window("up", UNKNOWN).source == "assumed"
+    assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
 def test_a_limit_is_not_believed_against_a_larger_prompt_that_passed(limits: Limits) -> None:
@@ -99,13 +105,13 @@ def test_a_limit_is_not_believed_against_a_larger_prompt_that_passed(limits: Lim
     limits.answered("up", UNKNOWN, "c", 100_000, Usage(input=100_000))
     limits.refused("up", UNKNOWN, "c", 120_000, NAMED)
     limits.refused("up", UNKNOWN, "c", 90_000, SPOKEN)
-    assert limits.window("up", UNKNOWN).source == "assumed"
+    assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
 def test_a_larger_prompt_that_passes_takes_a_learned_limit_back(limits: Limits) -> None:
     limits.refused("up", UNKNOWN, "c", 70_000, NAMED)
     limits.answered("up", UNKNOWN, "c", 60_000, Usage(input=66_000))
-    assert limits.window("up", UNKNOWN).source == "assumed"
+    assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
 def test_a_window_is_as_large_as_the_provider_counts(limits: Limits) -> None:
@@ -130,8 +136,8 @@ def test_a_learned_size_is_that_of_the_refused_request_again(limits: Limits) -> 
 def test_what_is_remembered_is_bounded(limits: Limits) -> None:
     for number in range(REMEMBERED + 1):
         limits.refused("up", f"model-{number}", "c", 70_000, NAMED)
-    assert limits.window("up", "model-0").source == "assumed"
-    assert limits.window("up", f"model-{REMEMBERED}").source == "named"
+    assert limits.window("up", "model-0", "c").source == "assumed"
+    assert limits.window("up", f"model-{REMEMBERED}", "c").source == "named"
 
 
 @pytest.mark.parametrize("wording", OVERFLOWS, ids=lambda w: w.name)

@@ -1,20 +1,22 @@
 """Is this new conversation an old one, told again? A client that compacts its own history begins anew with a summary.
 
 Where it names its session, that says so (`matching.compacted`). Where it names none, only the content can: the same
-tools under the same system text, and a long first message that quotes the user of the old conversation word for word
-and speaks of hardly anything that was not spoken of there. The law: **when in doubt it is a new conversation**; a
-frame tree in a stranger's hands is worse than one that begins again.
+tools under the same system text, enough said to be compacted at all, and a long first message that quotes the user of
+the old conversation word for word and speaks of hardly anything that was not spoken of there. The law: **when in
+doubt it is a new conversation**; a frame tree in a stranger's hands is worse than one that begins again.
 
 What this module does not do: it reads no store; whoever asks hands in the conversations that may be meant.
 """
 
 from __future__ import annotations
 
-from proxy.stack.ledger import Kind, Ledger
+from proxy.stack.ledger import Entry, Kind, Ledger
 from proxy.stack.matching import How, Match
 from proxy.stack.names import names_in
 from proxy.stack.transcript import Message, Request
 
+LEAST_TOLD = 20_000
+"""Tokens of a conversation that a client may have compacted: none does while there is room."""
 LEAST_TEXT = 1_000
 """Characters of a summary; a shorter first message is somebody's prompt."""
 LEAST_QUOTE = 24
@@ -34,10 +36,17 @@ def retold(ledger: Ledger, request: Request) -> Match | None:
     if thread.tool_names != request.tool_names or thread.system_hash != request.system_hash:
         return None
     path = ledger.path(tip.id)
+    if sum(_tokens(ledger, entry) for entry in path) < LEAST_TOLD:
+        return None
     said = [e.message.text.strip() for e in path if e.message and e.message.role == "user"]
     if text.strip() in said or not any(len(one) >= LEAST_QUOTE and one in text for one in said):
         return None
     return Match(How.COMPACTED, adopts=tip.id) if _is_known(text, ledger) else None
+
+
+def _tokens(ledger: Ledger, entry: Entry) -> int:
+    own = entry.message.tokens if entry.message else 0
+    return own + sum(r.spoken.message.tokens for r in ledger.rounds.get(entry.id, ()))
 
 
 def _is_known(text: str, ledger: Ledger) -> bool:
