@@ -44,7 +44,7 @@ GOES_ON = """
     and but or also so plus then still again wait dude omg omfg wtf ugh argh damn come_on actually instead rather sorry
     oops why because since although maybe though too continue proceed go_on go_ahead keep carry_on try retry do_it
     do_that do_so do_the_same undo revert stop same what_about how_about what_if in_addition additionally furthermore
-    one_more just_one can_we_also can_you_also could_we_also could_you_also
+    one_more just_one nit nits nitpick can_we_also can_you_also could_we_also could_you_also
     can_we_double_check can_you_double_check are_you are_we did_you have_you do_we is_it is_that is_this
     is_there does_it does_that does_this doesn't isn't it it's that that's this these those they you your option
     the_first the_second the_third the_last the_latter the_former both neither all_of none_of commit push run rerun

@@ -1,0 +1,180 @@
+"""Sessions as scripts that can be read aloud, played over HTTP on both sides, and the frames that came of them.
+
+A script is a line a step:
+
+    user: Fix the failing test.          the user speaks
+    run pytest -q -> 2 failed            the model runs a command; behind the arrow is what it gives
+    edit src/cart.py                     the model changes a file
+    todo: [x] Lexer | [>] Parser         the model states its whole plan: done, under way, or [ ] still to come
+    says: It was a typo.                 the model ends its turn
+
+Two steps joined by ` & ` are calls of one message. Each output is `padding` words longer than it says, so that folding
+is worth something; each has a number that is found nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from proxy.commands.place import opened
+from proxy.scripted import Answer, Call, ScriptedProvider, call, says
+from proxy.stack import transcript
+from proxy.stack.context import owner_of
+from proxy.stack.facts import said_by
+from proxy.stack.frames import Frame, children
+from proxy.stack.story import Story, follow
+from proxy.stack.transcript import Message
+from proxy.views import lookup
+from tests.harness import Conversation, Json, RunningProxy
+
+MARKS = {"x": "completed", ">": "in_progress", " ": "pending"}
+TOOLS = ("bash", "edit", "read", "TodoWrite", "update_plan", "TaskCreate", "TaskUpdate", "task_tracker")
+SHOWN = 40
+"""Characters of a title or a text in a portrait."""
+_ITEM = re.compile(r"\[(.)\]\s*([^|]+?)\s*(?:\||$)")
+
+
+def todo(items: str) -> Call:
+    """`[x] Lexer | [>] Parser` as the call of a tool that states the whole list."""
+    stated = [{"content": title, "status": MARKS[mark], "activeForm": title} for mark, title in _ITEM.findall(items)]
+    return call("TodoWrite", todos=stated)
+
+
+def made_by(step: str) -> tuple[Call, str]:
+    """The call of a step, and what it gives back."""
+    said, _, result = step.partition(" -> ")
+    verb, _, rest = said.strip().partition(" ")
+    if verb == "todo:":
+        return todo(rest), "Todos have been modified successfully."
+    if verb == "edit":
+        return call("edit", filePath=rest, oldString="a", newString="b"), result or f"The file {rest} has been updated."
+    if verb == "read":
+        return call("read", filePath=rest), result or f"the content of {rest}"
+    assert verb == "run", step
+    return call("bash", command=rest), result or "done"
+
+
+@dataclass
+class Session:
+    """One client and its model. `numbered` counts the outputs, `padding` is their length in words."""
+
+    chat: Conversation
+    provider: ScriptedProvider
+    padding: int = 600
+    numbered: int = 0
+
+    def plays(self, script: str) -> None:
+        """Turn after turn; a script may begin where the one before it ended."""
+        for asked, steps, closing in turns(script):
+            self.turn(asked, *steps, closing=closing)
+
+    def turn(self, asked: str, *steps: str, closing: str) -> None:
+        """One request of the user with all that is done for it."""
+        groups = [[made_by(part) for part in step.split(" & ")] for step in steps]
+        made = [Answer(calls=tuple(one for one, _ in group)) for group in groups]
+        self.provider.will(*made, says(closing))
+        self.chat.says(asked)
+        for group in groups:
+            self.chat.returns(*(self.output(result) for _, result in group))
+
+    def output(self, result: str) -> str:
+        """A result with its number and its padding."""
+        self.numbered += 1
+        filler = " ".join(f"line{self.numbered}x{n % 7}" for n in range(self.padding // 6))
+        return f"{result}\noutput-{self.numbered}-here\n{filler}"
+
+    def outputs_sent(self) -> list[int]:
+        """Numbers of the outputs that stood on the newest line."""
+        return outputs_in(self.provider.received[-1].messages)
+
+
+def outputs_in(messages: Sequence[Json]) -> list[int]:
+    """Numbers of the outputs in tool results."""
+    results = [str(m["content"]) for m in messages if m["role"] == "tool"]
+    return [int(n) for result in results for n in re.findall(r"output-(\d+)-here", result)]
+
+
+def turns(script: str) -> Iterator[tuple[str, list[str], str]]:
+    asked, steps = "", list[str]()
+    for line in filter(None, map(str.strip, script.splitlines())):
+        if line.startswith("user: "):
+            asked, steps = line.removeprefix("user: "), []
+        elif line.startswith("says: "):
+            yield asked, steps, line.removeprefix("says: ")
+        else:
+            steps.append(line)
+
+
+# ------------------------------------------------------------------------------------------------------------ portraits
+def story_of(proxy: RunningProxy, conversation: str = "", thread: str = "") -> Story:
+    """The newest path of a conversation (the only one), or of one of its threads, as the store has it."""
+    at = conversation or proxy.conversations[0]["id"]
+
+    async def read() -> Story:
+        async with opened(proxy.config) as store:
+            ledger = await lookup.ledger_of(store, None, at)
+        if not thread:
+            return lookup.newest_story(ledger)
+        return follow(ledger, ledger.path(lookup.thread_tips(ledger)[thread].id), {})
+
+    return asyncio.run(read())
+
+
+def portrait(proxy: RunningProxy, conversation: str = "", thread: str = "", *, steps: bool = True) -> str:
+    """The tree as text: a line a frame, `origin status: title`, under it what it owns now (results stand with their
+    calls and are not told) and then the frames below it."""
+    return drawn(story_of(proxy, conversation, thread), steps=steps)
+
+
+def drawn(story: Story, *, steps: bool = True) -> str:
+    """The portrait of a story."""
+    lines: list[str] = []
+
+    def draw(frame: Frame, depth: int) -> None:
+        pad = "  " * depth
+        lines.append(f"{pad}{frame.origin} {frame.status}: {_cut(frame.title)}")
+        if steps:
+            lines.extend(f"{pad}    {told}" for told in owned(story, frame.id))
+        for below in children(story.tree, frame.id):
+            draw(below, depth + 1)
+
+    draw(story.tree.root, 0)
+    return "\n".join(lines)
+
+
+def owned(story: Story, frame: str) -> list[str]:
+    """What a frame owns, each in a few words, without results."""
+    own = (p for p in story.placed if owner_of(story, p).partition("#")[0] == frame)
+    return [told for p in own if (m := said_by(p)) and (told := _told(m))]
+
+
+def _told(message: Message) -> str:
+    if message.answers:
+        return ""
+    if message.calls:
+        return " & ".join(map(_called, message.calls))
+    return f"{'user' if message.role == 'user' else 'says'}: {_cut(message.text)}"
+
+
+def _cut(text: str) -> str:
+    return text[:SHOWN].rstrip(" …")
+
+
+def _called(made: transcript.Call) -> str:
+    arguments = json.loads(made.arguments)
+    if made.name == "bash":
+        return f"run {arguments['command']}"
+    if made.name in ("edit", "read"):
+        return f"{made.name} {arguments['filePath']}"
+    return made.name
+
+
+def shaped(text: str) -> str:
+    """A portrait as it is written in a test: indented like its surroundings."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    margin = min(len(line) - len(line.lstrip()) for line in lines)
+    return "\n".join(line[margin:].rstrip() for line in lines)
