@@ -243,6 +243,38 @@ class Budgets(_Model):
     """The active frame: criteria, plan, artifacts, decisions. Also `STACK_TOKEN_BUDGET_CURRENT`."""
 
 
+class SummarySettings(_Model):
+    """The optional summariser. It is off as long as no model is named."""
+
+    model: str = ""
+    """Model that writes summaries of what was folded, as clients would name it. Empty: none are written."""
+
+    upstream: str = "default"
+    """Upstream it is asked at, with the operator's key: a client's own key is never used for it."""
+
+    usd_per_day: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """What it may cost in a day (UTC), all users together; 0: none are written."""
+
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Seconds one summary may take."""
+
+    input_tokens: int = Field(default=20_000, ge=1_000)
+    """Tokens of one question at most; of a longer span the newest messages are shown."""
+
+    output_tokens: int = Field(default=1_000, ge=50)
+    """Tokens of one answer at most, thoughts included."""
+
+    output_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """How the upstream wants to be told that."""
+
+    template: str = ""
+    """Instructions instead of the built-in ones; `{sections}` and `{words}` are filled in."""
+
+    @property
+    def on(self) -> bool:
+        return bool(self.model) and self.usd_per_day > 0
+
+
 class Config(_Model):
     """The whole configuration. Reading it never fails later: what is in here has been checked."""
 
@@ -293,6 +325,9 @@ class Config(_Model):
 
     infer_requests: bool = True
     """Whether a request of the user that starts something else ends the frame before it."""
+
+    summaries: SummarySettings = SummarySettings()
+    """A model that writes, off the request path, what folded work came to."""
 
     observe: dict[str, ObservedTool] = {}
     """What tools of other clients are for, by name: `observe: {apply_change: {role: edit, arguments: [target]}}`."""
@@ -388,7 +423,27 @@ class Config(_Model):
                 known = ", ".join(sorted(self.upstreams)) or "none is configured"
                 raise ValueError(f"models.{name}.upstream: there is no upstream {model.upstream!r}; known: {known}")
         self._no_name_twice()
+        if self.summaries.on:
+            self._can_summarise()
         return self
+
+    def _can_summarise(self) -> None:
+        """Raises ValueError where the summariser would spend somebody else's money, or nobody knows how much."""
+        name, upstream = self.summaries.upstream, self.upstreams.get(self.summaries.upstream)
+        if upstream is None:
+            known = ", ".join(sorted(self.upstreams)) or "none is configured"
+            raise ValueError(f"summaries.upstream: there is no upstream {name!r}; known: {known}")
+        if upstream.key is None:
+            raise ValueError(
+                f"summaries.upstream: {name!r} has no key of its own, and a client's key is not used for summaries; "
+                f"set upstreams.{name}.key, or leave summaries.model empty"
+            )
+        tariff = self.tariff_of(upstream.aliases.get(self.summaries.model, self.summaries.model))
+        if not tariff.known or tariff.output is None:
+            raise ValueError(
+                f"summaries.model: what {self.summaries.model!r} costs is not known, so usd_per_day could not be kept; "
+                "add a row with its input and output prices to tariffs"
+            )
 
     def _no_name_twice(self) -> None:
         """Raises ValueError for a name that stands in two rows of `tariffs`: which of them counts would be luck."""
