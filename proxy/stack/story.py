@@ -33,11 +33,13 @@ class Placed:
 
 @dataclass(frozen=True)
 class Story:
-    """A path of the ledger, folded: the tree at its end, and everything on it with its owner, oldest first."""
+    """A path of the ledger, folded: the tree at its end, and everything on it with its owner, oldest first. `adopted`
+    is what stands on the path whose state this one took over, by entry: later entries may be another form of it."""
 
     tree: Tree = field(default_factory=Tree)
     placed: tuple[Placed, ...] = ()
     tip: str = ""
+    adopted: Mapping[str, Sequence[Placed]] = field(default_factory=dict)
 
 
 def follow(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, Story]) -> Story:
@@ -55,15 +57,11 @@ def extend(
     ledger: Ledger, story: Story, entries: Iterable[Entry], fresh: Mapping[str, Sequence[Event]] = _NOTHING
 ) -> Story:
     """`story` with further entries behind it; `fresh` are events at them that the ledger does not have yet."""
-    tree, placed, tip = story.tree, list(story.placed), story.tip
-    adopted: dict[str, list[Placed]] = {}
+    tree, placed, tip, adopted = story.tree, list(story.placed), story.tip, story.adopted
     for entry in entries:
         if entry.adopts:
             elsewhere = follow(ledger, ledger.path(entry.adopts), {})
-            tree = elsewhere.tree
-            adopted = {}
-            for standing in elsewhere.placed:
-                adopted.setdefault(standing.at, []).append(standing)
+            tree, adopted = elsewhere.tree, _by_place(elsewhere.placed)
         if entry.alias in adopted:
             placed += [replace(p, at=entry.id) for p in adopted[entry.alias]]
         else:
@@ -72,7 +70,14 @@ def extend(
             placed += more
         placed += [Placed(overlay, _owner(tree), at=overlay.id) for overlay in ledger.overlays.get(entry.id, ())]
         tip = entry.id
-    return Story(tree, tuple(placed), tip)
+    return Story(tree, tuple(placed), tip, adopted)
+
+
+def _by_place(placed: Iterable[Placed]) -> Mapping[str, Sequence[Placed]]:
+    found: dict[str, list[Placed]] = {}
+    for standing in placed:
+        found.setdefault(standing.at, []).append(standing)
+    return found
 
 
 def _step(
