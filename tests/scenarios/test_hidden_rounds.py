@@ -4,10 +4,13 @@ fails or a client goes away."""
 import itertools
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 
 from proxy.scripted import Answer, Call, Cut, ScriptedProvider, Usage, cut, error_chunk, reset, says, stall, status
+from proxy.tenancy import issue_key
+from tests import laws
 from tests.harness import Conversation, Stage, activate, bash, does, everything, op, plan, pop, push, recall
 
 CUTS = {"every byte": Cut(1), "7 bytes": Cut(7), "random": Cut(40, seed=7), "whole events": Cut()}
@@ -152,9 +155,10 @@ MISTAKES = {
 }
 
 
-def test_a_mistake_of_the_model_is_answered_as_text(provider: ScriptedProvider, chat: Conversation) -> None:
+def test_a_mistake_of_the_model_is_answered_as_text(stage: Stage, provider: ScriptedProvider) -> None:
     """H3, S1-31, S1-132: the client's request succeeds; the tool result begins with "Error" and says what to do; the
     tree is as it was."""
+    chat = stage.chat(stage.proxy(frame_max_tokens=10_000_000))  # 1 MB of arguments is a lot of work, and would be cut
     for name, mistake in MISTAKES.items():
         provider.will(does(mistake, piece=100_000), says("I see."))
 
@@ -168,14 +172,22 @@ def test_a_mistake_of_the_model_is_answered_as_text(provider: ScriptedProvider, 
         assert list(chat.proxy.frames()) == [next(iter(MISTAKES))]
 
 
-def test_a_frame_id_of_another_conversation_is_unknown(stage: Stage, provider: ScriptedProvider) -> None:
+@pytest.mark.parametrize("asked", [recall, activate])
+def test_a_frame_id_of_another_tenant_is_unknown(
+    stage: Stage, provider: ScriptedProvider, asked: Callable[[str], Call]
+) -> None:
     """H3: neither its content nor its existence is told."""
-    proxy = stage.proxy()
+    stage.looks_into_store = False  # which needs a key here
+    proxy = stage.proxy(tenancy="key")
+    mine, other = stage.chat(proxy), stage.chat(proxy)
+    for chat, name in ((mine, "mine"), (other, "other")):
+        chat.headers = {"authorization": f"Bearer {issue_key(proxy.config.keys_path, name)}"}
     provider.will(does(push("Secret plan")), says("x"))
-    stage.chat(proxy).says("mine")
-    foreign = proxy.frames()["Secret plan"]["sessionID"]
-    provider.will(does(recall(foreign)), does(recall("f7777777")), says("ok"))
-    stage.chat(proxy).says("somebody else")
+    mine.says("mine")
+    block = laws.BLOCK.search(provider.received[-1].messages[-1]["content"])
+    foreign = block[1] if block else ""
+    provider.will(does(asked(foreign)), does(asked("f7777777")), says("ok"))
+    other.says("somebody else")
 
     told = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
     assert "Secret" not in everything(provider.received[-1].messages)
