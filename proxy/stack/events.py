@@ -132,7 +132,8 @@ class Trimmed(msgspec.Struct, frozen=True, tag="trim"):
 
 
 class Entered(msgspec.Struct, frozen=True, tag="entered"):
-    """A frame that nobody pushed began: seen in what the client says. One that was planned begins, another is born.
+    """A frame that nobody pushed began: seen in what the client says. One that was planned begins, one that is under
+    way beside others goes on, another is born.
     `taking` are entries already on the path that it owns from now on: the call group that opened it, or a turn that
     turned out to be a frame."""
 
@@ -350,7 +351,7 @@ def _entered(tree: Tree, event: Entered, now: int) -> Tree:
     if known is None:
         words = (event.frame, event.parent, event.title, event.criteria, "")
         frame = Frame(*words, Status.IN_PROGRESS, len(tree.frames), event.origin, now, now)
-    elif Status.IN_PROGRESS in ALLOWED[known.status]:
+    elif known.status is Status.IN_PROGRESS or Status.IN_PROGRESS in ALLOWED[known.status]:
         frame = replace(known, status=Status.IN_PROGRESS, updated_at=now)
     else:
         return tree

@@ -143,6 +143,16 @@ def _mirror(scene: _Scene, changes: Changes, group: tuple[str, ...]) -> None:
         found = scene.tree.frames[born.get(item, item.frame)]
         if _may_enter(scene.tree, found):
             scene.decide(_entering(found, group))
+    if not changes.entered:
+        _go_on(scene)
+
+
+def _go_on(scene: _Scene) -> None:
+    """Of several items under way the newest owned what was done; once it has ended, the one before it does."""
+    beside = (f for f in children(scene.tree, scene.tree.active) if f.origin == "plan")
+    under_way = [f for f in beside if f.status is Status.IN_PROGRESS]
+    if under_way:
+        scene.decide(_entering(max(under_way, key=lambda f: (f.updated_at, f.order))))
 
 
 def _entering(frame: Frame, taking: tuple[str, ...] = ()) -> Entered:

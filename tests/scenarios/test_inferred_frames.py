@@ -1,0 +1,492 @@
+"""Frames nobody pushed: the client's plan mirrored in every form clients state it in, and requests of the user
+(S1-76, S1-81, DESIGN 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from proxy.scripted import Answer, Call, ScriptedProvider, call, says
+from tests.harness import Conversation, Json, Stage, bash, does, pop, push
+from tests.scenarios.sessions import TOOLS, Session, portrait, shaped, todo
+
+Items = dict[str, str]
+"""Titles and how they stand: planned, doing or done."""
+WORDS = {"planned": "pending", "doing": "in_progress", "done": "completed"}
+BOXES = {"planned": " ", "doing": "-", "done": "x"}
+
+
+# --------------------------------------------------------------------------------------------------- the client's forms
+class WholeList:
+    """A tool that states the whole list each time."""
+
+    def __init__(self, state: Callable[[Items], Call]) -> None:
+        self.state = state
+
+    def groups(self, items: Items) -> Iterable[list[tuple[Call, str]]]:
+        yield [(self.state(items), "ok")]
+
+
+class OneByOne:
+    """TaskCreate and TaskUpdate: ids of new items stand in the results, so a new item is updated in the next group."""
+
+    def __init__(self) -> None:
+        self.known: Items = {}
+
+    def groups(self, items: Items) -> Iterable[list[tuple[Call, str]]]:
+        titles = [*self.known, *(title for title in items if title not in self.known)]
+        numbers = {title: str(number) for number, title in enumerate(titles, 1)}
+        if new := [title for title in titles if title not in self.known]:
+            made = [call("TaskCreate", subject=title, description=f"Do {title}.") for title in new]
+            yield [
+                (one, f"Task #{numbers[title]} created successfully: {title}")
+                for one, title in zip(made, new, strict=True)
+            ]
+        moved = {title: status for title, status in items.items() if self.known.get(title, "planned") != status}
+        gone = [title for title in self.known if title not in items]
+        if moved or gone:
+            words = {**{title: WORDS[status] for title, status in moved.items()}, **dict.fromkeys(gone, "deleted")}
+            yield [
+                (call("TaskUpdate", taskId=numbers[title], status=word), f"Updated task #{numbers[title]} status")
+                for title, word in words.items()
+            ]
+        self.known = {title: items.get(title, "gone") for title in titles}
+
+
+def as_todos(items: Items) -> Call:
+    stated = [{"content": t, "status": WORDS[s], "activeForm": t, "priority": "high"} for t, s in items.items()]
+    return call("TodoWrite", todos=stated)
+
+
+def as_update_plan(items: Items) -> Call:
+    return call("update_plan", explanation="on we go", plan=[{"step": t, "status": WORDS[s]} for t, s in items.items()])
+
+
+def as_checklist(items: Items) -> Call:
+    return call("task_tracker", command="plan", task_list="\n".join(f"- [{BOXES[s]}] {t}" for t, s in items.items()))
+
+
+FORMS: dict[str, Callable[[], WholeList | OneByOne]] = {
+    "todo list": lambda: WholeList(as_todos),
+    "update_plan": lambda: WholeList(as_update_plan),
+    "checklist": lambda: WholeList(as_checklist),
+    "one by one": OneByOne,
+}
+
+
+@pytest.fixture(params=FORMS.values(), ids=FORMS.keys())
+def form(request: pytest.FixtureRequest) -> WholeList | OneByOne:
+    made: WholeList | OneByOne = request.param()
+    return made
+
+
+@pytest.fixture
+def planner(stage: Stage) -> Conversation:
+    return stage.chat(tools=TOOLS)
+
+
+class Work:
+    """One turn of a model that works on a plan; `asked` is the user's message."""
+
+    def __init__(self, chat: Conversation, provider: ScriptedProvider, form: WholeList | OneByOne) -> None:
+        self.chat, self.provider, self.form = chat, provider, form
+        self.groups: list[list[tuple[Call, str]]] = []
+
+    def plan(self, **items: str) -> Work:
+        self.groups += self.form.groups({title.replace("_", " "): status for title, status in items.items()})
+        return self
+
+    def run(self, command: str) -> Work:
+        self.groups.append([(bash(command), f"{command} is done")])
+        return self
+
+    def ends(self, asked: str, closing: str = "There.") -> None:
+        self.provider.will(*(Answer(calls=tuple(one for one, _ in group)) for group in self.groups), says(closing))
+        self.chat.says(asked)
+        for group in self.groups:
+            self.chat.returns(*(result for _, result in group))
+        self.groups = []
+
+
+def commands(chat: Conversation) -> str:
+    """The portrait without the calls of plan tools, which differ from form to form."""
+    drawn = portrait(chat.proxy).splitlines()
+    plain = ("TodoWrite", "update_plan", "task_tracker", "TaskCreate", "TaskUpdate")
+    return "\n".join(line for line in drawn if not line.strip().startswith(plain))
+
+
+# ----------------------------------------------------------------------------------------------------------- the plan
+def test_items_become_frames_that_own_what_is_done_in_them(
+    provider: ScriptedProvider, planner: Conversation, form: WholeList | OneByOne
+) -> None:
+    """S1-76: planned, entered, completed; what was done before the first and behind the last item is the parent's."""
+    work = Work(planner, provider, form)
+    work.run("look").plan(Lexer="planned", Parser="planned", Printer="planned")
+    work.plan(Lexer="doing", Parser="planned", Printer="planned").run("lex")
+    work.plan(Lexer="done", Parser="doing", Printer="planned").run("parse").run("test")
+    work.plan(Lexer="done", Parser="done", Printer="planned").run("think")
+    work.ends("Build the formatter.")
+
+    assert commands(planner) == shaped(
+        """
+        root in_progress: Build the formatter.
+            user: Build the formatter.
+            run look
+            run think
+            says: There.
+          plan completed: Lexer
+              run lex
+          plan completed: Parser
+              run parse
+              run test
+          plan planned: Printer
+        """
+    )
+
+
+def test_an_item_taken_off_the_plan_is_invalidated(
+    provider: ScriptedProvider, planner: Conversation, form: WholeList | OneByOne
+) -> None:
+    """S1-76: one that never began, and one that was under way."""
+    work = Work(planner, provider, form)
+    work.plan(Lexer="doing", Parser="planned").run("lex").plan(Printer="doing").run("print")
+    work.ends("Build the formatter.")
+
+    assert commands(planner) == shaped(
+        """
+        root in_progress: Build the formatter.
+            user: Build the formatter.
+          plan invalidated: Lexer
+              run lex
+          plan invalidated: Parser
+          plan in_progress: Printer
+              run print
+              says: There.
+        """
+    )
+
+
+def test_an_item_done_that_never_began_leaves_no_work_behind(
+    provider: ScriptedProvider, planner: Conversation, form: WholeList | OneByOne
+) -> None:
+    work = Work(planner, provider, form)
+    work.plan(Lexer="planned", Parser="planned").run("lex").plan(Lexer="done", Parser="doing").run("parse")
+    work.ends("Build the formatter.")
+
+    assert commands(planner) == shaped(
+        """
+        root in_progress: Build the formatter.
+            user: Build the formatter.
+            run lex
+          plan completed: Lexer
+          plan in_progress: Parser
+              run parse
+              says: There.
+        """
+    )
+
+
+def test_of_several_items_under_way_the_newest_owns_what_is_done(
+    provider: ScriptedProvider, planner: Conversation, form: WholeList | OneByOne
+) -> None:
+    """DESIGN 9: once it is done, the work goes on in the other one."""
+    work = Work(planner, provider, form)
+    work.plan(Lexer="doing", Parser="planned").run("lex")
+    work.plan(Lexer="doing", Parser="doing").run("both").plan(Lexer="doing", Parser="done").run("lex again")
+    work.plan(Lexer="done", Parser="done").ends("Build the formatter.")
+
+    assert commands(planner) == shaped(
+        """
+        root in_progress: Build the formatter.
+            user: Build the formatter.
+            says: There.
+          plan completed: Lexer
+              run lex
+              run lex again
+          plan completed: Parser
+              run both
+        """
+    )
+
+
+def test_a_plan_made_for_a_later_request_is_nested_under_it(
+    provider: ScriptedProvider, planner: Conversation, form: WholeList | OneByOne
+) -> None:
+    """S1-76: frames nest as the work does."""
+    work = Work(planner, provider, form)
+    work.run("look").ends("Fix the title of the handbook.", "The title is right now.")
+    work.plan(Lexer="doing", Parser="planned").run("lex").plan(Lexer="done", Parser="doing").run("parse")
+    work.ends("Implement a formatter for our configuration language.")
+
+    assert commands(planner) == shaped(
+        """
+        root in_progress: Fix the title of the handbook.
+          request completed: Fix the title of the handbook.
+              user: Fix the title of the handbook.
+              run look
+              says: The title is right now.
+          request in_progress: Implement a formatter for our configurat
+              user: Implement a formatter for our configurat
+            plan completed: Lexer
+                run lex
+            plan in_progress: Parser
+                run parse
+                says: There.
+        """
+    )
+
+
+def test_a_call_that_closes_one_item_and_opens_the_next_begins_the_next(
+    provider: ScriptedProvider, planner: Conversation
+) -> None:
+    """DESIGN 9: the first group of the frame it opens; one that only closes belongs to the parent."""
+    played = Session(planner, provider, padding=0)
+    played.plays(
+        """
+        user: Build the formatter.
+        todo: [>] Lexer | [ ] Parser
+        run lex
+        todo: [x] Lexer | [>] Parser
+        run parse
+        todo: [x] Lexer | [x] Parser
+        says: There.
+        """
+    )
+
+    assert portrait(planner.proxy) == shaped(
+        """
+        root in_progress: Build the formatter.
+            user: Build the formatter.
+            TodoWrite
+            says: There.
+          plan completed: Lexer
+              TodoWrite
+              run lex
+          plan completed: Parser
+              TodoWrite
+              run parse
+        """
+    )
+
+
+def test_a_call_beside_work_takes_the_whole_group_with_it(provider: ScriptedProvider, planner: Conversation) -> None:
+    """A call group is never cut through."""
+    played = Session(planner, provider, padding=0)
+    played.plays(
+        """
+        user: Build the formatter.
+        todo: [>] Lexer | [ ] Parser & run lex
+        run test
+        todo: [x] Lexer | [>] Parser & run parse & read a.py
+        says: There.
+        """
+    )
+
+    assert portrait(planner.proxy) == shaped(
+        """
+        root in_progress: Build the formatter.
+            user: Build the formatter.
+          plan completed: Lexer
+              TodoWrite & run lex
+              run test
+          plan in_progress: Parser
+              TodoWrite & run parse & read a.py
+              says: There.
+        """
+    )
+
+
+def test_an_item_that_waits_again_is_blocked_and_goes_on_later(
+    provider: ScriptedProvider, planner: Conversation
+) -> None:
+    """S1-76: what was done in it before is still its own."""
+    played = Session(planner, provider, padding=0)
+    played.plays(
+        """
+        user: Build the formatter.
+        todo: [>] Lexer | [ ] Parser
+        run lex
+        todo: [ ] Lexer | [>] Parser
+        run parse
+        todo: [>] Lexer | [x] Parser
+        run lex again
+        says: There.
+        """
+    )
+
+    frames = planner.proxy.statuses()
+    assert frames == {"Build the formatter.": "in_progress", "Lexer": "in_progress", "Parser": "completed"}
+    log = [each["text"] for each in planner.proxy.log(planner.proxy.frames()["Lexer"]["sessionID"])]
+    assert any("output-2-here" in text for text in log)
+    assert any("output-6-here" in text for text in log)
+    assert played.outputs_sent() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_failed_call_of_a_plan_tool_changes_nothing(provider: ScriptedProvider, planner: Conversation) -> None:
+    provider.will(does(todo("[>] Lexer | [ ] Parser")), says("There."))
+    planner.says("Build the formatter.")
+    planner.returns("<tool_use_error>InputValidationError: todos[0].activeForm is missing</tool_use_error>")
+
+    assert planner.proxy.statuses() == {"Build the formatter.": "in_progress"}
+
+
+# ------------------------------------------------------------------------------------------- beside frames of the model
+def test_a_frame_that_the_model_pushed_is_not_ended_by_the_plan(
+    provider: ScriptedProvider, planner: Conversation
+) -> None:
+    """An item that closes while a pushed frame works below it waits for the model's pop."""
+    provider.will(
+        does(todo("[>] Lexer | [ ] Parser")), does(push("Deep")), does(bash("dig")),
+        does(todo("[x] Lexer | [>] Parser")), does(bash("dig on")), does(pop("It was deep.")), says("There."),
+    )  # fmt: skip
+    planner.says("Build the formatter.")
+    for result in ("ok", "dug", "ok", "dug on"):
+        planner.returns(result)
+
+    statuses = planner.proxy.statuses()
+    assert statuses["Deep"] == "completed"
+    assert statuses["Lexer"] == "in_progress"
+    assert statuses["Parser"] == "planned"
+    assert "It was deep." in planner.proxy.frames()["Deep"]["results"]
+
+
+def test_items_planned_inside_a_pushed_frame_stand_under_it(provider: ScriptedProvider, planner: Conversation) -> None:
+    provider.will(
+        does(push("Deep")), does(todo("[>] Lexer | [ ] Parser")), does(bash("lex")),
+        does(todo("[x] Lexer | [x] Parser")), does(pop("It was deep.")), says("There."),
+    )  # fmt: skip
+    planner.says("Build the formatter.")
+    for result in ("ok", "lexed", "ok"):
+        planner.returns(result)
+
+    assert portrait(planner.proxy, steps=False) == shaped(
+        """
+        root in_progress: Build the formatter.
+          model completed: Deep
+            plan completed: Lexer
+            plan completed: Parser
+        """
+    )
+    assert planner.proxy.active() == "Build the formatter."
+
+
+def test_a_request_inside_a_frame_of_the_model_opens_none(provider: ScriptedProvider, planner: Conversation) -> None:
+    """The model decides when its frame ends, whatever the user asks for meanwhile."""
+    provider.will(
+        does(push("Deep")), does(bash("dig")), says("Dug."), does(bash("date")), says("It is late."),
+        does(pop("It was deep.")), says("Back."),
+    )  # fmt: skip
+    planner.says("Build the formatter.")
+    planner.returns("dug")
+    planner.says("Unrelated: investigate the nightly billing export and its runtime.")
+    planner.returns("five")
+    planner.says("and now finish")
+
+    assert list(planner.proxy.statuses().values()) == ["in_progress", "completed"]
+    assert planner.proxy.active() == "Build the formatter."
+
+
+# ---------------------------------------------------------------------------------------------------- interrupted turns
+def test_an_interrupted_turn_is_not_cut(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 9: a turn that ended in calls is not over, whatever the user says next."""
+    played = Session(stage.chat(tools=TOOLS), provider)
+    provider.will(does(bash("build")), does(bash("never run")), says("Translated."))
+    played.chat.says("Build the formatter.")
+    played.chat.returns(played.output("built"))
+
+    played.chat.says("Unrelated: translate the onboarding email into French.")
+
+    assert portrait(played.chat.proxy, steps=False) == "root in_progress: Build the formatter."
+    assert played.outputs_sent() == [1]
+
+
+def test_a_thread_without_tools_has_no_frames_but_its_root(provider: ScriptedProvider, stage: Stage) -> None:
+    chat = stage.chat(tools=())
+    provider.will(says("A mutex has an owner."), says("Here is a poem."), says("Bonjour."))
+    for asked in ("What is a mutex?", "New topic: write a poem about the sea.", "Unrelated: translate hello."):
+        chat.says(asked)
+
+    assert list(chat.proxy.statuses()) == ["What is a mutex?"]
+
+
+def test_several_messages_of_the_user_are_one_request(provider: ScriptedProvider, planner: Conversation) -> None:
+    """Clients put reminders and pictures in messages of their own beside it."""
+    provider.will(does(bash("look")), says("Fixed."), says("Translated."))
+    planner.says("Fix the typo in the handbook.")
+    planner.returns("ok")
+    planner.history.append({"role": "user", "content": "Unrelated: translate the onboarding email into French."})
+    planner.says("The email is in emails/onboarding.txt.")
+
+    assert portrait(planner.proxy) == shaped(
+        """
+        root in_progress: Fix the typo in the handbook.
+          request completed: Fix the typo in the handbook.
+              user: Fix the typo in the handbook.
+              run look
+              says: Fixed.
+          request in_progress: Unrelated: translate the onboarding emai
+              user: Unrelated: translate the onboarding emai
+              user: The email is in emails/onboarding.txt.
+              says: Translated.
+        """
+    )
+
+
+def test_frames_are_seen_while_the_thread_sleeps(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 8: asleep, frames are inferred; nothing is injected and nothing cut."""
+    played = Session(stage.chat(stage.proxy(wake_at_tokens=1_000_000), tools=TOOLS), provider)
+    played.plays(
+        """
+        user: Fix the typo in the handbook.
+        edit handbook.md
+        says: Fixed.
+        user: Implement a formatter for our configuration language.
+        todo: [>] Lexer
+        run lex
+        says: There.
+        """
+    )
+
+    assert portrait(played.chat.proxy, steps=False) == shaped(
+        """
+        root in_progress: Fix the typo in the handbook.
+          request completed: Fix the typo in the handbook.
+          request in_progress: Implement a formatter for our configurat
+            plan in_progress: Lexer
+        """
+    )
+    assert {r["status"] for r in played.chat.proxy.receipts()} == {"asleep"}
+
+
+def test_what_is_not_wanted_is_not_inferred(stage: Stage, provider: ScriptedProvider) -> None:
+    """By configuration: plans, requests, each for itself."""
+    script = """
+        user: Fix the typo in the handbook.
+        edit handbook.md
+        says: Fixed.
+        user: Implement a formatter for our configuration language.
+        todo: [>] Lexer
+        run lex
+        says: There.
+    """
+    without_plans = Session(stage.chat(stage.proxy(mirror_plans="false"), tools=TOOLS), provider)
+    without_plans.plays(script)
+    without_requests = Session(stage.chat(stage.proxy(infer_requests="false"), tools=TOOLS), provider)
+    without_requests.plays(script)
+
+    assert "plan" not in portrait(without_plans.chat.proxy, steps=False)
+    assert "request completed" in portrait(without_plans.chat.proxy, steps=False)
+    assert "request" not in portrait(without_requests.chat.proxy, steps=False)
+    assert "plan in_progress: Lexer" in portrait(without_requests.chat.proxy, steps=False)
+
+
+def test_a_tool_of_the_users_own_is_a_plan_by_configuration(stage: Stage, provider: ScriptedProvider) -> None:
+    """X-17: the table can be extended."""
+    flags: Json = {"observe__set_steps__role": "plan"}
+    chat = stage.chat(stage.proxy(**flags), tools=("bash", "set_steps"))
+    provider.will(does(call("set_steps", items=[{"title": "Lexer", "status": "active"}])), says("There."))
+    chat.says("Build the formatter.")
+    chat.returns("ok")
+
+    assert chat.proxy.statuses()["Lexer"] == "in_progress"
