@@ -45,6 +45,7 @@ from proxy.stack.matching import RETRY_MS
 from proxy.standing import Reception, tool_settings
 from proxy.store import Health, Store
 from proxy.store.opening import open_store
+from proxy.summaries import summaries
 from proxy.tenancy import Headers, KeyRing, Tenancy, Tenant, is_operator
 from proxy.tokens import TokenCounter
 from proxy.turn import Toolkit
@@ -117,6 +118,9 @@ class App:
         shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS)
         accountant = Accountant(now_ms, self._counter.name, self.config.tariff_of)
         limits = Limits(time.monotonic, self.config.tariff_of)
+        summariser = summaries(
+            self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _request_id
+        )
         for path, dialect in DIALECTS.items():
             writer = Writer(dialect, self._counter.count)
             kit = Toolkit(
@@ -139,12 +143,14 @@ class App:
                 actor.weigh,
                 now_ms,
                 limits,
+                summariser,
             )
         self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
         self._started = now
         self._backstage = (self._store, self.tenant_of, shelf.drop_all, lambda: self.draining, now)
         self._held = lambda: shelf.held
-        lasting = (self._counter.warm(), self._retain(), self._watch_the_loop())
+        lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
+        lasting += [summariser.run()] if summariser else []
         self._tasks = [asyncio.create_task(work) for work in lasting]
 
     async def _opened(self) -> bytes:
@@ -224,7 +230,7 @@ class App:
         if path == "/" and scope["method"] in ("GET", "HEAD"):
             await _tell(reply, 200, b"text/plain", HELLO, body=scope["method"] == "GET")
             return
-        request = "r" + secrets.token_hex(10)
+        request = _request_id()
         try:
             body = await _read(receive)
             if body is None:
@@ -263,7 +269,7 @@ class App:
             if not (is_operator(scope["headers"], self._token.encode()) or self.tenant_of(scope["headers"]).admin):
                 raise Forbidden("These figures are of all tenants; they need a key issued with --admin.")
         except ProxyError as error:
-            await self._refuse("r" + secrets.token_hex(10), reply, error)
+            await self._refuse(_request_id(), reply, error)
             return
         exposed = await asyncio.to_thread(_exposition)
         kind, page = exposed(self.metrics, self._store.health(), self._held(), self._started)
@@ -313,6 +319,10 @@ class App:
             return
         some = next(iter(self._parts.values()))
         await passing.pass_through(some, incoming, reply, _model(incoming.body))
+
+
+def _request_id() -> str:
+    return "r" + secrets.token_hex(10)
 
 
 def _exposition() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:

@@ -34,6 +34,7 @@ from proxy.stack.pruning import candidates, cuts
 from proxy.stack.transcript import Request, Spoken
 from proxy.stack.trim import KEPT, shortened, trimmed
 from proxy.standing import Reception
+from proxy.summaries import Summaries
 from proxy.tokens import Counter
 from proxy.turn import Toolkit, Turn
 from proxy.upstream import Answer, RawHeaders, Route, Routes, outgoing_headers
@@ -89,6 +90,8 @@ class Parts:
     """Tokens of a text that is asked for with every request, remembered."""
     now: Callable[[], int]
     limits: Limits
+    summaries: Summaries | None = None
+    """None where it is off."""
 
 
 class Unfit(ProxyError):

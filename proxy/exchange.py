@@ -127,6 +127,9 @@ class Call:
             self._record.failed("client_left")
             self._record.settle(self._record.upstream_status if self._reply.started else 0)
             raise
+        finally:
+            if self._parts.summaries is not None:
+                self._parts.summaries.offer(self._standing)
 
     async def _answered(self) -> None:
         """What our bookkeeping cannot do before the first byte makes a relay of it."""

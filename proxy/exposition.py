@@ -114,6 +114,9 @@ def _frames(metrics: Metrics) -> Iterator[Metric]:
     yield _counter("frame_events", "What was decided about frames and lines", ("event",), _named(metrics.events))
     decisions = [((kind, "done" if done else "not_now"), count) for (kind, done), count in metrics.decisions.items()]
     yield _counter("gate_decisions", "What the cost gate was asked, and answered", ("kind", "outcome"), decisions)
+    yield _counter(
+        "summaries", "Folded spans by what came of summarising them", ("outcome",), _named(metrics.summaries)
+    )
 
 
 def _times(metrics: Metrics) -> Iterator[Metric]:

@@ -169,6 +169,8 @@ class Metrics:
         """What was decided about frames and lines: pushed, popped, woken, trim and so on."""
         self.decisions: dict[tuple[str, bool], int] = {}
         """Of the cost gate: its kind, and whether it was done."""
+        self.summaries: dict[str, int] = {}
+        """What came of folded spans that were to be summarised: `kept`, or the word for why not."""
         self.duration = Histogram(DURATION_S)
         self.overhead = Histogram(OVERHEAD_S)
         self.lag = Histogram(LAG_S)
@@ -192,15 +194,26 @@ class Metrics:
         self._happened(told, calls)
         if isinstance(told, Receipt):
             self.overhead.observe(told.overhead_ms / 1000)
-            key = (told.upstream, self._model(told))
-            sums = self.sums.get(key)
-            if sums is None:
-                sums = self.sums[key] = Sums()
-            sums.add(told, tries)
+            self._paid(told, tries)
 
     def refused(self, reason: str) -> None:
         """A request that got no further than the door."""
         _add(self.requests, ("error", self._reasons.of(reason)))
+
+    def summary_ended(self, outcome: str) -> None:
+        """A folded span was summarised, or was not."""
+        _add(self.summaries, outcome)
+
+    def summary_paid(self, told: Receipt) -> None:
+        """A question to the summariser: no request of a client, but tokens and money."""
+        self._paid(told, 0)
+
+    def _paid(self, told: Receipt, tries: int) -> None:
+        key = (told.upstream, self._model(told))
+        sums = self.sums.get(key)
+        if sums is None:
+            sums = self.sums[key] = Sums()
+        sums.add(told, tries)
 
     def _model(self, told: Outcome) -> str:
         return self._models.of(told.model) if 200 <= told.upstream_status < 300 else MODEL_UNANSWERED

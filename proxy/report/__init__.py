@@ -8,10 +8,11 @@ totals.py        many receipts added up                printed.py   the sums as 
 from proxy.report.accounts import Account, Accountant, response_headers
 from proxy.report.prefix_cache import CacheKey, CacheUse, Chain, Piece, PrefixCache
 from proxy.report.printed import statement, table
-from proxy.report.receipts import Decision, Outcome, Receipt, usd
+from proxy.report.receipts import SUMMARY, Decision, Outcome, Receipt, usd
 from proxy.report.totals import By, Row, total, totals, without_fixed
 
 __all__ = [
+    "SUMMARY",
     "Account",
     "Accountant",
     "By",

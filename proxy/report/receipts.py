@@ -15,6 +15,9 @@ from proxy.report.prefix_cache import CacheUse
 from proxy.stack.transcript import Usage
 from proxy.tariffs import AS_OF
 
+SUMMARY = "summary"
+"""Status of what was asked of a summariser: no request of a client, and all of it our own overhead."""
+
 
 class Decision(msgspec.Struct, frozen=True):
     """One question of the gate and its answer, also "not now". All but the prices are in tokens; `cost` and `gain` are
@@ -58,7 +61,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     upstream: str = ""
     mode: str = ""
     status: str = ""
-    """full, asleep, side, off, shadow, stateless, bypass or error; `reason` is its word, for a bypass above all."""
+    """full, asleep, side, off, shadow, stateless, bypass, error or summary; `reason` is its word, for a bypass above
+    all."""
     reason: str = ""
     created: int = 0
     duration_ms: float = 0.0

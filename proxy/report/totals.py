@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from proxy.report.prefix_cache import CacheUse
-from proxy.report.receipts import Receipt
+from proxy.report.receipts import SUMMARY, Receipt
 from proxy.stack.transcript import Usage
 
 By = Literal["request", "frame", "conversation", "model", "day"]
@@ -91,7 +91,7 @@ def _reported(receipt: Receipt) -> bool:
 
 
 _AMOUNTS: Mapping[str, Callable[[Receipt], float]] = {
-    "requests": lambda _: 1,
+    "requests": lambda r: r.status != SUMMARY,
     "rounds": lambda r: r.rounds,
     "recalls": lambda r: r.recalls,
     "tokens_in": lambda r: r.tokens_in,

@@ -47,6 +47,8 @@ PARENT_RESULTS = 500
 SIBLING_RESULTS = 200
 SIBLINGS = 3
 SHORT_ID = 8
+ITEMS = 50
+"""Artifacts and decisions that are told, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def _short(text: str, limit: int = PARENT_RESULTS) -> str:
 
 
 def _items(texts: Iterable[str]) -> list[str]:
-    return [f"- {text}" for text in texts] or ["none"]
+    return [f"- {text}" for text in texts][-ITEMS:] or ["none"]
 
 
 # -------------------------------------------------------------------------------------------------------------- answer
