@@ -1,0 +1,395 @@
+"""Four probes of what is left of a recorded conversation once the proxy has rewritten its context.
+
+A recording goes through the product in this process, as `callstack replay` plays it. Beside it stands what the
+recording itself says: which files its calls changed, which items of its plan are open, what stood where. The probes
+(S2-16 to S2-19) compare the two:
+
+    artifact      the files the product lists, against the files the recorded calls changed
+    recall        what left the context: does it still stand there, or does one `stack_recall` bring it back?
+    continuation  after something left: are the open items of the plan and the last failing command in sight?
+    decision      decisions that left: in sight, or brought back by one `stack_recall`?
+
+The law: **the truth is read from the recording by means of its own**: changed files by the shape of a call's arguments,
+plans by the shape of their items, never by the product's table of tools. Only how a command ended and what a decision
+is are read with the product's observers, for those are judgements.
+
+A recall is a request like any other: the last one of the recording, answered with that call. What this module does not
+do: it prints nothing (`probes.py` does), and no model is asked, so whether one would have recalled stays unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from proxy import exchange
+from proxy.asking import Incoming
+from proxy.config import Config
+from proxy.dialects import OPENAI_CHAT
+from proxy.dialects.openai_chat import Known
+from proxy.replaying.loss import Reader
+from proxy.replaying.playing import Heard
+from proxy.replaying.recording import Recording, Step
+from proxy.replaying.wiring import PATH, TENANT, Backstage, wired
+from proxy.report import Receipt, Row, total
+from proxy.stack.context import on_line
+from proxy.stack.facts import facts_of
+from proxy.stack.frames import FINAL
+from proxy.stack.names import names_in_text
+from proxy.stack.observe import Done, Names, observe
+from proxy.stack.observe import Step as Observed
+from proxy.stack.story import Story
+from proxy.stack.trace import read_trace
+from proxy.stack.transcript import Message, Request
+
+ASKED = 30
+"""Facts of one recording, and decisions, that are asked for with recall: a sample that is the same every time."""
+BESIDE = 40
+"""Characters on either side of a fact that must come back with it: what was said of it, not the word alone."""
+SHOWN = 60
+"""Characters of a command, of an item or of a decision by which it is known again where it was shortened."""
+Json = Mapping[str, Any]
+
+
+@dataclass
+class Share:
+    """`hit` of `of`, and what was missed."""
+
+    hit: int = 0
+    of: int = 0
+    missed: list[str] = field(default_factory=list)
+
+    def note(self, subject: str, *, hit: bool) -> None:
+        self.of += 1
+        self.hit += hit
+        if not hit and subject not in self.missed:
+            self.missed.append(subject)
+
+
+@dataclass
+class Probed:
+    """What came of one recording. `rewritten` counts the requests in which something of the client's was missing."""
+
+    name: str
+    row: Row
+    requests: int = 0
+    rewritten: int = 0
+    shares: dict[str, Share] = field(default_factory=dict)
+
+    def share(self, key: str) -> Share:
+        return self.shares.setdefault(key, Share())
+
+
+async def probed(recording: Recording, config: Config) -> Probed:
+    """Play a recording to its end and put all probes to it."""
+    probe = _Probe(recording, config)
+    for step in recording.steps:
+        await probe.request(step)
+    await probe.end()
+    return probe.result
+
+
+# --------------------------------------------------------------------------------------------------------- the
+# recording
+_PATHS = ("file_path", "filePath", "path", "filename", "file_name", "file", "notebook_path", "target_file")
+_CONTENTS = frozenset({"content", "contents", "file_text", "edits", "new_source", "code_edit"})
+_CONTENTS |= {"new_string", "newString", "new_str", "newText", "new_text"}
+_PATCH = re.compile(r"^\*\*\* (?:Add|Update) File: (.+?)\s*$", re.MULTILINE)
+_REFUSED = re.compile(
+    r"\W*(?:\w*error\b|traceback|failed|no replacement|could not|cannot|invalid|\(interrupted|the user doesn't want)"
+    r"|.{0,200}\b(?:not found|does not exist|has not been read|no such file|no changes to make)",
+    re.IGNORECASE,
+)
+_OVER = frozenset({"completed", "cancelled", "canceled", "deleted", "done", "finished"})
+_CREATED = re.compile(r"#(\d+)\b")
+
+
+@dataclass
+class Truth:
+    """What the messages of a client say so far: files changed, its plan (item to status), commands that failed
+    when they ran last, the newest last, and the check (test, linter, build, types) that ran last, if it failed."""
+
+    names: Names
+    files: set[str] = field(default_factory=set)
+    plan: dict[str, str] = field(default_factory=dict)
+    failing: dict[str, None] = field(default_factory=dict)
+    check: str = ""
+    _read: int = 0
+    _calls: dict[str, Any] = field(default_factory=dict)
+    _numbers: dict[str, str] = field(default_factory=dict)
+
+    def follow(self, messages: Sequence[Message]) -> None:
+        """Go on to `messages`. A client that shortened its history still did what it did."""
+        for message in messages[min(self._read, len(messages)) :]:
+            self._calls.update((call.id, call) for call in message.calls)
+            call = self._calls.pop(message.answers, None) if message.answers else None
+            if call is not None:
+                self._done(Done(call, message.text))
+        self._read = len(messages)
+
+    @property
+    def open(self) -> list[str]:
+        """Items that are not over, in the order of the plan."""
+        return [item for item, status in self.plan.items() if status not in _OVER]
+
+    @property
+    def next(self) -> list[str]:
+        """The item that is worked on or would be next; none where all are over."""
+        working = [item for item in self.open if self.plan[item] == "in_progress"]
+        return (working or self.open)[:1]
+
+    def _done(self, done: Done) -> None:
+        arguments = decoded(done.call.arguments)
+        if not _REFUSED.match(done.result[:400]):
+            self.files |= set(_changed(done.call.name, arguments))
+            self._planned(arguments, done.result)
+        for ran in observe(Observed("", (done,)), self.names).commands:
+            self.failing.pop(ran.command, None)
+            if ran.state == "failed":
+                self.failing[ran.command] = None
+            if ran.kind and ran.state != "unknown":
+                self.check = ran.command if ran.state == "failed" else ""
+
+    def _planned(self, arguments: Any, result: str) -> None:
+        if not isinstance(arguments, dict):
+            return
+        for value in arguments.values():
+            if (items := _items(value)) is not None:
+                self.plan = items
+        subject, status = arguments.get("subject"), arguments.get("status")
+        if isinstance(subject, str) and (number := _CREATED.search(result)):
+            self._numbers[number[1]] = subject
+            self.plan[subject] = "pending"
+        elif isinstance(status, str) and (item := self._numbers.get(str(arguments.get("taskId")))):
+            self.plan[item] = status
+
+
+def decoded(arguments: str) -> Any:
+    """The arguments of a call as values; what is no JSON as the text it is."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+def _changed(tool: str, arguments: Any) -> Iterator[str]:
+    """The files that a call writes: a path with a content, a path for a tool that is called after making one, or a
+    patch."""
+    if isinstance(arguments, dict) and (tool.lower().startswith("create") or not _CONTENTS.isdisjoint(arguments)):
+        yield from [arguments[name] for name in _PATHS if isinstance(arguments.get(name), str)][:1]
+    for text in _leaves(arguments):
+        if text.lstrip().startswith("*** Begin Patch"):
+            yield from _PATCH.findall(text)
+
+
+def _items(value: Any) -> dict[str, str] | None:
+    """A list of items with a status each, as text to status; None for what is none."""
+    if not isinstance(value, list) or not all(isinstance(item, dict) and "status" in item for item in value):
+        return None
+    texts = (next((i[n] for n in ("content", "step", "title", "text") if isinstance(i.get(n), str)), "") for i in value)
+    return {text: str(item["status"]) for text, item in zip(texts, value, strict=True) if text}
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def _texts(message: Message) -> list[str]:
+    """All that a message says; in a text of ours the characters that XML escapes are as they were."""
+    text = message.text
+    if "<stack-context" in text:
+        text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return [text, *(leaf for call in message.calls for leaf in _leaves(decoded(call.arguments)))]
+
+
+def flat(text: str) -> str:
+    """On one line, so that a wrapped text is known again."""
+    return " ".join(text.split())
+
+
+class Sight:
+    """What stands in a request; each message is read once, however often it is sent."""
+
+    def __init__(self) -> None:
+        self._flat: dict[str, str] = {}
+
+    def of(self, messages: Iterable[Message]) -> str:
+        for message in messages:
+            if message.identity not in self._flat:
+                self._flat[message.identity] = "\n".join(map(flat, _texts(message)))
+        return "\n".join(self._flat[message.identity] for message in messages)
+
+
+# ------------------------------------------------------------------------------------------------------------ the
+# probes
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A name that left the context, with what stood around it."""
+
+    name: str
+    around: str
+
+
+class _Probe:
+    def __init__(self, recording: Recording, config: Config) -> None:
+        self.result = Probed(recording.name, total(()))
+        self._behind: Backstage = wired(config)
+        self._known, self._reader, self._sight = Known(), Reader(), Sight()
+        self._truth = Truth(config.observed_tools)
+        self._last: tuple[Step, Request, Request, str] | None = None
+        self._ids = 0
+
+    async def request(self, step: Step) -> None:
+        """One request of the client, and whether it can be gone on with."""
+        conversation = await self._serve(step)
+        if not self._behind.provider.received:
+            return
+        client, sent = OPENAI_CHAT.read(step.body, self._known), self._behind.provider.received[-1]
+        self._last = step, client, sent, conversation
+        self._truth.follow(client.messages)
+        self.result.requests += 1
+        if _gone(client, sent):
+            self.result.rewritten += 1
+            self._continuation(self._sight.of(sent.messages))
+
+    async def _serve(self, step: Step) -> str:
+        """The product answers; told is the conversation it took the request for."""
+        behind, heard = self._behind, Heard()
+        self._ids += 1
+        behind.clock.to(step.at_ms)
+        behind.provider.expect(step)
+        incoming = Incoming(f"r{self._ids:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
+        await exchange.serve(behind.parts, incoming, heard)
+        return heard.header(b"x-stack-conversation")
+
+    def _continuation(self, seen: str) -> None:
+        for key, items in (("open items", self._truth.open), ("next item", self._truth.next)):
+            for item in items:
+                self.result.share(key).note(item, hit=flat(item) in seen)
+        newest = (("failing check", self._truth.check), ("failing command", next(reversed(self._truth.failing), "")))
+        for key, command in newest:
+            if command:
+                self.result.share(key).note(command, hit=flat(command)[:SHOWN] in seen)
+
+    async def end(self) -> None:
+        """What is asked of the conversation as it stands behind its last request."""
+        records = await self._behind.store.requests(TENANT, limit=len(self._behind.provider.received) + self._ids)
+        self.result.row = total(msgspec.json.decode(record.receipt, type=Receipt) for record in records)
+        if self._last is None:
+            return
+        _, client, sent, conversation = self._last
+        await self._artifacts(conversation)
+        gone = _gone(client, sent)
+        if not gone:
+            return
+        seen = self._sight.of(sent.messages)
+        for message in (m for m in client.messages if m.role == "user" and m.text.strip()):
+            self.result.share("user messages").note(message.text[:SHOWN], hit=message not in gone)
+        await self._facts(client, gone, seen)
+        await self._decisions(gone, seen)
+
+    async def _artifacts(self, conversation: str) -> None:
+        """S2-17: files that frames hold which left the line, and those seen in what stands on it."""
+        shelved = await self._behind.parts.shelf.get(TENANT, conversation)
+        tip = shelved.ledger.newest_tip() if shelved else None
+        if shelved is None or tip is None:
+            return
+        listed = _listed(shelved.story(tip.id), self._truth.names)
+        for path in sorted(listed):
+            self.result.share("files precise").note(path, hit=path in self._truth.files)
+        for path in sorted(self._truth.files):
+            self.result.share("files listed").note(path, hit=path in listed)
+
+    async def _facts(self, client: Request, gone: Sequence[Message], seen: str) -> None:
+        """S2-16: every name of what left is looked for; a sample of those out of sight is asked for, by the name, and
+        by what stood around it."""
+        fixed, facts = self._reader.fixed(client), _facts_in(gone)
+        away = []
+        for name in sorted(facts.keys() - fixed):
+            self.result.share("facts in sight").note(name, hit=name in seen)
+            away += [facts[name]] if name not in seen else []
+        for fact in sorted(away, key=lambda f: sha256(f.name.encode()).digest())[:ASKED]:
+            got = await self._recalled({"query": fact.name})
+            self.result.share("facts by name").note(fact.name, hit=flat(fact.around) in got)
+            if query := _query(fact.around.replace(fact.name, " ")):
+                got = await self._recalled({"query": query})
+                self.result.share("facts by surroundings").note(f"{fact.name}: {query}", hit=fact.name in got)
+
+    async def _decisions(self, gone: Sequence[Message], seen: str) -> None:
+        """S2-19."""
+        told = (observe(Observed(m.text, ())).decisions for m in gone if m.role == "assistant")
+        for decision in list(dict.fromkeys(d for some in told for d in some))[:ASKED]:
+            here = decision[:SHOWN] in seen
+            self.result.share("decisions in sight").note(decision, hit=here)
+            got = "" if here else await self._recalled({"query": _query(decision)})
+            self.result.share("decisions reached").note(decision, hit=here or decision[:SHOWN] in got)
+
+    async def _recalled(self, arguments: Json) -> str:
+        """What one call of `stack_recall` gives back, on one line: the stored texts alone, without words of ours."""
+        if self._last is None:
+            return ""
+        call = {"name": "stack_recall", "arguments": json.dumps(arguments, ensure_ascii=False)}
+        made = {"id": f"probe{self._ids}", "type": "function", "function": call}
+        await self._serve(replace(self._last[0], answer={"role": "assistant", "content": None, "tool_calls": [made]}))
+        received = self._behind.provider.received
+        results = [m.text for m in received[-1].messages[-1:] if m.answers] if len(received) > 1 else []
+        return "\n".join(_stored(text) for result in results for text in _GIVEN.findall(result))
+
+
+_GIVEN = re.compile(r"<<recall [^\n]*>>\n(.*?)\n<<end ", re.DOTALL)
+
+
+def _stored(text: str) -> str:
+    """A stored text on one line; the arguments of a call as the texts in them."""
+    value = decoded(text)
+    if isinstance(value, dict):
+        return "\n".join(map(flat, _leaves(value)))
+    return "\n".join([flat(text), flat(text.replace("\\n", "\n").replace("\\t", " ").replace('\\"', '"'))])
+
+
+def _gone(client: Request, sent: Request) -> list[Message]:
+    """The client's messages that are not among those that were sent."""
+    if sent.body == client.body:
+        return []
+    standing = {m.identity for m in sent.messages}
+    return [m for m in client.messages if m.identity not in standing]
+
+
+def _listed(story: Story, names: Names) -> set[str]:
+    """The files that the product lists as changed, also where they were taken away again: those that ended frames hold,
+    those that traces tell, and those seen in what stands on the line."""
+    ended = (path for f in story.tree.frames.values() if f.status in FINAL for path in f.artifacts)
+    told = (path for trim in story.tree.trims for path in read_trace(trim.trace).facts.changed)
+    seen = facts_of(on_line(story), names).changed
+    return {_MARK.sub("", path) for path in (*ended, *told, *seen)}
+
+
+_MARK = re.compile(r" \((?:created|deleted)\)$")
+
+
+def _facts_in(gone: Iterable[Message]) -> dict[str, Fact]:
+    """Each name of these messages, where it was said last."""
+    found: dict[str, Fact] = {}
+    for text in (text for message in gone for text in _texts(message)):
+        for line in text.splitlines():
+            for name in names_in_text(line):
+                if (at := line.find(name)) >= 0:
+                    found[name] = Fact(name, line[max(0, at - BESIDE) : at + len(name) + BESIDE])
+    return found
+
+
+def _query(text: str) -> str:
+    """What somebody would type who knows what a line was about: its three longest words, in their order."""
+    words = re.findall(r"[^\W\d_][\w.-]{3,}", text)
+    longest = sorted(dict.fromkeys(words), key=len)[-3:]
+    return " ".join(word for word in dict.fromkeys(words) if word in longest)
