@@ -497,20 +497,33 @@ class Stage:
             for proxy in self.proxies:
                 proxy.until_the_store_is_back()
                 kept |= proxy.kept()
-        asked = [_asked(note, note.answer) for note in self.notes if note.answer]
+        seen, told = self._seen() if self.looks_into_store else ({}, {})
+        asked = [_asked(note, note.answer, told) for note in self.notes if note.answer]
         left = [
             laws.Left(int(r.header(NUMBER) or 0), r.raw, tuple(name for name, _ in r.headers))
             for r in self.provider.received
             if r.chat
         ]
-        return laws.Evidence(asked, left, kept, frozenset(self.excused))
+        return laws.Evidence(asked, left, kept, frozenset(self.excused), seen)
+
+    def _seen(self) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+        """Frames that nobody pushed, with their parents; and the events that the receipts of requests tell of."""
+        parents: dict[str, str] = {}
+        told: dict[str, tuple[str, ...]] = {}
+        for proxy in self.proxies:
+            told |= {receipt["id"]: tuple(receipt["events"]) for receipt in proxy.receipts() if receipt}
+            for row in proxy.conversations:
+                at = f"/stack/conversations/{row['id']}/frames"
+                frames = [f for thread in row["threads"] for f in proxy.get(f"{at}?thread={thread}")["frames"]]
+                parents |= {f["sessionID"]: f.get("parentSessionID", "") for f in frames if f.get("auto")}
+        return parents, told
 
     def stop(self) -> None:
         for proxy in self.proxies:
             proxy.stop()
 
 
-def _asked(note: Noted, answer: Answer) -> laws.Asked:
+def _asked(note: Noted, answer: Answer, events: Mapping[str, tuple[str, ...]]) -> laws.Asked:
     told = answer.headers
     return laws.Asked(
         note.number,
@@ -520,6 +533,7 @@ def _asked(note: Noted, answer: Answer) -> laws.Asked:
         told.get("x-stack-thread", ""),
         told.get("x-stack-frame", ""),
         answer.raw,
+        events.get(told.get("x-stack-request-id", ""), ()),
     )
 
 

@@ -5,8 +5,11 @@ sentence that names its law. The judge reads bodies and answers only; nothing of
 share a mistake with it. The frame of a request is read off its line, as the model would: the last frame block on it
 says where the model is.
 
-What it does not do: it knows no scenario. Where a law allows a break (a trim, another model, the client's own edit),
-the evidence has to say before which request.
+A line may change in its past where its receipt tells of it (`BREAKS`), and then only as that event does: what stays
+keeps its bytes and its order, and what is new there is a text of ours, or what had left before.
+
+What it does not do: it knows no scenario. Where a law allows another break (another model, the client's own edit), the
+evidence has to say before which request.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -25,9 +28,12 @@ RETURNED = re.compile(r'<frame-results ref="[^"]*" status="[^"]*" parent="([^"]+
 OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
 CLEARED = "[Old tool result content cleared]"
+GIVEN_AGAIN = "That earlier result is no longer in front of you."
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")
 STATELESS = "stateless"
 HEADS = ("system", "developer")
+BREAKS = ("woken", "folded", "unfolded", "trim", "replaced", "reasoning removed")
+"""Events at which a line may change in its past. That a frame was entered, parted or asked back changes nothing."""
 
 
 # ----------------------------------------------------------------------------------------------------------- evidence
@@ -37,7 +43,8 @@ BOUND = "claude-"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A client's request and what it was told: the word of `x-stack-status`, where it stood, the answer's bytes."""
+    """A client's request and what it was told: the word of `x-stack-status`, where it stood, the answer's bytes.
+    `events` are what its receipt tells: the kind and, mostly, the frame (`folded f12`)."""
 
     number: int
     body: bytes
@@ -46,6 +53,16 @@ class Asked:
     thread: str = "main"
     frame: str = ""
     answer: bytes = b""
+    events: tuple[str, ...] = ()
+
+    @property
+    def breaks(self) -> frozenset[str]:
+        return frozenset(kind for kind in BREAKS if any(f"{told} ".startswith(f"{kind} ") for told in self.events))
+
+    @property
+    def folded(self) -> list[str]:
+        """The frames that left the line with this request."""
+        return [told.removeprefix("folded ") for told in self.events if told.startswith("folded ")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +77,21 @@ class Left:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """In order of arrival. `kept` holds the stored texts of messages by conversation, None where nobody looked.
-    `excused`: the client's requests before which a line may change in its past."""
+    `excused`: the client's requests before which a line may change in its past. `seen`: frames that nobody pushed, and
+    their parents, none for a root."""
 
     asked: Sequence[Asked]
     left: Sequence[Left]
     kept: Mapping[str, frozenset[str]] | None = None
     excused: frozenset[int] = frozenset()
+    seen: Mapping[str, str] = field(default_factory=dict)
+
+    def on_the_line_of(self, frame: str, line: str) -> bool:
+        """Whether work in `frame` stands on the line of the frame `line`: a frame that was seen in what the client
+        says has none of its own. A line that names no frame (passive) is that of any."""
+        while frame != line and self.seen.get(frame):
+            frame = self.seen[frame]
+        return line in ("", frame)
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -171,9 +197,10 @@ def breaches(evidence: Evidence) -> list[str]:
     """Every breach of a law, in the order of the laws; empty when all hold."""
     rounds = [Round(asked, sent, Body.read(sent.body)) for asked, sent in _related(evidence)]
     awake = [each for each in rounds if each.asked.status == AWAKE]
-    found = [f"request {each.asked.number}, {said}" for each in awake for said in _line_laws(each)]
-    found += list(_places(awake))
+    found = [f"request {each.asked.number}, {said}" for each in awake for said in _line_laws(evidence, each)]
+    found += list(_places(evidence, awake))
     found += list(_growth(awake, evidence.excused))
+    found += list(_told_of(awake))
     found += list(_passed(evidence))
     found += list(_shortened(evidence))
     found += list(_unseen(evidence, awake))
@@ -198,10 +225,11 @@ def _related(evidence: Evidence) -> Iterator[tuple[Asked, Left]]:
             yield by_number[sent.of], sent
 
 
-def _line_laws(each: Round) -> Iterator[str]:
+def _line_laws(evidence: Evidence, each: Round) -> Iterator[str]:
     yield from pairing(each.body)
     client = Body.read(each.asked.body)
-    yield from verbatim(client, each.body, is_first=each.asked.frame == each.body.place()[0])
+    is_first = evidence.on_the_line_of(each.asked.frame, each.body.place()[0])
+    yield from verbatim(client, each.body, is_first=is_first)
     yield from order(client, each.body)
 
 
@@ -231,7 +259,7 @@ def verbatim(client: Body, line: Body, *, is_first: bool) -> Iterator[str]:
             continue
         if client.written[at] in written:
             del written[: written.index(client.written[at]) + 1]
-        elif not any(_is_cut(client.messages[at], each) for each in line.messages):
+        elif not any(_is_cut(client.messages[at], m) or _is_more(client.messages[at], m) for m in line.messages):
             yield f"L4: not on the line as it was sent: {client.written[at][:80]}"
 
 
@@ -242,9 +270,16 @@ def _is_cut(whole: Json, shown: Json) -> bool:
     return same and bool(tail) and text_of(whole).startswith(head) and text_of(whole).endswith(tail)
 
 
+def _is_more(whole: Json, shown: Json) -> bool:
+    """A note that points at what left the line: it stands as it was, and what it points at behind it."""
+    same = whole["role"] == "tool" and shown.get("tool_call_id") == whole["tool_call_id"]
+    return same and text_of(shown).startswith(text_of(whole)) and GIVEN_AGAIN in text_of(shown)
+
+
 def _is_retold(message: Json) -> bool:
-    """A result in words of ours: cut, or cleared."""
-    return message["role"] == "tool" and (text_of(message).startswith(CLEARED) or bool(CUT.search(text_of(message))))
+    """A result in words of ours: cut, cleared, or with what its note points at."""
+    said = text_of(message)
+    return message["role"] == "tool" and (said.startswith(CLEARED) or GIVEN_AGAIN in said or bool(CUT.search(said)))
 
 
 def order(client: Body, line: Body) -> Iterator[str]:
@@ -279,33 +314,95 @@ def _not_in_order(some: Sequence[str], whole: Sequence[str]) -> str | None:
     return next((each for each in some if not any(each == other for other in rest)), None)
 
 
-def _places(awake: Sequence[Round]) -> Iterator[str]:
+def _places(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
     """The first line of a request is the line of the frame that the client was told."""
     seen: set[int] = set()
     for each in awake:
-        if each.asked.number not in seen and each.body.place()[0] != each.asked.frame:
-            stands = each.body.place()[0]
+        stands = each.body.place()[0]
+        if each.asked.number not in seen and not evidence.on_the_line_of(each.asked.frame, stands):
             yield f"request {each.asked.number} stands in {stands}, the client was told {each.asked.frame}"
         seen.add(each.asked.number)
 
 
 def _growth(awake: Sequence[Round], excused: frozenset[int]) -> Iterator[str]:
-    """L2: of two consecutive requests of one frame, the first is a prefix of the second, tools and head equal."""
+    """L2: of two consecutive requests of one frame, the first is a prefix of the second, tools and head equal. Where
+    the receipt tells of a break, the second is the first less what left and with what stands for it."""
     newest: dict[tuple[str, str, str, int], Round] = {}
+    ever: dict[tuple[str, str], set[str]] = {}
     for each in awake:
         path = (each.asked.conversation, each.asked.thread)
         if each.asked.number in excused:
             newest = {key: value for key, value in newest.items() if key[:2] != path}
-        before = newest.get((*path, *each.body.place()))
-        newest[(*path, *each.body.place())] = each
-        if before is None or before.body.model != each.body.model:
-            continue
-        ends = len(before.body.written)
-        if each.body.written[:ends] != before.body.written:
-            yield (
-                f"request {each.asked.number}, L2: the line of {each.body.place()[0]} changed in its past at message "
-                f"{_first_difference(before.body.written, each.body.written)}"
-            )
+        place = (*path, *each.body.place())
+        before = newest.get(place)
+        if before is None and each.asked.breaks:  # what stood before its block has become shorter, or longer
+            before = next((newest[key] for key in reversed(newest) if key[:3] == place[:3]), None)
+        newest.pop(place, None)
+        newest[place] = each
+        stood = ever.setdefault(path, set())
+        if before is not None and before.body.model == each.body.model:
+            at = f"request {each.asked.number}, L2: the line of {place[2]}"
+            ends = len(before.body.written)
+            if each.body.written[:ends] == before.body.written:
+                pass
+            elif not each.asked.breaks:
+                difference = _first_difference(before.body.written, each.body.written)
+                yield f"{at} changed in its past at message {difference}"
+            else:
+                yield from (f"{at} {said}" for said in _rewritten(before.body, each, stood))
+        stood |= set(each.body.written)
+
+
+def _rewritten(before: Body, each: Round, stood: set[str]) -> Iterator[str]:
+    """What no event explains: of what stays, other bytes or another order; a head that changed; a word of the user's
+    that left; or a message in between that is neither ours nor, where something came back, one that stood before."""
+    after, breaks = each.body, each.asked.breaks
+    if "woken" not in breaks and before.written[0] != after.written[0] and before.messages[0]["role"] in HEADS:
+        yield "has another head"
+    at = 0
+    strange: list[str] = []
+    between: list[str] = []
+    for message, written in zip(after.messages, after.written, strict=True):
+        same = _same_at(before, message, written, at, less_thoughts="reasoning removed" in breaks or "folded" in breaks)
+        if same is not None:
+            strange, between, at = [*strange, *between], [], same + 1
+        elif not (_is_trace(message) or _is_retold(message) or ("unfolded" in breaks and written in stood)):
+            between.append(written)  # behind all that stays it is simply new
+    if strange:
+        yield f"has in its past what no event tells of: {strange[0][:160]}"
+    theirs = {_mark(m) for m in Body.read(each.asked.body).messages if m["role"] == "user"}
+    gone = [w for m, w in zip(before.messages, before.written, strict=True) if _mark_of_user(m) in theirs]
+    if lost := [w for w in gone if w not in after.written]:
+        yield f"lost what the user said: {lost[0][:160]}"
+
+
+def _same_at(before: Body, message: Json, written: str, start: int, *, less_thoughts: bool) -> int | None:
+    """Where this message stands on the line before, from `start` on; an answer may have lost its reasoning."""
+    for at in range(start, len(before.written)):
+        if before.written[at] == written:
+            return at
+        if less_thoughts and message["role"] == "assistant" and _thoughtless(before.messages[at]) == message:
+            return at
+    return None
+
+
+def _is_trace(message: Json) -> bool:
+    return message["role"] == "user" and TRACE in text_of(message)
+
+
+def _mark_of_user(message: Json) -> str | None:
+    return _mark(message) if message["role"] == "user" and not _is_trace(message) else None
+
+
+def _told_of(awake: Sequence[Round]) -> Iterator[str]:
+    """L3, L7: where a frame left, a ref on the line says what to ask for."""
+    lines: dict[int, list[str]] = {}
+    for each in awake:
+        lines.setdefault(each.asked.number, []).extend(map(text_of, each.body.messages))
+    for asked in {each.asked.number: each.asked for each in awake}.values():
+        for frame in asked.folded:
+            if not any(f'ref="{frame}"' in text for text in lines[asked.number]):
+                yield f"request {asked.number}, L7: {frame} left the line, and no ref tells of it"
 
 
 def _first_difference(before: Sequence[str], after: Sequence[str]) -> str:

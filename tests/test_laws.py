@@ -123,6 +123,72 @@ def test_an_excused_request_may_change_its_past() -> None:
     assert breaches(replace(changed, excused=frozenset({3}))) == []
 
 
+# A request whose work was folded before the next one: `ls` left, a trace stands for it, what follows stays.
+TRACE = {
+    "role": "user",
+    "content": f'<stack-context frame="froot" nonce="{NONCE}"><frame ref="frequest"/></stack-context>',
+}
+LAST = {"role": "user", "content": "and now the tests"}
+WORKED = (HELLO, LS, FILES, DONE, MORE)
+
+
+def folded(*line_after: Json, told: tuple[str, ...] = ("entered fnext", "folded frequest")) -> Evidence:
+    """Two requests of one line; before the second one something left it, as `told`."""
+    asked = (
+        Asked(1, client(*WORKED), frame="fnext"),
+        Asked(2, client(*WORKED, DONE, LAST), frame="fnext", events=told),
+    )
+    left = (Left(1, line(*WORKED)), Left(2, line(*line_after)))
+    stored = frozenset(json.dumps(m) for m in (*WORKED, LAST))
+    return Evidence(asked, left, {"c": stored}, seen={"fnext": "froot", "frequest": "froot"})
+
+
+AFTER = (HELLO, TRACE, DONE, MORE, DONE, LAST)
+
+
+def test_a_fold_that_the_receipt_tells_of_is_no_breach() -> None:
+    """L2, L3, L7. A frame that was seen stands on the line of the one above it."""
+    assert breaches(folded(*AFTER)) == []
+
+
+@pytest.mark.parametrize("told", [(), ("entered fnext",), ("parted frequest",), ("kept frequest",), ("popped folded",)])
+def test_the_same_line_without_the_event_of_a_fold_is_broken(told: tuple[str, ...]) -> None:
+    assert any("L2: the line of froot changed in its past" in each for each in breaches(folded(*AFTER, told=told)))
+
+
+FOLDED_WRONGLY = {
+    "L7: frequest left the line": folded(HELLO, DONE, MORE, DONE, LAST),
+    "L2: the line of froot lost what the user said": folded(TRACE, DONE, MORE, DONE, LAST),
+    "L2: the line of froot has in its past": folded(HELLO, TRACE, {**DONE, "content": "Done."}, MORE, DONE, LAST),
+    "L2: the line of froot has another head": replace(
+        folded(*AFTER), left=(Left(1, line(*WORKED)), Left(2, line(*AFTER, head={**OUR_SYSTEM, "name": "x"})))
+    ),
+    "L1: a result of b1": folded(HELLO, TRACE, FILES, DONE, MORE, DONE, LAST),
+    "L3: on the line and not stored": replace(
+        folded(*AFTER), kept={"c": frozenset(map(json.dumps, (HELLO, MORE, LAST)))}
+    ),
+}
+
+
+@pytest.mark.parametrize("law", FOLDED_WRONGLY)
+def test_a_fold_explains_no_other_change(law: str) -> None:
+    found = breaches(FOLDED_WRONGLY[law])
+
+    assert any(law in each for each in found), found
+
+
+def test_what_was_folded_may_come_back_as_it_stood() -> None:
+    back = Asked(3, client(*WORKED, DONE, LAST, DONE, MORE), frame="fnext", events=("unfolded frequest",))
+    before = folded(*AFTER)
+
+    def again(*messages: Json) -> list[str]:
+        left = (*before.left, Left(3, line(*messages, DONE, MORE, DONE, LAST, DONE, MORE)))
+        return breaches(replace(before, asked=(*before.asked, back), left=left))
+
+    assert again(HELLO, LS, FILES) == []
+    assert any("has in its past what no event tells of" in each for each in again(HELLO, calls("b1", "read"), FILES))
+
+
 def test_another_model_begins_a_line_of_its_own() -> None:
     """L2: a new line version is no breach."""
     assert breaches(with_left(4, LEFT[4].body.replace(b'"model": "m"', b'"model": "n"'))) == []
