@@ -1,0 +1,295 @@
+"""The optional summariser through HTTP on both sides: a model behind a second provider says what folded work came to,
+and that stands in the next trace that is written anyway. Nothing waits for it, and nothing fails by it."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.scripted import Answer, ScriptedProvider, html, reset, says, stall, status
+from tests.harness import RunningProxy, Stage, everything, texts
+from tests.scenarios.sessions import TOOLS, Session
+
+MODEL = "claude-haiku-4-5"
+"""A model whose prices are known: 1 and 5 USD per million tokens."""
+PATIENCE_S = 10.0
+ASKS = """
+user: Hello, what is this repository?
+run ls
+says: A parser.
+user: Translate the README into French please.
+run find sources
+todo: [>] Write the lexer | [ ] Write the parser
+run make lexer
+run make lexer again
+todo: [x] Write the lexer | [>] Write the parser
+says: The lexer is written.
+"""
+"""A request with an item of a plan in it: the item is folded when it is done, the request goes on."""
+ENDS = """
+user: Now finish the rest.
+run make parser
+todo: [x] Write the lexer | [x] Write the parser
+says: Both are written.
+user: Add a workflow for releases to the repository.
+run cat workflow
+says: Done.
+"""
+"""The request ends: one trace takes over that of its items."""
+SUMMARY = "Progress: the lexer was written by hand. Files: none"
+
+
+@pytest.fixture
+def writer() -> Iterator[ScriptedProvider]:
+    """The summariser's provider."""
+    with ScriptedProvider() as running:
+        yield running
+
+
+def summarising(stage: Stage, writer: ScriptedProvider, **settings: object) -> RunningProxy:
+    """A proxy with the summariser on. Cached tokens cost what fresh ones do, so traces are merged readily."""
+    stage.excused |= set(range(1, 100))  # folds change the past of a line; here it is the summaries that are looked at
+    asked = {"summaries__model": MODEL, "summaries__upstream": "writer", "summaries__timeout_s": 5}
+    return stage.proxy(
+        upstreams__writer__url=writer.url,
+        upstreams__writer__key="sk-of-the-operator",
+        upstreams__writer__models=MODEL,
+        default_tariff__read=1,
+        frame_max_tokens=40_000,
+        **{**asked, **settings},
+    )
+
+
+def session(stage: Stage, provider: ScriptedProvider, proxy: RunningProxy) -> Session:
+    return Session(stage.chat(proxy, tools=TOOLS), provider, padding=3_000)
+
+
+def outcomes(proxy: RunningProxy) -> dict[str, int]:
+    """What came of folded spans so far, as `/metrics` tells it."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    told = re.findall(r'^callstack_summaries_total\{outcome="(\w+)"\} (\S+)$', page, re.MULTILINE)
+    return {outcome: int(float(number)) for outcome, number in told}
+
+
+def until(proxy: RunningProxy, **wanted: int) -> None:
+    """Returns once so much has come of folded spans; what runs in the background is waited for by what it tells."""
+    late = time.monotonic() + PATIENCE_S
+    while (told := outcomes(proxy)) != wanted:
+        assert time.monotonic() < late, told
+        time.sleep(0.01)
+
+
+def traces(provider: ScriptedProvider) -> list[str]:
+    """The traces on the newest line."""
+    return [t for t in texts(provider.received[-1].messages)[1:] if t.startswith("user: <stack-context")]
+
+
+def paid(proxy: RunningProxy) -> list[dict[str, object]]:
+    return [receipt for receipt in proxy.receipts() if receipt["status"] == "summary"]
+
+
+# --------------------------------------------------------------------------------------------------------------- on,
+# off
+def test_without_a_model_nothing_is_asked_and_nothing_is_told(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    """Default off."""
+    proxy = summarising(stage, writer, summaries__model="")
+    played = session(stage, provider, proxy)
+    played.plays(ASKS + ENDS)
+    assert traces(provider)
+    assert not writer.received
+    assert outcomes(proxy) == {}
+
+
+def test_a_summary_stands_in_the_next_trace_and_changes_none_before(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    """S1-70a, S4-65: applied at the next boundary. A warm line is never rewritten for it."""
+    proxy = summarising(stage, writer)
+    writer.when(MODEL, says(SUMMARY), loop=True)
+    played = session(stage, provider, proxy)
+    played.plays(ASKS)
+    before = traces(provider)
+    until(proxy, kept=2)
+
+    first, _, rest = ENDS.partition("user: Add")
+    played.plays(first)
+    assert traces(provider)[: len(before)] == before
+    assert SUMMARY not in everything(provider.received[-1].messages)
+
+    played.plays("user: Add" + rest)
+    merged = traces(provider)
+    assert len(merged) < len(before) + 2
+    assert sum(SUMMARY in trace for trace in merged) == 1
+    assert f"<results>{SUMMARY}" in merged[-1]
+
+
+def test_a_summary_is_asked_with_the_operators_key_and_says_what_left(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    """S1-66, S1-67: the frame, its parent and what was done, in fixed sections; nothing of the client's headers."""
+    proxy = summarising(stage, writer)
+    writer.when(MODEL, says(SUMMARY), loop=True)
+    played = session(stage, provider, proxy)
+    played.chat.headers = {"authorization": "Bearer sk-of-the-client", "x-of-the-client": "secret"}
+    played.plays(ASKS)
+    until(proxy, kept=2)
+
+    question = writer.received[-1]
+    task, record = (str(message["content"]) for message in question.messages)
+    assert question.header("authorization") == "Bearer sk-of-the-operator"
+    assert "of-the-client" not in str(question.headers)
+    assert all(
+        section in task for section in ("Progress", "Outcomes", "Decisions", "Dependencies", "Blockers", "Files")
+    )
+    assert "Title: Write the lexer" in record
+    assert "Status: completed" in record
+    assert "# Parent\nTitle: Translate the README into French please." in record
+    assert "make lexer again" in record
+    assert "find sources" not in record
+    assert question["max_tokens"] == 1_000
+
+
+def test_a_second_summary_goes_on_from_the_first(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    """S2-21: the earlier summary and the new span, never the old messages again."""
+    proxy = summarising(stage, writer)
+    writer.when(MODEL, says(SUMMARY), loop=True)
+    played = session(stage, provider, proxy)
+    played.plays(ASKS)
+    until(proxy, kept=2)
+    played.plays(ENDS)
+    until(proxy, kept=4)
+
+    record = str(writer.received[-1].messages[1]["content"])
+    assert f"# Earlier summary\n{SUMMARY}" in record
+    assert "find sources" in record
+    assert "make lexer again" not in record.partition("# Record")[2]
+
+
+def test_the_instructions_can_be_configured(stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider) -> None:
+    """S1-67: and the name of the field that bounds the answer."""
+    proxy = summarising(
+        stage,
+        writer,
+        summaries__template="Say {sections} in {words} words, {kindly}.",
+        summaries__output_field="max_completion_tokens",
+    )
+    writer.when(MODEL, says(SUMMARY), loop=True)
+    session(stage, provider, proxy).plays(ASKS)
+    until(proxy, kept=2)
+    question = writer.received[-1]
+    assert re.match(r"Say Progress, .*Files in \d+ words, \{kindly\}\.$", str(question.messages[0]["content"]))
+    assert (question["max_completion_tokens"], "max_tokens" in question.body) == (1_000, False)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# falling
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (status(500), "upstream_error"),
+        (status(401), "upstream_error"),
+        (html("<p>Please log in.</p>", 200), "empty"),
+        (says(""), "empty"),
+        (reset(says(SUMMARY)), "upstream_closed"),
+        (stall(says(SUMMARY)), "timeout"),
+        (says("word " * 9_000), "too_long"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_without_a_usable_summary_the_trace_says_what_it_always_said(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider, answer: Answer, outcome: str
+) -> None:
+    """S1-70c, S4-65: an error, silence, nonsense, or more than nine tenths of the span."""
+    proxy = summarising(stage, writer, summaries__timeout_s=0.3)
+    writer.when(MODEL, answer, loop=True)
+    played = session(stage, provider, proxy)
+    played.plays(ASKS)
+    until(proxy, **{outcome: 2})
+    played.plays(ENDS)
+    assert "<results>as its closing message says</results>" in traces(provider)[-1]
+    assert "word word" not in everything(provider.received[-1].messages)
+
+
+def test_no_request_waits_for_a_summary_and_the_proxy_stops_without_it(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    """Off the request path: with a silent summariser every request is answered; a stop breaks the question off, and
+    what it may have cost is told."""
+    proxy = summarising(stage, writer, summaries__timeout_s=600)
+    writer.when(MODEL, stall(says(SUMMARY)), loop=True)
+    played = session(stage, provider, proxy)
+    played.plays(ASKS + ENDS)
+    assert outcomes(proxy) == {}
+    assert len(writer.wait_for(1)) == 1
+
+    proxy.restart()
+    (broken,) = paid(proxy)
+    assert broken["reason"] == "stopped"
+    assert float(str(broken["cost"])) > 1_000 * 5e-6
+
+
+# -----------------------------------------------------------------------------------------------------------------
+# money
+def test_what_the_day_may_not_cost_is_not_asked(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    proxy = summarising(stage, writer, summaries__usd_per_day=0.006)
+    session(stage, provider, proxy).plays(ASKS)
+    until(proxy, no_money=2)
+    assert not writer.received
+    assert not paid(proxy)
+
+
+def test_a_summary_has_a_receipt_of_its_own_and_is_all_our_cost(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    """The untouched run asks nobody, so nothing stands against it."""
+    proxy = summarising(stage, writer)
+    writer.when(MODEL, says(SUMMARY), loop=True)
+    session(stage, provider, proxy).plays(ASKS)
+    until(proxy, kept=2)
+
+    for receipt, question in zip(paid(proxy), writer.received, strict=True):
+        assert question.usage is not None
+        charged = (question.usage.prompt * 1.0 + question.usage.completion * 5.0) / 1_000_000
+        assert float(str(receipt["cost"])) == pytest.approx(charged, rel=0.3)
+        assert receipt["saved"] == -float(str(receipt["cost"]))
+        assert (receipt["cost_untouched"], receipt["tokens_in"]) == (0.0, 0)
+        assert (receipt["model"], receipt["upstream"]) == (MODEL, "writer")
+        sent = proxy.get(f"/stack/requests/{receipt['id']}")
+        assert sent["receipt"]["id"] == receipt["id"]
+
+
+def test_a_restart_remembers_what_was_spent_and_what_was_written(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    """The money of the day is read back from the receipts, the summary from the ledger."""
+    proxy = summarising(stage, writer, summaries__usd_per_day=0.03)
+    writer.when(MODEL, says(SUMMARY), loop=True)
+    played = session(stage, provider, proxy)
+    played.plays(ASKS)
+    until(proxy, kept=2)
+    spent = sum(float(str(receipt["cost"])) for receipt in paid(proxy))
+    assert 0.006 < spent < 0.03
+
+    proxy.config = proxy.config.model_copy(
+        update={"summaries": proxy.config.summaries.model_copy(update={"usd_per_day": spent + 0.006})}
+    )
+    proxy.restart()
+    played.plays(ENDS)
+    until(proxy, no_money=2)
+    assert len(writer.received) == 2
+    assert f"<results>{SUMMARY}" in traces(provider)[-1]
