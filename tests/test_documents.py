@@ -9,8 +9,8 @@ from proxy.commands.lazy import COMMANDS
 
 HOUSE = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
-    "README.md", "docs/how-it-works.md", "docs/money.md", "docs/operation.md", "docs/provider.md", "CONTRIBUTING.md",
-    "Dockerfile",
+    "README.md", "docs/configuration.md", "docs/how-it-works.md", "docs/money.md", "docs/operation.md", "docs/probes.md",
+    "docs/provider.md", "docs/replay.md", "CONTRIBUTING.md", "Dockerfile",
 )  # fmt: skip
 
 
