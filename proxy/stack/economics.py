@@ -52,6 +52,8 @@ class Reason(StrEnum):
     GATE = "gate"
     COLD = "cold"
     PRESSURE = "pressure"
+    ASKED = "asked"
+    """A person wants it, whatever it costs."""
     NOT_YET = "not_yet"
 
 

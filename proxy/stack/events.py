@@ -179,9 +179,11 @@ class Summarised(msgspec.Struct, frozen=True, tag="summarised"):
 
 
 class Kept(msgspec.Struct, frozen=True, tag="kept"):
-    """A person wants a folded frame back, and never folded again; it comes back at the next moment that is cheap."""
+    """A person wants a folded frame back, and never folded again; it comes back at the next moment that is cheap, or
+    with `now` at the next one, whatever it costs."""
 
     frame: str
+    now: bool = False
 
 
 class Unfolded(msgspec.Struct, frozen=True, tag="unfolded"):
@@ -298,7 +300,7 @@ def _moved(tree: Tree, event: Folded | Summarised | Kept | Unfolded) -> Tree:
             newest = next((t for t in reversed(tree.trims) if t.frame == event.frame), None)
             return replace(tree, trims=tuple(replace(t, summary=event.text) if t is newest else t for t in tree.trims))
         case Kept():
-            return replace(tree, kept=tree.kept | {event.frame})
+            return replace(tree, kept={**tree.kept, event.frame: event.now or tree.kept.get(event.frame, False)})
         case Unfolded():
             return replace(tree, trims=tuple(t for t in tree.trims if t.frame != event.frame))
 

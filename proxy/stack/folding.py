@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from proxy.stack.compaction import title_of
 from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import TAIL, Prices, Reason, Rewrite, Verdict, weighed
-from proxy.stack.events import Folded, FrameEvent, Parted, Unfolded, apply, frame_id
+from proxy.stack.events import Folded, FrameEvent, Parted, apply, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by
-from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, children, path_to
+from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, children, is_kept, path_to
 from proxy.stack.ledger import Kind
 from proxy.stack.names import names_in
 from proxy.stack.observe import Names
@@ -134,24 +134,15 @@ def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     found = _segments(story, line, weights)
     if not sum(s.tokens for s in found if s.placed and s.part) > moment.frame_max:
         found = [s for s in found if not s.part]
-    wanted = tuple(dict.fromkeys(t.frame for t in story.tree.trims if t.frame and t.frame in story.tree.kept))
     if not any(s.placed for s in found) and moment.added is None:
-        return _unfolding(wanted, moment) if wanted and moment.cold else Folding()
+        return Folding()
     chosen, verdict = _chosen(found, weights, moment)
     kind = "fold" if moment.added is None else "wake"
     subjects = tuple(c.frame for c in chosen)
     if not verdict.worth:
         return Folding((), (Decision(kind, subjects, verdict),))
-    events = [event for c in chosen for event in _folded(story, line, c, moment, pen)]
-    back = _unfolding(wanted, moment) if wanted else Folding()
-    return Folding((*back.events, *events), (Decision(kind, subjects, verdict), *back.decisions))
-
-
-def _unfolding(frames: Sequence[str], moment: Moment) -> Folding:
-    """What a person wants back: the prefix breaks now anyway, or nothing of it is cached."""
-    nothing = Rewrite(0, 0, 0, 0)
-    verdict = replace(weighed(nothing, moment.prices, moment.requests, cold=True), worth=True, reason=Reason.COLD)
-    return Folding(tuple(map(Unfolded, frames)), (Decision("unfold", tuple(frames), verdict),))
+    events = tuple(event for c in chosen for event in _folded(story, line, c, moment, pen))
+    return Folding(events, (Decision(kind, subjects, verdict),))
 
 
 def _chosen(found: Sequence[Segment], weights: _Weights, moment: Moment) -> tuple[tuple[Candidate, ...], Verdict]:
@@ -251,7 +242,7 @@ def _segments(story: Story, line: Sequence[Placed], weights: _Weights) -> list[S
         if at in leaving:
             owner = owner_of(story, placed).partition("#")[0]
             holder = _finished(tree, owner)
-            if (holder or owner) not in tree.kept:
+            if not is_kept(tree, owner):
                 runs.setdefault((holder or owner, not holder, spoken), []).append(at)
     found = [
         Segment(
@@ -270,7 +261,7 @@ def _told(tree: Tree, weights: _Weights, wanted: Collection[tuple[str, bool]]) -
     """Traces on the line that one of the frames in `wanted` could tell with the rest of it: those of frames under it,
     and for work that goes on those of its earlier parts."""
     for at, tokens, trim in weights.traces:
-        if not trim.frame or trim.frame in tree.kept or trim.frame not in tree.frames:
+        if trim.frame not in tree.frames or is_kept(tree, trim.frame):
             continue
         frame = tree.frames[trim.frame]
         if (holder := _finished_above(tree, frame)) and (holder, False) in wanted:

@@ -136,8 +136,9 @@ class Tree:
     trims: tuple[Trim, ...] = ()
     mute: frozenset[str] = frozenset()
     """Entries (turn ids, or `turn/number`) whose reasoning has been left out, once and for good."""
-    kept: frozenset[str] = frozenset()
-    """Frames that a person wants on the line: folded ones come back when that is cheap, none is folded again."""
+    kept: Mapping[str, bool] = field(default_factory=dict)
+    """Frames that a person wants on the line, none of which is folded again, and whether at any price: the others come
+    back when that is cheap."""
     replaced: Mapping[str, str] = field(default_factory=dict)
     """Entries of results whose text is told in other words on the line: entry -> text."""
 
@@ -168,6 +169,11 @@ def ancestors(tree: Tree, frame: str) -> Iterator[Frame]:
 def path_to(tree: Tree, frame: str) -> tuple[Frame, ...]:
     """From the root down to `frame`, both included."""
     return (*reversed(tuple(ancestors(tree, frame))), tree.frames[frame])
+
+
+def is_kept(tree: Tree, frame: str) -> bool:
+    """Whether it, or what it is part of, is never folded again."""
+    return frame in tree.kept or any(above.id in tree.kept for above in ancestors(tree, frame))
 
 
 def owners_shown(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
