@@ -353,10 +353,12 @@ BEGINNING = 48
 
 def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
     """The system messages at the head with `suffix` at the end of the last one's text; a system message of ours where
-    the client sends none."""
-    if not request.head:
-        return (system_message(suffix).wire,)
+    the client sends none. Nothing to say changes nothing."""
     wires = [m.wire for m in request.head]
+    if not suffix:
+        return tuple(wires)
+    if not wires:
+        return (system_message(suffix).wire,)
     return (*wires[:-1], with_text(wires[-1], suffix))
 
 

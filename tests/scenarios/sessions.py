@@ -18,10 +18,10 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from proxy.commands.place import opened
-from proxy.scripted import Answer, Call, ScriptedProvider, call, says
+from proxy.scripted import Answer, Call, ScriptedProvider, Usage, call, says
 from proxy.stack import transcript
 from proxy.stack.context import owner_of
 from proxy.stack.facts import said_by
@@ -60,12 +60,16 @@ def made_by(step: str) -> tuple[Call, str]:
 
 @dataclass
 class Session:
-    """One client and its model. `numbered` counts the outputs, `padding` is their length in words."""
+    """One client and its model. `numbered` counts the outputs, `padding` is their length in words; with `thinks` every
+    call has a thought before it."""
 
     chat: Conversation
     provider: ScriptedProvider
     padding: int = 600
+    thinks: str = ""
     numbered: int = 0
+    usages: list[Usage] = field(default_factory=list)
+    """What the provider reports, answer by answer; its own count where there is none."""
 
     def plays(self, script: str) -> None:
         """Turn after turn; a script may begin where the one before it ended."""
@@ -75,8 +79,9 @@ class Session:
     def turn(self, asked: str, *steps: str, closing: str) -> None:
         """One request of the user with all that is done for it."""
         groups = [[made_by(part) for part in step.split(" & ")] for step in steps]
-        made = [Answer(calls=tuple(one for one, _ in group)) for group in groups]
-        self.provider.will(*made, says(closing))
+        made = [Answer(calls=tuple(one for one, _ in group), reasoning=self.thinks) for group in groups]
+        answers = [*made, says(closing)]
+        self.provider.will(*(each.but(usage=self.usages.pop(0)) if self.usages else each for each in answers))
         self.chat.says(asked)
         for group in groups:
             self.chat.returns(*(self.output(result) for _, result in group))

@@ -75,10 +75,9 @@ FORMS: dict[str, Callable[[], WholeList | OneByOne]] = {
 }
 
 
-@pytest.fixture(params=FORMS.values(), ids=FORMS.keys())
+@pytest.fixture(params=list(FORMS))
 def form(request: pytest.FixtureRequest) -> WholeList | OneByOne:
-    made: WholeList | OneByOne = request.param()
-    return made
+    return FORMS[request.param]()
 
 
 @pytest.fixture

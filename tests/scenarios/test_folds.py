@@ -1,0 +1,619 @@
+"""What leaves the line when work is finished, what stays, and what stands for the rest: over HTTP on both sides
+(DESIGN 3, 8, 9; S1-63 to S1-70, S4-36)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from proxy.scripted import Answer, Received, ScriptedProvider, Usage, says
+from proxy.scripted.binding import Bound, Fault, Item, examine, seal
+from tests.harness import Json, Stage, bash, does, everything, pop, push, recall, texts
+from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in
+
+THREE_TASKS = """
+    user: Fix the title of the handbook.
+    read handbook.md
+    edit handbook.md
+    run make docs
+    says: The title of the handbook is right now.
+    user: Implement a rate limiter for the public API.
+    read src/limit.py
+    edit src/limit.py
+    run pytest -q
+    says: There is a token bucket in src/limit.py.
+    user: Investigate why the nightly billing export takes five hours.
+    run time ./export --sample
+    says: Every invoice is read twice, once for its tax.
+"""
+"""Outputs 1-3, 4-6 and 7."""
+TRACE = "Past work: its messages left the context."
+REF = re.compile(r'<frame ref="(f[a-z2-7]{8})"')
+
+
+def traces(messages: Sequence[Json]) -> list[str]:
+    """The texts of ours that stand for what left, in order."""
+    return [str(m["content"]) for m in messages if m["role"] == "user" and TRACE in str(m["content"])]
+
+
+def line(provider: ScriptedProvider) -> list[Json]:
+    """The newest line, without the system text."""
+    return [m for m in provider.received[-1].messages if m["role"] != "system"]
+
+
+def said(provider: ScriptedProvider) -> list[str]:
+    """The newest line in short: `TRACE`, `out 3`, or who said what."""
+    shown = []
+    for m in line(provider):
+        text = str(m["content"] or "")
+        if m["role"] == "tool":
+            shown.append("out " + ",".join(map(str, outputs_in([m]))))
+        elif m.get("tool_calls"):
+            shown.append("calls")
+        else:
+            shown.append("TRACE" if TRACE in text else f"{m['role']}: {text[:16]}".rstrip())
+    return shown
+
+
+@pytest.fixture
+def session(stage: Stage, provider: ScriptedProvider) -> Session:
+    return Session(stage.chat(tools=TOOLS), provider)
+
+
+# ------------------------------------------------------------------------------------------- what leaves and what stays
+def test_finished_requests_leave_and_words_stay(session: Session, provider: ScriptedProvider) -> None:
+    """DESIGN 9: the user's words and the closing texts stay verbatim, one trace stands where the work began."""
+    session.plays(THREE_TASKS)
+
+    assert said(provider) == [
+        "user: Fix the title of",
+        "TRACE",
+        "assistant: The title of the",
+        "user: Implement a rate",
+        "TRACE",
+        "assistant: There is a token",
+        "user: Investigate why",
+        "calls",
+        "out 7",
+    ]
+    sent = {str(m["content"]) for m in session.chat.history if m["role"] == "user"}
+    assert sent <= {str(m["content"]) for m in line(provider)}
+
+
+def test_a_trace_tells_what_is_known_exactly(session: Session, provider: ScriptedProvider) -> None:
+    """S2-20: files, commands, steps; and a ref that a person or the model can follow."""
+    session.plays(THREE_TASKS)
+
+    first, second = traces(line(provider))
+    assert "handbook.md" in first
+    assert "make docs" in first
+    assert 'status="completed" steps="3"' in first
+    assert "src/limit.py" in second
+    titles = {frame["sessionID"]: title for title, frame in session.chat.proxy.frames().items()}
+    assert [titles[REF.findall(trace)[0]][:13] for trace in (first, second)] == ["Fix the title", "Implement a r"]
+
+
+def test_items_of_a_plan_leave_inside_the_loop(session: Session, provider: ScriptedProvider) -> None:
+    """S1-76: what ended is folded while the request goes on; its newest group and open work stay."""
+    session.plays(
+        """
+        user: Build the formatter.
+        read spec.md
+        todo: [>] Lexer | [ ] Parser
+        edit src/lexer.py
+        run pytest -q
+        todo: [x] Lexer | [>] Parser
+        edit src/parser.py
+        says: The parser is begun.
+        """
+    )
+
+    assert said(provider) == [
+        "user: Build the format", "calls", "out 1", "TRACE", "calls", "out 5", "calls", "out 6",
+    ]  # fmt: skip
+
+
+def test_what_is_under_way_is_not_folded(session: Session, provider: ScriptedProvider) -> None:
+    session.plays(
+        """
+        user: Build the formatter.
+        todo: [>] Lexer | [ ] Parser
+        edit src/lexer.py
+        edit src/lexer.py
+        edit src/lexer.py
+        says: The lexer is begun.
+        user: go on
+        edit src/lexer.py
+        says: It goes on.
+        """
+    )
+
+    assert session.outputs_sent() == [1, 2, 3, 4, 5]
+    assert traces(line(provider)) == []
+
+
+def test_between_folds_the_line_only_grows(session: Session, provider: ScriptedProvider) -> None:
+    """L2: only a fold changes the past of a line; everything before its cut stays as it was, byte for byte."""
+    session.plays(THREE_TASKS)
+
+    lines = [r.messages for r in provider.received]
+    broken = [at for at in range(1, len(lines)) if lines[at][: len(lines[at - 1])] != lines[at - 1]]
+    folded = [at for at, receipt in enumerate(session.chat.proxy.receipts()) if "folded" in str(receipt["events"])]
+    kept = [receipt for receipt in session.chat.proxy.receipts() if any(d["done"] for d in receipt["decisions"])]
+    assert len(broken) == len(kept) == 2
+    assert not folded or folded == broken
+    for at in broken:
+        trace = next(n for n, m in enumerate(lines[at]) if m not in lines[at - 1])
+        assert lines[at][:trace] == lines[at - 1][:trace]
+
+
+def test_an_earlier_trace_never_changes(session: Session, provider: ScriptedProvider) -> None:
+    """A trace is frozen text: later folds and requests leave its bytes alone, and those of all that stands before."""
+    session.plays(THREE_TASKS)
+
+    told = [traces(r.messages) for r in provider.received]
+    shown = [seen for seen in told if seen]
+    assert all(seen[0] == shown[0][0] for seen in shown)
+    assert [len(seen) for seen in shown] == sorted(len(seen) for seen in shown)
+
+
+def test_a_line_is_the_same_after_a_restart(session: Session, provider: ScriptedProvider) -> None:
+    """P3: a provider's cache must not be lost with a deployment."""
+    session.plays(THREE_TASKS)
+    before = line(provider)
+
+    session.chat.proxy.restart()
+    provider.will(says("It is the tax."))
+    session.chat.says("and which one is it?")
+
+    assert line(provider)[: len(before)] == before
+    assert session.outputs_sent() == [7]
+
+
+# ----------------------------------------------------------------------------------------------------------------
+# recall
+def test_a_ref_brings_back_the_originals(session: Session, provider: ScriptedProvider) -> None:
+    """S2-14, D14: by the model under the trace's ref, and by the API byte for byte."""
+    session.plays(THREE_TASKS)
+    sent = [str(m["content"]) for m in session.chat.history if m["role"] == "tool"]
+    ref = REF.findall(traces(line(provider))[0])[0]
+
+    provider.will(does(recall(ref, query="output-3-here")), says("It was make docs."))
+    session.chat.says("and how was it built?")
+
+    told = str(line(provider)[-1]["content"])
+    assert "output-3-here" in told
+    log = [entry["text"] for entry in session.chat.proxy.log(ref) if entry["answers"]]
+    assert log == sent[:3]
+
+
+def test_what_was_recalled_stays_for_two_turns(stage: Stage, provider: ScriptedProvider) -> None:
+    """H8: a model that fetched a text is about to use it."""
+    session = Session(stage.chat(tools=TOOLS), provider)
+    session.plays(THREE_TASKS)
+    ref = REF.findall(traces(line(provider))[0])[0]
+    provider.will(does(recall(ref)), does(bash("one")), does(bash("two")), says("Done."))
+    session.chat.says("It goes on with the tax: what did the handbook say?")
+    session.chat.returns(session.output("one"))
+    session.chat.returns(session.output("two"))
+    fetched = next(m for m in line(provider) if m["role"] == "tool" and "output-1-here" in str(m["content"]))
+
+    session.plays(
+        """
+        user: Unrelated: translate the onboarding email into French.
+        read emails/onboarding.txt
+        says: Translated.
+        """
+    )
+    assert fetched in provider.received[-2].messages
+
+    session.plays(
+        """
+        user: Unrelated: draw the logo of the new product in SVG format.
+        edit logo.svg
+        says: Drawn.
+        """
+    )
+    assert fetched not in line(provider)
+
+
+# ------------------------------------------------------------------------------------------------------------- the gate
+def test_a_fold_tells_why_in_its_receipt(session: Session) -> None:
+    """S4-36: the figures of the gate, for a yes."""
+    session.plays(THREE_TASKS)
+
+    (made, again) = [d for receipt in session.chat.proxy.receipts() for d in receipt["decisions"] if d["done"]]
+    assert made["kind"] == again["kind"] == "fold"
+    assert made["reason"] == "gate"
+    assert made["gain"] > made["cost"] > 0
+    assert made["removed"] > made["compaction"] > 0
+
+
+def test_small_work_is_not_worth_a_fold(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-36, S4-65: a trace would be as long; nothing is rewritten."""
+    session = Session(stage.chat(tools=TOOLS), provider, padding=0)
+    session.plays(THREE_TASKS)
+
+    assert session.outputs_sent() == [1, 2, 3, 4, 5, 6, 7]
+    assert traces(line(provider)) == []
+
+
+def test_much_behind_the_cut_says_not_yet(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 9: what stays behind a cut is written to the cache anew; a little work far up is not worth that. The
+    answer is in the receipt, with its figures."""
+    session = Session(stage.chat(tools=TOOLS), provider)
+    session.plays(
+        """
+        user: Build the formatter.
+        todo: [>] Lexer | [ ] Parser | [ ] Printer
+        edit src/lexer.py
+        todo: [>] Lexer | [>] Parser | [ ] Printer
+        edit src/parser.py
+        edit src/parser.py
+        edit src/parser.py
+        edit src/parser.py
+        edit src/parser.py
+        todo: [x] Lexer | [>] Parser | [ ] Printer
+        says: The lexer is done.
+        """
+    )
+
+    decisions = [d for receipt in session.chat.proxy.receipts() for d in receipt["decisions"] if d["kind"] == "fold"]
+    assert session.outputs_sent() == list(range(1, 10))
+    assert [d["reason"] for d in decisions] == ["not_yet"]
+    assert decisions[0]["behind"] > decisions[0]["removed"] - decisions[0]["compaction"] > 0
+    assert not decisions[0]["done"]
+
+
+def test_a_full_window_folds_whatever_it_costs(stage: Stage, provider: ScriptedProvider) -> None:
+    """S4-20: above 60 % of a window that is known."""
+    proxy = stage.proxy(tariffs__tiny__input=1.0, tariffs__tiny__window=9000, tariffs__tiny__read=0.001)
+    session = Session(stage.chat(proxy, tools=TOOLS, model="tiny"), provider, padding=1_200)
+    session.plays(
+        """
+        user: Build the formatter.
+        todo: [>] Lexer | [ ] Parser
+        edit src/lexer.py
+        todo: [x] Lexer | [>] Parser
+        edit src/parser.py
+        run pytest -q
+        run pytest -q
+        run pytest -q
+        says: It is built.
+        """
+    )
+
+    done = [d for receipt in proxy.receipts() for d in receipt["decisions"] if d["done"]]
+    assert [d["reason"] for d in done] == ["pressure"]
+    assert 1 not in session.outputs_sent()
+
+
+UNEVEN = """
+    user: Build the formatter.
+    todo: [>] Lexer | [ ] Parser | [ ] Printer
+    edit src/lexer.py
+    todo: [>] Lexer | [>] Parser | [ ] Printer
+    edit src/parser.py
+    edit src/parser.py
+    edit src/parser.py
+    todo: [x] Lexer | [>] Parser | [ ] Printer
+    edit src/parser.py
+    edit src/parser.py
+    says: The lexer is done.
+"""
+"""The lexer's work, outputs 1 and 2, has much behind it when it ends."""
+
+
+@pytest.mark.parametrize("reported", [500, 0], ids=["cached", "not cached"])
+def test_a_provider_that_caches_nothing_any_more_has_nothing_to_lose(
+    stage: Stage, provider: ScriptedProvider, reported: int
+) -> None:
+    """DESIGN 9: a cached share of 0 twice, after there was one, is no cache."""
+    session = Session(stage.chat(tools=TOOLS), provider)
+    session.usages = [Usage(1_000, 10, cached=500)] * 5 + [Usage(1_000, 10, cached=reported)] * 5
+
+    session.plays(UNEVEN)
+
+    assert (2 in session.outputs_sent()) == bool(reported)
+
+
+# --------------------------------------------------------------------------------------------------- reasoning and
+# loops
+IN_A_LOOP = """
+    user: Build the formatter.
+    todo: [>] Lexer | [ ] Parser
+    edit src/lexer.py
+    run pytest -q
+    run pytest -q
+    run pytest -q
+    run pytest -q
+    todo: [x] Lexer | [>] Parser
+    says: The parser is begun.
+"""
+"""The lexer's outputs are 1 to 6."""
+STRICT = {"tariffs__claude-strict__thinking_in_loop": "required"}
+
+
+def test_a_model_that_wants_its_reasoning_in_the_loop_is_folded_at_the_users_word(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """L8: inside a tool loop nothing is cut for `thinking_in_loop: required`."""
+    proxy = stage.proxy(**STRICT)
+    session = Session(stage.chat(proxy, tools=TOOLS, model="claude-strict"), provider, thinks="what next?")
+    session.plays(IN_A_LOOP)
+    assert session.outputs_sent() == [1, 2, 3, 4, 5, 6, 7]
+
+    provider.will(says("Fine."))
+    session.chat.says("go on")
+
+    assert session.outputs_sent() == [7]
+
+
+def test_a_loop_without_reasoning_is_folded_for_such_a_model_too(stage: Stage, provider: ScriptedProvider) -> None:
+    proxy = stage.proxy(**STRICT)
+    session = Session(stage.chat(proxy, tools=TOOLS, model="claude-strict"), provider)
+    session.plays(IN_A_LOOP)
+
+    assert session.outputs_sent() == [7]
+
+
+def test_waking_inside_a_loop_takes_a_fold_that_pays_for_it(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 8: else the thread sleeps until the user speaks."""
+    proxy = stage.proxy(wake_at_tokens=2_000)
+    session = Session(stage.chat(proxy, tools=TOOLS), provider, padding=1_200)
+    session.plays(
+        """
+        user: Build the formatter.
+        todo: [>] Lexer | [ ] Parser
+        edit src/lexer.py
+        run pytest -q
+        run pytest -q
+        run pytest -q
+        todo: [x] Lexer | [>] Parser
+        edit src/parser.py
+        says: The parser is begun.
+        """
+    )
+
+    statuses = [(r["status"], r["reason"]) for r in proxy.receipts()]
+    assert statuses[-1] == ("full", "")
+    woken = next(at for at, (status, _) in enumerate(statuses) if status == "full")
+    assert ("asleep", "in_loop") in statuses[:woken]
+    (made,) = [d for receipt in proxy.receipts() for d in receipt["decisions"] if d["done"]]
+    assert made["kind"] == "wake"
+    assert session.outputs_sent() == [6, 7]
+
+
+def test_a_fold_leaves_closing_words_without_their_reasoning(session: Session, provider: ScriptedProvider) -> None:
+    """DESIGN 9: what was thought about work that has left would be thought about nothing."""
+    session.chat.model = "claude-free"
+    provider.will(
+        Answer(calls=(bash("a"),), reasoning="thought one"),
+        Answer(text="It is fixed now.", reasoning="thought two"),
+        Answer(calls=(bash("b"),), reasoning="thought three"),
+        Answer(text="It is there.", reasoning="thought four"),
+    )
+    session.padding = 3_000
+    session.chat.says("Fix the title of the handbook.")
+    session.chat.returns(session.output("a"))
+    session.chat.says("Implement a rate limiter for the public API.")
+    session.chat.returns(session.output("b"))
+
+    assert session.outputs_sent() == [2]
+    assert [m.get("reasoning_content") for m in line(provider) if m["role"] == "assistant"] == [None, "thought three"]
+
+
+# -------------------------------------------------------------------------------------------------------- other
+# branches
+def test_a_branch_from_before_a_fold_sees_the_whole_history(session: Session, provider: ScriptedProvider) -> None:
+    """DESIGN 3: a fold is an event on a path; another path does not have it."""
+    session.plays(THREE_TASKS)
+    branch = session.chat.branch(8)  # up to the first closing text
+
+    provider.will(says("It was empty before."))
+    branch.says("and what did it say before?")
+
+    assert session.outputs_sent() == [1, 2, 3]
+    assert traces(line(provider)) == []
+    provider.will(says("Half an hour."))
+    session.chat.says("how long is the tax part?")
+    assert session.outputs_sent() == [7]
+
+
+def test_an_edit_behind_a_fold_keeps_the_fold(session: Session, provider: ScriptedProvider) -> None:
+    session.plays(THREE_TASKS)
+    before = line(provider)[:2]
+    edited = session.chat.branch(16)
+
+    provider.will(says("It is slow."))
+    edited.says("Unrelated: translate the onboarding email into French.")
+
+    assert line(provider)[:2] == before
+    assert outputs_in(line(provider)) == []
+    assert texts(line(provider))[-1].startswith("user: Unrelated: translate")
+
+
+def test_a_retry_of_the_request_that_folded_has_the_same_line(
+    stage: Stage, session: Session, provider: ScriptedProvider
+) -> None:
+    """X-05: asked twice, it is answered on the same bytes."""
+    session.plays(THREE_TASKS)
+    again = session.chat.branch(17)
+    folded = next(r for r in provider.received if r.messages[-1]["content"] == again.history[-1]["content"])
+
+    provider.will(says("Once more."))
+    stage.excuse()
+    again.asks()
+
+    assert provider.received[-1].messages == folded.messages
+
+
+# ------------------------------------------------------------------------------------------------------- pushed and
+# ours
+def test_work_inside_a_pushed_frame_leaves_with_its_pop_alone(stage: Stage, provider: ScriptedProvider) -> None:
+    session = Session(stage.chat(tools=TOOLS), provider)
+    provider.will(does(push("Deep")), does(bash("a")), does(bash("b")), does(pop("Found it.")), says("There."))
+    session.chat.says("Build the formatter.")
+    session.chat.returns(session.output("a"))
+    session.chat.returns(session.output("b"))
+    provider.will(says("Yes."))
+    session.chat.says("and?")
+
+    assert session.outputs_sent() == []
+    assert traces(line(provider)) == []
+    assert "Found it." in everything(line(provider))
+
+
+def test_long_work_is_cut_into_parts(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 9: past `frame_max_tokens`, at a border between two groups; the newest group never leaves."""
+    session = Session(stage.chat(stage.proxy(frame_max_tokens=1_000), tools=TOOLS), provider, padding=400)
+    session.plays(
+        "user: Find the leak.\n" + "\n".join(f"run probe {n}" for n in range(12)) + "\nsays: It is in the cache."
+    )
+
+    statuses = session.chat.proxy.statuses()
+    parts = [title for title in statuses if title.startswith("Part ")]
+    assert parts
+    assert {statuses[part] for part in parts} == {"completed"}
+    assert statuses["Find the leak."] == "in_progress"
+    assert session.outputs_sent()[-1] == 12
+    assert 1 not in session.outputs_sent()
+    shown = set(session.outputs_sent())
+    frames = session.chat.proxy.frames()
+    logs = everything([entry for part in parts for entry in session.chat.proxy.log(frames[part]["sessionID"])])
+    assert all(n in shown or f"output-{n}-here" in logs for n in range(1, 13))
+
+
+# ------------------------------------------------------------------------------------------------------- bound
+# reasoning
+class BoundModel:
+    """A model whose every thought holds only behind the exact prefix it was made behind. `faults` are what such a
+    provider would have refused."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+
+    def __call__(self, answer: Answer) -> Callable[[Received], Answer]:
+        def answered(received: Received) -> Answer:
+            before = as_bound(received)
+            found = examine(b"secret", before)
+            self.faults += found.faults
+            thought = seal(b"secret", answer.reasoning, before, found.last)
+            return answer.but(reasoning=f"{thought.content}|{thought.token}")
+
+        return answered
+
+
+def as_bound(received: Received) -> Bound:
+    """A request as binding sees it: thoughts stand in front of the message they were made with."""
+    head = json.dumps([received.body.get("tools"), received.messages[0]]).encode()
+    parts: list[bytes | Item] = []
+    for message in received.messages[1:]:
+        if thought := message.pop("reasoning_content", ""):
+            content, _, token = thought.partition("|")
+            parts.append(Item(content, token))
+        parts.append(json.dumps(message, sort_keys=True).encode())
+    return Bound(head, tuple(parts))
+
+
+def test_a_provider_that_binds_reasoning_never_refuses(stage: Stage, provider: ScriptedProvider) -> None:
+    """L8: through waking, folds inside a loop and at the user's words, and a restart; the provider's check is the
+    judge. What is thought behind the last fold is still there."""
+    proxy = stage.proxy(wake_at_tokens=1_500)
+    session = Session(stage.chat(proxy, tools=TOOLS, model="claude-opus-5.5"), provider, padding=1_500)
+    model = BoundModel()
+    plan = ("todo: [>] One | [ ] Two", "run a", "run b", "todo: [x] One | [>] Two", "run c")
+    asleep = ("run look", "run build")
+    for title in ("Fix the title.", "yes, go on", "Implement a rate limiter for the public API.", "Unrelated: sing."):
+        steps = asleep if title == "Fix the title." else plan
+        calls = [made_by(step)[0] for step in steps]
+        provider.will(*(model(Answer(calls=(one,), reasoning=f"about {n}")) for n, one in enumerate(calls)))
+        provider.will(model(Answer(text=f"That is done: {title}", reasoning="it is done")))
+        assert session.chat.says(title).status == 200
+        for _ in steps:
+            assert session.chat.returns(session.output("ok")).status == 200
+        proxy.restart()
+
+    assert model.faults == []
+    assert [r["status"] for r in proxy.receipts()][:4] == ["asleep", "asleep", "asleep", "full"]
+    assert sum(d["done"] for receipt in proxy.receipts() for d in receipt["decisions"]) >= 3
+    assert any(m.get("reasoning_content") for m in line(provider))
+
+
+# --------------------------------------------------------------------------------------------------------------- modes
+def test_passive_injects_recall_alone_and_folds(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 8: no guidance, one tool; the same folds."""
+    session = Session(stage.chat(stage.proxy(mode="passive"), tools=TOOLS), provider)
+    session.plays(THREE_TASKS)
+
+    assert [name for name in provider.received[-1].tool_names if name.startswith("stack")] == ["stack_recall"]
+    assert provider.received[-1].messages[0] == {"role": "system", "content": session.chat.system}
+    assert session.outputs_sent() == [7]
+    assert len(traces(line(provider))) == 2
+    ref = REF.findall(traces(line(provider))[0])[0]
+    provider.will(does(recall(ref)), says("It was make docs."))
+    session.chat.says("and how was the handbook built?")
+    assert "output-1-here" in str(line(provider)[-1]["content"])
+
+
+def test_the_mode_may_change_in_mid_conversation(stage: Stage, provider: ScriptedProvider) -> None:
+    """Awake, `passive` goes on with what was injected; `off` sends the client's own bytes, and back again all that was
+    folded is folded still."""
+    session = Session(stage.chat(tools=TOOLS), provider)
+    session.plays(THREE_TASKS)
+    folded = line(provider)
+
+    provider.will(says("one"), says("two"), says("three"))
+    session.chat.says("and then?", headers={"x-stack-mode": "passive"})
+    assert line(provider)[: len(folded)] == folded
+    stage.excuse()
+    session.chat.says("really?", headers={"x-stack-mode": "off"})
+    assert session.outputs_sent() == [1, 2, 3, 4, 5, 6, 7]
+    assert traces(line(provider)) == []
+    stage.excuse()
+    session.chat.says("sure?")
+    assert line(provider)[: len(folded)] == folded
+    assert session.outputs_sent() == [7]
+
+
+# ------------------------------------------------------------------------------------------------------------- replicas
+def test_two_replicas_decide_alike(stage: Stage, provider: ScriptedProvider) -> None:
+    """P3: on copies of one store, each folds by itself; the lines are the same to the last byte."""
+    first = stage.proxy()
+    session = Session(stage.chat(first, tools=TOOLS), provider)
+    *before, newest = re.split(r"(?=user: )", THREE_TASKS)[1:]
+    session.plays("".join(before))
+    first.stop()
+    copied = Path(shutil.copytree(first.config.data, first.config.data.with_name("copied")))
+    history, numbered = [dict(message) for message in session.chat.history], session.numbered
+
+    lines = []
+    for proxy in (first.start(), stage.proxy(data=str(copied))):
+        session.chat.proxy, session.chat.history, session.numbered = proxy, [dict(m) for m in history], numbered
+        session.plays(newest)
+        lines.append(provider.received[-2].messages)
+
+    assert len(traces(lines[0])) == 2
+    assert lines[0] == lines[1]
+    stage.proxies.pop().stop()  # the judge knows a conversation by its id, and this one is in two stores
+    del stage.notes[-2:]
+
+
+def test_another_replica_takes_over_what_was_folded(stage: Stage, provider: ScriptedProvider) -> None:
+    """One store, two processes: the second one begins with what the first one has stored."""
+    first = stage.proxy()
+    session = Session(stage.chat(first, tools=TOOLS), provider)
+    session.plays(THREE_TASKS)
+    before = line(provider)
+
+    session.chat.proxy = stage.proxy(data=str(first.config.data))
+    provider.will(says("It is the tax."))
+    session.chat.says("and which one is it?")
+
+    assert line(provider)[: len(before)] == before
+    assert len(first.conversations) == 1
