@@ -25,13 +25,12 @@ from proxy.stack.inferring import Watch
 from proxy.stack.rereading import Means
 from proxy.stack.story import Story
 from proxy.stack.tools.desk import Settings
-from proxy.stack.unfolding import unfolding
 from proxy.stack.transcript import Request, Usage
 from proxy.tariffs import Tariff
 
 ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""
-BORDER = 0.25
+BORDER = 0.4
 """Of `frame_max_tokens`: so much work is cut where the user speaks, for that is a border anyway."""
 RECALL_PART = 4
 """Of the window, one part of so many may be filled by what is told again at once (S0-09)."""
@@ -162,7 +161,7 @@ class Actor:
             binds=tariff.binding != "none",
         )
         pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
-        return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)
+        return folding(here.story, moment, pen)
 
     def _tariff(self, here: Here) -> Tariff:
         """By the name the upstream knows the model by: an alias hides what it costs and binds."""

@@ -317,7 +317,7 @@ class Config(_Model):
     wake_at_tokens: int = Field(default=20_000, ge=0)
     """Size of a request from which its thread gets frames. Below it requests pass byte for byte."""
 
-    frame_max_tokens: int = Field(default=20_000, ge=1_000)
+    frame_max_tokens: int = Field(default=16_000, ge=1_000)
     """Work that grows past this without an end is cut at a border between two of its steps."""
 
     mirror_plans: bool = True
