@@ -31,7 +31,7 @@ from proxy.dialects.usage import usage_of
 from proxy.errors import ProxyError, StoreError, UpstreamUnreachable
 from proxy.metrics import Metrics
 from proxy.report import SUMMARY, Accountant, Outcome, Receipt
-from proxy.shelf import Shelf
+from proxy.shelf import Shelf, Shelved
 from proxy.stack.condensing import SMALLEST, Span, heading, instructions, newest_fitting, quoted, span_of, usable
 from proxy.stack.events import Summarised, recorded
 from proxy.stack.story import follow
@@ -132,24 +132,31 @@ class Summaries:
                 self._told(fold, "internal", type(error).__name__)
 
     async def _summarised(self, fold: Fold) -> None:
-        """Raises Unsummarised or StoreError where there will be no summary."""
+        """Raises Unsummarised or StoreError where nothing is asked, or nothing of it may be kept."""
         span = await self._span(fold)
         question = await self._question(span)
         await self._affordable(question)
-        text = await self._asked(fold, span, question)
+        text, reason = await self._asked(fold, span, question)
+        shelved = await self._shelved(fold)
+        asked = SentRecord(question.id, 0, (question.body,), self.now())
+        if reason:
+            self.shelf.record(shelved, [], [asked])
+        else:
+            written = recorded(Summarised(fold.frame, text), fold.node, 0, shelved.ledger.seq, self.now())
+            self.shelf.record(shelved, [written], [asked])
+            shelved.stories.clear()  # each of them was folded without it
+        self._told(fold, reason or "kept")
+
+    async def _shelved(self, fold: Fold) -> Shelved:
+        """The conversation. Raises Unsummarised where it was deleted: then nothing of its content may be kept."""
         shelved = await self.shelf.get(fold.tenant, fold.conversation)
         if shelved is None or fold.node not in shelved.ledger.entries:
             raise Unsummarised("it was deleted meanwhile", code="gone")
-        written = recorded(Summarised(fold.frame, text), fold.node, 0, shelved.ledger.seq, self.now())
-        self.shelf.record(shelved, [written])
-        shelved.stories.clear()  # each of them was folded without it
-        self._told(fold, "kept")
+        return shelved
 
     async def _span(self, fold: Fold) -> Span:
         """What left, read anew from the shelf. Paths are folded beside those that requests go on from."""
-        shelved = await self.shelf.get(fold.tenant, fold.conversation)
-        if shelved is None or fold.node not in shelved.ledger.entries:
-            raise Unsummarised("it was deleted meanwhile", code="gone")
+        shelved = await self._shelved(fold)
         ledger = shelved.ledger
         span = span_of(ledger, follow(ledger, ledger.path(fold.node), shelved.stories), fold.node, fold.frame)
         if span is None:
@@ -200,8 +207,8 @@ class Summaries:
         return sum(msgspec.json.decode(receipt, type=Receipt).cost for receipt in ours)
 
     def _settled(self, fold: Fold, question: Question, outcome: Outcome, usage: Usage | None, *, assumed: int) -> None:
-        """The receipt: all of it is our own overhead, for the untouched run asks nobody. `assumed` are tokens of output
-        that nobody reported."""
+        """The receipt, without content: all of it is our own overhead, for the untouched run asks nobody. `assumed` are
+        tokens of output that nobody reported."""
         account = self.accountant.open([], tenant=fold.tenant, upstream=self.upstream.name, model=self.model)
         account.note_sent([(question.id, question.tokens)])
         settled = account.settle(outcome, [usage])
@@ -222,13 +229,14 @@ class Summaries:
             msgspec.json.encode(receipt),
         )
         try:
-            self.store.write(fold.tenant, (kept, SentRecord(question.id, 0, (question.body,), outcome.created)))
+            self.store.write(fold.tenant, (kept,))
         except StoreError as error:
             log.warning("receipt not kept", extra={"request": question.id, "reason": error.code})
 
     # ------------------------------------------------------------------------------------------------------------- ask
-    async def _asked(self, fold: Fold, span: Span, question: Question) -> str:
-        """The summary. What left is paid for: of a question without an answer, all that it could cost."""
+    async def _asked(self, fold: Fold, span: Span, question: Question) -> tuple[str, str]:
+        """The summary, and why there is none. What left is paid for: of a question without an answer, all that it could
+        cost."""
         call = _Asking(fold, self.now(), perf_counter())
         call.reason, assumed = "stopped", self.settings.output_tokens
         text, usage, kept = "", None, ""
@@ -249,9 +257,7 @@ class Summaries:
             if call.left:
                 outcome = call.outcome(question, self.upstream.name, self.model)
                 self._settled(fold, question, outcome, usage, assumed=assumed)
-        if call.reason:
-            raise Unsummarised("there is no usable summary", code=call.reason)
-        return kept
+        return kept, call.reason
 
     def _why_not(self, call: _Asking, text: str, kept: str) -> str:
         """Why an answer is not used; empty where it is."""
