@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, configuration, file_of, opened, run
 from proxy.commands.presence import Presence, page, running
-from proxy.commands.printing import columns, say, say_json
+from proxy.commands.printing import columns, counted, say, say_json
 from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.report import Receipt
@@ -212,7 +212,7 @@ async def _contents(config: Config) -> list[Check]:
             records = await store.requests(None, "", NEWEST)
     except ProxyError as error:
         return [Check("finding", "store", f"{error} ({error.code})")]
-    size = f"{health.where}: {health.conversations} conversations, {health.size_bytes:,} bytes"
+    size = f"{health.where}: {counted(health.conversations, 'conversation')}, {health.size_bytes:,} bytes"
     return [Check("ok", "store", size), *judged(records, config.tariff_of)]
 
 
@@ -246,7 +246,9 @@ def _beyond_window(records: Iterable[RequestRecord], window_of: Callable[[str], 
         told = f"the client's history is {over:,} tokens longer than the window of {receipt.model}"
         yield Check("finding", "history", f"{receipt.conversation}: {told}; it cannot go on without the proxy")
     if not beyond:
-        yield Check("ok", "history", f"{len(newest)} recent conversations fit their models' windows untouched")
+        yield Check(
+            "ok", "history", f"{counted(len(newest), 'recent conversation')} would fit the window without us too"
+        )
 
 
 def _priced(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:

@@ -164,10 +164,13 @@ def receipt_text(receipt: ReceiptTold) -> list[str]:
 
 def _decision(told: DecisionTold) -> str:
     """One answer of the gate; cost and gain in input tokens."""
+    if not told["done"] and not told["removed"]:
+        return f"{told['kind']}: nothing that could leave is worth it yet"
     answer = "done" if told["done"] else "not now"
     line = f"{told['removed']:,} leave, {told['compaction']:,} stand for them, {told['behind']:,} stay behind"
     worth = f"gain {told['gain']:,.0f}, cost {told['cost']:,.0f} over {counted(told['requests'], 'request')}"
-    return f"{told['kind']} {told['subject']}: {answer} ({told['reason']}); {line}; {worth}"
+    asked, why = f"{told['kind']} {told['subject']}".rstrip(), told["reason"].replace("_", " ")
+    return f"{asked}: {answer} ({why}); {line}; {worth}"
 
 
 def _say_round(one: RoundDifference) -> None:

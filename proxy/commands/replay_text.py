@@ -148,7 +148,7 @@ def details_of(done: Sequence[Played]) -> Iterator[str]:
         yield f"{one.name}  ({one.model}, {counted(one.conversations, 'conversation')})"
         yield from _listed("left the context", [_left(left) for left in one.left], len(one.left))
         yield from _listed("used again without it", [_missed(missed) for missed in one.missed], len(one.missed))
-        weighed = [(f"{count:,}", decision) for decision, count in sorted(one.decisions.items())]
+        weighed = [(f"{count:,}", decision.replace("_", " ")) for decision, count in sorted(one.decisions.items())]
         yield from _listed("weighed", weighed, len(weighed))
         yield from _listed("notes", [(note,) for note in one.notes], len(one.notes))
 

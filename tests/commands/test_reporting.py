@@ -165,10 +165,12 @@ def test_what_cannot_be_reported_is_one_message_and_exit_code_2(stocked: Stocked
 def test_the_difference_of_a_request_shows_what_the_gate_decided(tmp_path: Path) -> None:
     """S4-36: also what it put off, with its figures."""
     put_off = Decision("fold", "f12", False, "not_yet", 9_000, 700, 40_000, 35, 0.1, 1.25, 46_875, 29_050)
-    shell = stored(tmp_path, {"decisions": (put_off,), "lost_reasoning": 120})
+    nothing_yet = Decision("wake", "", False, "not_yet", 0, 0, 0, 50, 0.1, 1.25, 0, 0)
+    shell = stored(tmp_path, {"decisions": (put_off, nothing_yet), "lost_reasoning": 120})
     shown = shell.on_data("diff", "request0").out
 
-    assert "fold f12: not now (not_yet); 9,000 leave, 700 stand for them, 40,000 stay behind" in shown
+    assert "wake: nothing that could leave is worth it yet\n" in shown
+    assert "fold f12: not now (not yet); 9,000 leave, 700 stand for them, 40,000 stay behind" in shown
     assert "gain 29,050, cost 46,875 over 35 requests" in shown
     assert "120 tokens of reasoning had to be left out" in shown
 
