@@ -32,6 +32,8 @@ ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""
 BORDER = 0.4
 """Of `frame_max_tokens`: so much work is cut where the user speaks, for that is a border anyway."""
+COMPACTED_TOKENS = 400
+"""What the block behind a client's own summary may cost: that tells itself where the work stands."""
 RECALL_PART = 4
 """Of the window, one part of so many may be filled by what is told again at once (S0-09)."""
 TOLD_TWICE = 2
@@ -114,9 +116,12 @@ class Actor:
             return Woken("", self.tools["passive"])
         return Woken(GUIDANCE + "\n\n" + self.block(here), self.tools["active"])
 
-    def block(self, here: Here) -> str:
-        """The block of the active frame. What a root is for stands on its line already, so a short form will do."""
+    def block(self, here: Here, most: int | None = None) -> str:
+        """The block of the active frame, of at most so many tokens. What a root is for stands on its line already, so a
+        short form will do."""
         budgets = self.settings.budgets
+        if most is not None:
+            budgets = replace(budgets, total=min(budgets.total, most))
         if not here.story.tree.current.parent:
             budgets = replace(budgets, current=min(budgets.current, ROOT_TOKENS))
         return render_block(

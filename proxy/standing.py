@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from proxy import clients
-from proxy.acting import Actor, Here
+from proxy.acting import COMPACTED_TOKENS, Actor, Here
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
@@ -253,9 +253,10 @@ class Reception:
     def _introduced(self, standing: Standing) -> Standing:
         """A history that the client compacted no longer shows where the work stands: the block follows its newest
         message."""
-        if standing.how is not How.COMPACTED:
+        if standing.how is not How.COMPACTED or standing.mode == "passive":
             return standing
-        text = self.dialect.user_message(self.actor.block(_here(standing, standing.mode)))
+        block = self.actor.block(_here(standing, standing.mode), COMPACTED_TOKENS)
+        text = self.dialect.user_message(block)
         overlay = Entry(
             message_id(standing.node, "overlay " + text.identity, standing.conversation),
             standing.node,
