@@ -32,7 +32,7 @@ ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""
 BORDER = 0.4
 """Of `frame_max_tokens`: so much work is cut where the user speaks, for that is a border anyway."""
-COMPACTED_TOKENS = 400
+COMPACTED_TOKENS = 300
 """What the block behind a client's own summary may cost: that tells itself where the work stands."""
 RECALL_PART = 4
 """Of the window, one part of so many may be filled by what is told again at once (S0-09)."""
