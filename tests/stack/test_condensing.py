@@ -1,0 +1,188 @@
+"""What a summariser is asked about a span, and what of its answer is used, by values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.stack.condensing import (
+    EACH,
+    ITEMS,
+    ROOM_LEAST,
+    Span,
+    heading,
+    instructions,
+    newest_fitting,
+    quoted,
+    span_of,
+    usable,
+)
+from proxy.stack.events import ArtifactAdded, Decided, Entered, Folded, Popped, Summarised
+from proxy.stack.frames import Status
+from proxy.stack.transcript import Call, Message
+from tests.stack.forest import Talk, call, count, rooted
+
+
+def group(talk: Talk, number: int, result: str = "fine") -> tuple[str, str]:
+    """A call and its result: their entries."""
+    turn = talk.model((f"step {number}", (call(f"c{number}", "bash", command=f"make {number}"),)))
+    return turn, talk.client("tool", f"{result} {number}", answers=f"c{number}")
+
+
+def begun() -> Talk:
+    talk = Talk()
+    talk.client("user", "begin")
+    talk.happens(rooted())
+    talk.happens(Entered("fitem", "froot", "The item", "It is done.", "plan"))
+    return talk
+
+
+def said(span: Span | None) -> list[str]:
+    assert span is not None
+    return [m.text for m in span.messages]
+
+
+def spanned(talk: Talk, frame: str) -> Span | None:
+    return span_of(talk.ledger, talk.story, talk.tip, frame)
+
+
+def test_a_span_is_what_its_fold_took_and_nothing_else() -> None:
+    talk = begun()
+    first = group(talk, 1)
+    group(talk, 2)
+    talk.happens(Folded("fitem", first, "trace"))
+    span = spanned(talk, "fitem")
+    assert said(span) == ["step 1", "fine 1"]
+    assert spanned(talk, "fother") is None
+
+
+def test_what_was_summarised_is_told_by_its_summary() -> None:
+    """S2-21: three folds, each of which takes over the one before: the newest summary and the new messages."""
+    talk = begun()
+    entries: tuple[str, ...] = group(talk, 1)
+    talk.happens(Folded("fitem", entries, "trace"))
+    talk.happens(Summarised("fitem", "SUM 1"))
+    entries = (*entries, *group(talk, 2))
+    talk.happens(Folded("fitem", entries, "trace"))
+    talk.happens(Summarised("fitem", "SUM 1 and 2"))
+    entries = (*entries, *group(talk, 3))
+    talk.happens(Folded("fitem", entries, "trace"))
+
+    span = spanned(talk, "fitem")
+    assert said(span) == ["step 3", "fine 3"]
+    assert span is not None
+    assert span.earlier == ("SUM 1 and 2",)
+
+
+def test_what_nobody_summarised_is_shown_again() -> None:
+    """A summariser that failed once does not leave a hole."""
+    talk = begun()
+    first = group(talk, 1)
+    talk.happens(Folded("fitem", first, "trace"))
+    talk.happens(Folded("fitem", (*first, *group(talk, 2)), "trace"), talk.tip)
+    assert said(spanned(talk, "fitem")) == ["step 1", "fine 1", "step 2", "fine 2"]
+
+
+def test_a_summary_of_other_work_is_none_of_this_span() -> None:
+    talk = begun()
+    talk.happens(Folded("fitem", group(talk, 1), "trace"))
+    talk.happens(Summarised("fitem", "SUM of the item"))
+    talk.happens(Entered("fnext", "froot", "Next", "", "plan"))
+    talk.happens(Folded("fnext", group(talk, 2), "trace"), talk.tip)
+    span = spanned(talk, "fnext")
+    assert span is not None
+    assert span.earlier == ()
+
+
+def test_a_summary_belongs_to_the_fold_at_its_entry() -> None:
+    """One that arrives late says nothing of what a later fold took."""
+    talk = begun()
+    first = group(talk, 1)
+    talk.happens(Folded("fitem", first, "old"))
+    at = talk.tip
+    second = group(talk, 2)
+    talk.happens(Folded("fitem", (*first, *second), "new"))
+    talk.happens(Summarised("fitem", "SUM 1"), at)
+    assert [(t.trace, t.summary) for t in talk.story.tree.trims] == [("new", "")]
+
+    talk = begun()
+    talk.happens(Folded("fitem", group(talk, 1), "old"))
+    at = talk.tip
+    talk.happens(Folded("fitem", group(talk, 2), "new"))
+    talk.happens(Summarised("fitem", "SUM 1"), at)
+    assert [(t.trace, t.summary) for t in talk.story.tree.trims] == [("old", "SUM 1"), ("new", "")]
+
+
+def whole() -> Span:
+    talk = begun()
+    for event in (ArtifactAdded("fitem", "src/a.py"), Decided("fitem", "Use tabs.")):
+        talk.happens(event)
+    talk.happens(Popped("fitem", Status.COMPLETED, "Item done.", ""))
+    talk.happens(Entered("fnext", "froot", "Next", "It is next.", "plan"))
+    talk.happens(Folded("fnext", group(talk, 1), "trace"))
+    span = spanned(talk, "fnext")
+    assert span is not None
+    return span
+
+
+def test_the_question_says_where_the_frame_stands() -> None:
+    """S1-66."""
+    told = heading(whole(), "2026-01-02T03:04:05", "2026-01-02T03:00:00")
+    for line in (
+        "Type: frame completion",
+        "Time: 2026-01-02T03:04:05",
+        "Frame: fnext",
+        "Title: Next",
+        "Criteria: It is next.",
+        "Status: in_progress",
+        "Created: 2026-01-02T03:00:00",
+        "# Parent\nTitle: Build the shop\nCriteria: The shop sells things.\nStatus: in_progress\nResults: none",
+        "# Finished beside it\n- The item: Item done.",
+        "# Earlier summary\nnone",
+    ):
+        assert f"\n{line}\n" in f"\n{told}\n"
+
+
+def test_long_lists_and_long_texts_are_cut() -> None:
+    """S1-66: parents' results at 500 characters, siblings' at 200, of more than three the newest three."""
+    span = whole()
+    frame = replace(span.frame, artifacts=tuple(f"src/{n}.py" for n in range(ITEMS + 9)), results="r" * 900)
+    told = heading(replace(span, frame=frame, parent=frame, beside=(frame,)), "", "")
+    assert ("- src/8.py" in told, "- src/9.py" in told) == (False, True)
+    assert ("r" * 499 in told, "r" * 500 in told) == (True, False)
+    assert "Next: " + "r" * 199 + "…" in told
+
+
+def test_a_long_message_is_shown_by_its_beginning_and_its_end() -> None:
+    text = "a" * EACH + "middle" + "z" * EACH
+    shown = quoted(Message("tool", b"", "", text, (Call("c", "bash", "x" * 3 * EACH),)))
+    assert shown.startswith("[tool] aaa")
+    assert "zzz\n[calls bash] xxx" in shown
+    assert "middle" not in shown
+    assert len(shown) < 2 * EACH + 200
+
+
+@given(st.lists(st.text("ab ", max_size=30), max_size=12), st.integers(-5, 200))
+def test_the_newest_messages_that_fit_are_shown_in_order(texts: list[str], room: int) -> None:
+    counts = [len(text) for text in texts]
+    shown = newest_fitting(texts, counts, room).split("\n")
+    missing = next((n for n in range(len(texts) + 1) if sum(counts[n:]) <= room), len(texts))
+    assert shown[-len(texts[missing:]) :] == texts[missing:] or missing == len(texts)
+    assert ("older messages are not shown" in shown[0]) == (missing > 0)
+
+
+def test_only_what_is_a_tenth_smaller_is_used() -> None:
+    """S4-65."""
+    span = replace(whole(), tokens=100)
+    assert usable("word " * 90, span, lambda text: len(text.split())) == ("word " * 90).strip()
+    assert usable("word " * 91, span, lambda text: len(text.split())) == ""
+    assert usable(" \x00\n ", span, count) == ""
+
+
+def test_the_room_grows_with_the_span_up_to_a_bound() -> None:
+    """What is asked for fits its place in a trace."""
+    span = whole()
+    assert [replace(span, tokens=tokens).room for tokens in (100, 20_000, 1_000_000)] == [ROOM_LEAST, 400, 500]
+    assert "At most 280 words" in instructions(replace(span, tokens=20_000), "")
