@@ -1,4 +1,5 @@
-"""What the documents point at is there: files of the project, and the commands they tell a reader to type."""
+"""What the documents point at is there: files of the project, the commands they tell a reader to type, and the settings
+with their defaults."""
 
 import re
 from pathlib import Path
@@ -6,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from proxy.commands.lazy import COMMANDS
+from proxy.config import Config, load_config
 
 HOUSE = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
-    "README.md", "docs/configuration.md", "docs/how-it-works.md", "docs/money.md", "docs/operation.md", "docs/probes.md",
-    "docs/provider.md", "docs/replay.md", "CONTRIBUTING.md", "Dockerfile",
+    "README.md", "docs/configuration.md", "docs/how-it-works.md", "docs/money.md", "docs/operation.md",
+    "docs/probes.md", "docs/provider.md", "docs/replay.md", "CONTRIBUTING.md", "Dockerfile",
 )  # fmt: skip
 
 
@@ -26,3 +28,18 @@ def test_every_command_a_document_names_exists(document: str) -> None:
     named = re.findall(r"(?:`|bin/|^|or: )callstack (\w+)", (HOUSE / document).read_text(), re.MULTILINE)
 
     assert [name for name in named if name not in COMMANDS] == []
+
+
+def test_the_page_on_settings_names_keys_that_exist_with_their_defaults() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", (HOUSE / "docs/configuration.md").read_text(), re.MULTILINE)
+    settings = {key: told.strip(" `").replace(",", "") for key, told in rows if key in Config.model_fields}
+
+    assert len(settings) > 5
+    assert settings | {"summaries": "off"} == {key: _default(key) for key in settings}
+
+
+def _default(key: str) -> str:
+    value = getattr(load_config(), key)
+    return (
+        "off" if key == "summaries" and not value.on else str(value).lower() if isinstance(value, bool) else str(value)
+    )
