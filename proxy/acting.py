@@ -26,6 +26,7 @@ from proxy.stack.rereading import Means
 from proxy.stack.story import Story
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, Usage
+from proxy.stack.unfolding import unfolding
 from proxy.tariffs import Tariff
 
 ROOT_TOKENS = 120
@@ -166,7 +167,7 @@ class Actor:
             binds=tariff.binding != "none",
         )
         pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
-        return folding(here.story, moment, pen)
+        return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)
 
     def _tariff(self, here: Here) -> Tariff:
         """By the name the upstream knows the model by: an alias hides what it costs and binds."""
