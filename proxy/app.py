@@ -147,7 +147,7 @@ class App:
             )
         self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
         self._started = now
-        self._backstage = (self._store, self.tenant_of, shelf.drop_all, lambda: self.draining, now)
+        self._backstage = (self._store, self.tenant_of, shelf.drop_all, shelf.learn, lambda: self.draining, now)
         self._held = lambda: shelf.held
         lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
         lasting += [summariser.run()] if summariser else []

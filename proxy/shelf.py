@@ -254,6 +254,16 @@ class Shelf:
             self._shelved.pop(key, None)
             self._in_use.pop(key, None)
 
+    def learn(self, tenant: str, conversation: str, events: Sequence[Event]) -> None:
+        """Something was decided beside the requests of a conversation, and is stored. It stays on the shelf, for an
+        answer may be under way in it; its paths are folded anew."""
+        key = (tenant, conversation)
+        for shelved in (self._shelved.get(key), self._in_use.get(key)):
+            if shelved is not None:
+                for event in events:
+                    shelved.ledger.add_event(event)
+                shelved.stories.clear()
+
     def _shrink(self) -> None:
         """Drop the conversations unused for longest, until what is held fits. The one in use is never dropped."""
         held = sum(s.ledger.size for s in self._shelved.values())

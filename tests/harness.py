@@ -157,12 +157,14 @@ def _gathered(events: Sequence[Json]) -> Json:
 
 # ------------------------------------------------------------------------------------------------------ running the app
 class RunningProxy:
-    """The application on a port of its own. `stop` and `start` again is a restart on the same data."""
+    """The application on a port of its own. `stop` and `start` again is a restart on the same data. `headers` go with
+    every question to the management API: the key of an operator, where there are keys."""
 
     def __init__(self, config: Config, stage: Stage) -> None:
         self.config = config
         self.stage = stage
         self.port = 0
+        self.headers: dict[str, str] = {}
         self._leave: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
 
@@ -259,7 +261,8 @@ class RunningProxy:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         try:
             sent = None if body is None else json.dumps(body)
-            connection.request(method, path, sent, {"accept": "application/json", "content-type": "application/json"})
+            json_only = {"accept": "application/json", "content-type": "application/json"}
+            connection.request(method, path, sent, json_only | self.headers)
             response = connection.getresponse()
             said = response.read()
         finally:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from proxy.stack.ledger import Event
 from proxy.store import Store
 from proxy.tenancy import Headers, Tenant
 
@@ -14,13 +15,15 @@ class Backstage:
     """`started` is in ms since the epoch; `counter` names what counts tokens.
 
     `tenant_of` raises Unauthorized. `changed` is called with a tenant and a conversation (None and "" mean all) after
-    something was deleted or set, so that nothing older is kept in memory. `operator_token` is a secret of this process
-    that opens everything, or empty.
+    something was deleted or set, so that nothing older is kept in memory; `decided` with a tenant, a conversation and
+    what was decided about it, after that was stored. `operator_token` is a secret of this process that opens
+    everything, or empty.
     """
 
     store: Store
     tenant_of: Callable[[Headers], Tenant]
     changed: Callable[[str | None, str], None]
+    decided: Callable[[str, str, Sequence[Event]], None]
     draining: Callable[[], bool]
     started: int
     counter: str

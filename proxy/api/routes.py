@@ -6,6 +6,7 @@ out, so what is stored is what is shown.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ from proxy.api.backstage import Backstage
 from proxy.report import By
 from proxy.stack.frames import Status
 from proxy.tenancy import Tenant
-from proxy.views import conversations, logs, lookup, requests, totals
+from proxy.views import conversations, logs, lookup, requests, totals, unfolding
 from proxy.views.health import Health
 from proxy.views.health import health as told_health
 from proxy.views.shapes import (
@@ -35,6 +36,7 @@ from proxy.views.shapes import (
     State,
     ThreadRow,
     Totals,
+    UnfoldingTold,
 )
 
 Documented = dict[int | str, dict[str, Any]]
@@ -205,6 +207,26 @@ async def show_frame(asked: Asked, frame: Id) -> Response:
     """One frame with its place in the tree."""
     ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
     return Json(conversations.frame_detail(ledger, story, frame))
+
+
+@router.post(
+    "/frames/{frame}/unfold",
+    response_model=UnfoldingTold,
+    responses={
+        **UNKNOWN,
+        409: {"model": Error, "description": "Nothing of it was folded; the message says what to do"},
+    },
+)
+async def unfold_frame(
+    asked: Asked,
+    frame: Id,
+    now: Annotated[bool, Query(description="With the next request, whatever it costs")] = False,  # noqa: FBT002 - a query's
+) -> Response:
+    """Bring back what was folded wrongly, at the next moment that is cheap; it is never folded again."""
+    ledger, _ = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
+    wanted = await unfolding.ask_back(asked.backstage.store, ledger, frame, now=now, at=time.time_ns() // 1_000_000)
+    asked.backstage.decided(ledger.conversation.tenant, ledger.conversation.id, wanted.events)
+    return Json(wanted.told)
 
 
 @router.get("/frames/{frame}/log", response_model=FrameLog, responses=UNKNOWN)

@@ -1,24 +1,26 @@
-"""The commands that change what is kept: `forget` and `mode`.
+"""The commands that change what is kept: `unfold`, `mode` and `forget`.
 
 A running proxy keeps conversations in memory, so it is asked to do it; where none runs, the store is.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from proxy.commands.place import ConfigFile, DataDirectory, at, opened, run
+from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.presence import ask, running
-from proxy.commands.printing import counted, harmless, say
+from proxy.commands.printing import counted, harmless, say, say_json
 from proxy.config import Config
 from proxy.errors import InvalidConfiguration
 from proxy.store import Forgotten
-from proxy.views import lookup
+from proxy.views import lookup, unfolding
 from proxy.views.conversations import conversation_row
+from proxy.views.shapes import UnfoldingTold
 
 END_OF_TIME = 2**53
 """ms since the epoch, behind everything: a clock that ran ahead must not save a conversation from `--all`."""
@@ -48,6 +50,38 @@ async def _set_mode(settings: Config, reference: str, wanted: str) -> str:
         else:
             await store.durable(store.write(known.tenant, [replace(known, mode=wanted)]))
     return known.id
+
+
+def unfold(
+    frame: Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")],
+    now: Annotated[bool, typer.Option("--now", help="With the next request, whatever it costs.")] = False,  # noqa: FBT002 - a flag
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Bring back what was folded wrongly, at the next moment that is cheap; it is never folded again."""
+    told = run(_unfold(at(config, data), frame, now=now))
+    if as_json:
+        say_json(told)
+    else:
+        say(unfolding_text(told))
+
+
+async def _unfold(settings: Config, reference: str, *, now: bool) -> UnfoldingTold:
+    async with opened(settings) as store:
+        ledger, _, frame = await lookup.frame_named(store, None, reference)
+        server = running(settings.data)
+        if server is None:
+            moment = time.time_ns() // 1_000_000
+            return (await unfolding.ask_back(store, ledger, frame.id, now=now, at=moment)).told
+    told: UnfoldingTold = ask(server, "POST", f"/stack/frames/{frame.id}/unfold?now={str(now).lower()}")
+    return told
+
+
+def unfolding_text(told: UnfoldingTold) -> str:
+    """What comes back, and when."""
+    known = "" if told["new"] else " (asked before)"
+    return f"{told['frame']} ({told['title']!r}) comes back {told['comes']}; it is never folded again{known}"
 
 
 def forget(  # noqa: PLR0913 - one parameter for each option

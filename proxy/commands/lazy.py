@@ -22,6 +22,7 @@ COMMANDS = {
     "report": ("reporting", "Tokens and money: with the proxy and without."),
     "tariffs": ("reporting", "Prices, windows and traits: the row each model gets."),
     "diff": ("looking", "A client's request against what was sent for it."),
+    "unfold": ("keeping", "Bring back a frame that was folded wrongly."),
     "mode": ("keeping", "Turn the proxy down or away for one conversation."),
     "forget": ("keeping", "Really delete conversations."),
     "key": ("keys", "The client keys this proxy issues: add, list, revoke."),

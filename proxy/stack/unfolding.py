@@ -88,7 +88,7 @@ def unfolding(story: Story, moment: Moment, done: Folding, scribe: Scribe) -> Fo
     """`done`, with what a person wants back and comes at this moment; what has to wait is a decision too."""
     tree = story.tree
     asked = tuple(dict.fromkeys(trim.frame for trim in tree.trims if trim.frame in tree.kept))
-    cheap = moment.cold or bool(done.events)
+    cheap = _is_cold(moment) or bool(done.events)
     come = tuple(frame for frame in asked if cheap or tree.kept[frame])
     wait = tuple(frame for frame in asked if frame not in come)
     events: tuple[FrameEvent, ...] = tuple(map(Unfolded, come))
@@ -100,6 +100,11 @@ def unfolding(story: Story, moment: Moment, done: Folding, scribe: Scribe) -> Fo
         if frames
     )
     return Folding((*events, *done.events), (*done.decisions, *decisions))
+
+
+def _is_cold(moment: Moment) -> bool:
+    """Nothing is cached, or a cached token costs as much as one that has to be written: no rewrite costs more."""
+    return moment.cold or moment.prices.read >= moment.prices.write
 
 
 def _without_traces(tree: Tree, frames: Sequence[str], now: int) -> Tree:
@@ -124,7 +129,7 @@ def _verdict(story: Story, frames: Sequence[str], moment: Moment, *, worth: bool
     behind = sum(tokens_of(placed) for placed in after[first:] if id(placed) not in back)
     rewrite = Rewrite(0, 0, behind, moment.head + sum(map(tokens_of, after)), added)
     verdict = weighed(rewrite, moment.prices, moment.requests, cold=moment.cold)
-    reason = Reason.NOT_YET if not worth else Reason.COLD if moment.cold else Reason.ASKED
+    reason = Reason.NOT_YET if not worth else Reason.COLD if _is_cold(moment) else Reason.ASKED
     return replace(verdict, worth=worth, reason=reason)
 
 

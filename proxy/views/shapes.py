@@ -68,6 +68,18 @@ class FrameState(TypedDict):
     auto: NotRequired[bool]
 
 
+class UnfoldingTold(TypedDict):
+    """A folded frame that is wanted back. `frame` is the one whose fold is taken back: the one asked for, or one that
+    holds what it did. `new` is false where it was asked before; `comes` says when, in words."""
+
+    frame: str
+    title: str
+    conversation: str
+    new: bool
+    now: bool
+    comes: str
+
+
 class FileTouched(TypedDict):
     """A file that a frame's calls named. `how`: changed or read; `entry`: where it was last touched."""
 

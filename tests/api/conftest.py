@@ -70,6 +70,7 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             store=store,
             tenant_of=tenancy.tenant_of,
             changed=lambda tenant, conversation: here.changed.append((tenant, conversation)),
+            decided=lambda tenant, conversation, events: here.changed.append((tenant, conversation)),
             draining=lambda: here.draining,
             started=7,
             counter="o200k_base",
