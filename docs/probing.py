@@ -95,8 +95,7 @@ async def probed(recording: Recording, config: Config) -> Probed:
     return probe.result
 
 
-# --------------------------------------------------------------------------------------------------------- the
-# recording
+# ---------------------------------------------------------------------------------------------------- truth
 _PATHS = ("file_path", "filePath", "path", "filename", "file_name", "file", "notebook_path", "target_file")
 _CONTENTS = frozenset({"content", "contents", "file_text", "edits", "new_source", "code_edit"})
 _CONTENTS |= {"new_string", "newString", "new_str", "newText", "new_text"}
@@ -106,6 +105,8 @@ _REFUSED = re.compile(
     r"|.{0,200}\b(?:not found|does not exist|has not been read|no such file|no changes to make)",
     re.IGNORECASE,
 )
+_LISTS = frozenset({"todos", "plan"})
+"""Arguments that are a plan also when they are empty."""
 _OVER = frozenset({"completed", "cancelled", "canceled", "deleted", "done", "finished"})
 _CREATED = re.compile(r"#(\d+)\b")
 
@@ -159,8 +160,9 @@ class Truth:
     def _planned(self, arguments: Any, result: str) -> None:
         if not isinstance(arguments, dict):
             return
-        for value in arguments.values():
-            if (items := _items(value)) is not None:
+        for name, value in arguments.items():
+            items = _items(value)
+            if items or (items is not None and name in _LISTS):
                 self.plan = items
         subject, status = arguments.get("subject"), arguments.get("status")
         if isinstance(subject, str) and (number := _CREATED.search(result)):
@@ -230,8 +232,7 @@ class Sight:
         return "\n".join(self._flat[message.identity] for message in messages)
 
 
-# ------------------------------------------------------------------------------------------------------------ the
-# probes
+# --------------------------------------------------------------------------------------------------- probes
 @dataclass(frozen=True, slots=True)
 class Fact:
     """A name that left the context, with what stood around it."""
@@ -283,7 +284,7 @@ class _Probe:
 
     async def end(self) -> None:
         """What is asked of the conversation as it stands behind its last request."""
-        records = await self._behind.store.requests(TENANT, limit=len(self._behind.provider.received) + self._ids)
+        records = await self._behind.store.requests(TENANT, limit=self._ids)
         self.result.row = total(msgspec.json.decode(record.receipt, type=Receipt) for record in records)
         if self._last is None:
             return

@@ -159,6 +159,9 @@ def test_a_plan_is_known_by_the_shape_of_its_items_in_one_list_or_one_by_one(pro
         *did(3, "Change", {"taskId": "1", "status": "completed"}, "Updated task #1"),
     )
 
+    emptied = followed(probing, *did(1, "any", {"plan": PLAN}, "ok"), *did(2, "any", {"plan": []}, "ok"))
+    beside = followed(probing, *did(1, "any", {"plan": PLAN}, "ok"), *did(2, "other", {"labels": []}, "ok"))
+    assert (emptied.open, beside.open) == ([], as_list.open)
     assert (as_list.open, as_list.next) == (["Replace the parser", "Teach the printer commas"], ["Replace the parser"])
     assert (one_by_one.open, one_by_one.next) == (["Plant"], ["Plant"])
 
