@@ -159,7 +159,7 @@ class Actor:
             now=here.now,
             prices=Prices(1.0, 1.0) if uncached else Prices(tariff.read, tariff.write),
             requests=expected_requests(len(usages)),
-            cold=self._is_cold(here),
+            cold=uncached or self._is_cold(here),
             window=tariff.window if tariff.window_known else 0,
             frame_max=int(self.config.frame_max_tokens * (BORDER if here.request.ends_with_user else 1)),
             head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,

@@ -35,10 +35,10 @@ def retold(ledger: Ledger, request: Request) -> Match | None:
         return None
     if thread.tool_names != request.tool_names or thread.system_hash != request.system_hash:
         return None
-    path = ledger.path(tip.id)
-    if sum(_tokens(ledger, entry) for entry in path) < LEAST_TOLD:
+    if sum(_tokens(ledger, entry) for entry in ledger.path(tip.id)) < LEAST_TOLD:
         return None
-    said = [e.message.text.strip() for e in path if e.message and e.message.role == "user"]
+    everything = ledger.entries.values()  # a second summary quotes what was said before the first one
+    said = [e.message.text.strip() for e in everything if e.message and e.message.role == "user"]
     if text.strip() in said or not any(len(one) >= LEAST_QUOTE and one in text for one in said):
         return None
     return Match(How.COMPACTED, adopts=tip.id) if _is_known(text, ledger) else None

@@ -362,11 +362,16 @@ def _renamed(
         mine = _words(item.title)
         for k, theirs in words.items():
             own_id = known[k].key == item.key != item.title
-            if (own_id or known[k].status is item.status) and _alike(mine, theirs):
+            if (own_id or _goes_on(known[k].status, item.status)) and _alike(mine, theirs):
                 pairs[at] = k
                 del words[k]
                 break
     return pairs
+
+
+def _goes_on(was: ItemStatus, now: ItemStatus) -> bool:
+    """One under way keeps the name it began with, so it has to be known again when it is done."""
+    return was is now or (was is ItemStatus.IN_PROGRESS and now is ItemStatus.COMPLETED)
 
 
 def _may_become(was: ItemStatus, now: ItemStatus) -> bool:
