@@ -10,8 +10,8 @@ recording itself says: which files its calls changed, which items of its plan ar
     decision      decisions that left: in sight, or brought back by one `stack_recall`?
 
 The law: **the truth is read from the recording by means of its own**: changed files by the shape of a call's arguments,
-plans by the shape of their items, never by the product's table of tools. Only how a command ended and what a decision
-is are read with the product's observers, for those are judgements.
+plans by the shape of their items, decisions by a few common words, never by the product's tables. Only how a command
+ended is read with the product's observer, for that is a judgement.
 
 A recall is a request like any other: the last one of the recording, answered with that call. What this module does not
 do: it prints nothing (`probes.py` does), and no model is asked, so whether one would have recalled stays unknown.
@@ -108,6 +108,12 @@ _REFUSED = re.compile(
 _LISTS = frozenset({"todos", "plan"})
 """Arguments that are a plan also when they are empty."""
 _OVER = frozenset({"completed", "cancelled", "canceled", "deleted", "done", "finished"})
+_SENTENCE = re.compile(r"[^.!?\n]{20,240}(?:[.!?](?=\s|$)|$)", re.MULTILINE)
+_DECIDES = re.compile(
+    r"\b(?:decided|instead of|rather than|in favou?r of|going with|go with|opt(?:ed)? for|the (?:best|right|simplest) "
+    r"(?:approach|way|fix|solution|option)|prefer)\b",
+    re.IGNORECASE,
+)
 _CREATED = re.compile(r"#(\d+)\b")
 
 
@@ -327,9 +333,9 @@ class _Probe:
                 self.result.share("facts by surroundings").note(f"{fact.name}: {query}", hit=fact.name in got)
 
     async def _decisions(self, gone: Sequence[Message], seen: str) -> None:
-        """S2-19."""
-        told = (observe(Observed(m.text, ())).decisions for m in gone if m.role == "assistant")
-        for decision in list(dict.fromkeys(d for some in told for d in some))[:ASKED]:
+        """S2-19: sentences of the assistant that tell a choice."""
+        told = (flat(d) for m in gone if m.role == "assistant" for d in _SENTENCE.findall(m.text) if _DECIDES.search(d))
+        for decision in list(dict.fromkeys(told))[:ASKED]:
             here = decision[:SHOWN] in seen
             self.result.share("decisions in sight").note(decision, hit=here)
             got = "" if here else await self._recalled({"query": _query(decision)})
