@@ -80,3 +80,14 @@ def test_the_overview_names_every_command_and_loads_none(shell: Shell) -> None:
     assert [name for name in ("serve", "demo", "tree", "doctor", "provider") if name not in shown.out] == []
     assert shell.python(program) == "[]"
     assert shell.run("--version").out.startswith("callstack ")
+
+
+def test_what_was_never_folded_is_not_unfolded_and_the_answer_says_what_to_do(own_stock: Stocked) -> None:
+    unknown = own_stock.shell.on_data("unfold", "fnothere")
+    pushed = own_stock.shell.on_data("unfold", own_stock.older.child, "--now")
+    whole = own_stock.shell.on_data("unfold", own_stock.older.root)
+
+    assert (unknown.code, pushed.code, whole.code) == (2, 1, 1)
+    assert "`callstack tree` shows the frames" in unknown.errors
+    assert f"`callstack log {own_stock.older.child}`" in pushed.errors
+    assert "was never folded" in whole.errors

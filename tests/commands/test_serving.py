@@ -132,7 +132,7 @@ def test_a_conversation_is_seen_by_every_command_and_no_key_is_kept(
     assert [path for path in shell.data.iterdir() if CANARY.encode() in path.read_bytes()] == []
 
 
-def test_mode_and_forget_go_through_the_proxy_that_runs(shell: Shell, serving: Callable[..., Proxy]) -> None:
+def test_mode_unfold_and_forget_go_through_the_proxy_that_runs(shell: Shell, serving: Callable[..., Proxy]) -> None:
     """Also where every client needs a key: the note's token opens `/stack` for the user it runs as."""
     key = shell.on_data("key", "add", "anna").out.strip()
     proxy = serving("--set", "tenancy=key")
@@ -141,11 +141,13 @@ def test_mode_and_forget_go_through_the_proxy_that_runs(shell: Shell, serving: C
     (row,) = proxy.ask("GET", "/stack/conversations", **{"x-stack-key": key})[1]["conversations"]
     set_off = shell.on_data("mode", row["id"], "off")
     told = proxy.ask("GET", f"/stack/conversations/{row['id']}", **{"x-stack-key": key})[1]
+    unfolded = shell.on_data("unfold", row["active_frame"], "--now")
     forgotten = shell.on_data("forget", row["id"], "--yes")
     gone, _ = proxy.ask("GET", f"/stack/conversations/{row['id']}", **{"x-stack-key": key})
 
     assert (asked, set_off.code, forgotten.code, gone) == (200, 0, 0, 404)
     assert forgotten.out.startswith("deleted 1 conversation,")
+    assert (unfolded.code, "was never folded" in unfolded.errors) == (1, True)
     assert told["mode"] == "off"
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from proxy.commands import keeping
 from proxy.scripted import Received, ScriptedProvider, Usage, says
 from proxy.tenancy import issue_key
+from proxy.views.unfolding import AT_ONCE, WHEN_CHEAP
 from tests import laws
 from tests.harness import Json, RunningProxy, Stage, does, pop, push
 from tests.scenarios.sessions import TOOLS, Session
@@ -203,6 +205,22 @@ def test_a_frame_below_the_folded_one_brings_back_all_of_it(stage: Stage, provid
     assert told["frame"] in {frame_of(session, "Edit"), frame_of(session)}
     assert session.chat.proxy.receipts()[-1]["events"].count(f"unfolded {told['frame']}") == 1
     assert set(session.outputs_sent()) & set(held)
+
+
+def test_the_command_does_it_where_no_proxy_runs(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    proxy, frame = session.chat.proxy, frame_of(session)
+    proxy.stop()
+    for now in (False, True):
+        keeping.unfold(frame, now=now, data=proxy.config.data)
+    keeping.unfold(frame[:6], data=proxy.config.data, as_json=True)
+    proxy.start()
+    session.turn(GOES_ON, closing="It is written.")
+
+    waits, at_once, again = capsys.readouterr().out.split("\n", 2)
+    assert waits == f"{frame} ({TITLE!r}) comes back {WHEN_CHEAP}; it is never folded again"
+    assert at_once == f"{frame} ({TITLE!r}) comes back {AT_ONCE}; it is never folded again"
+    assert (json.loads(again)["new"], json.loads(again)["now"]) == (False, True)
+    assert session.outputs_sent() == [1, 2, 3, 4]
 
 
 # ----------------------------------------------------------------------------------------------------------- refusals
