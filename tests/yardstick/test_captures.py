@@ -82,16 +82,36 @@ def test_real_clients_work_awake_from_their_first_request(replayed: Replayed) ->
     assert figures["bodies_with_stack_tools"] > 200
 
 
+ALONE = ("mirror_plans=false", "infer_requests=false")
+"""The yardstick sees a frame by what it injected itself; frames of ours would begin and end inside those."""
+
+
 def test_hidden_calls_are_answered_inside_and_replayed(replayed: Replayed) -> None:
     """X-09, X-10, X-11: push, pop and mixed turns at every second request of a thread."""
-    figures = replayed("--wake", "0", "--inject", settings=("wake_at_tokens=0",))
+    figures = replayed("--wake", "0", "--inject", settings=("wake_at_tokens=0", *ALONE))
     assert held(figures) == {}
     assert figures["total"]["hidden"][1] > 400
 
 
+def test_hidden_calls_and_inferred_frames_go_together(replayed: Replayed) -> None:
+    """S1-76: what the client plans is folded among frames that the model pushed. A fold inside an injected frame looks
+    like a break to the yardstick, so growth is not held here."""
+    figures = replayed("--wake", "0", "--inject", settings=("wake_at_tokens=0",))
+    assert {name: errors for name, errors in held(figures).items() if not name.startswith("growth")} == {}
+    assert figures["total"]["hidden"][1] > 400
+
+
+def test_real_clients_work_with_recall_alone(replayed: Replayed) -> None:
+    """DESIGN 8, mode passive: frames are seen and folded, and only recall is offered."""
+    figures = replayed("--wake", "0", settings=("wake_at_tokens=0", "mode=passive"))
+    assert {name: errors for name, errors in held(figures).items() if not name.startswith("growth")} == {}
+    assert figures["bodies_with_stack_tools"] > 200
+
+
 def test_required_reasoning_is_restored(replayed: Replayed) -> None:
     """X-21, L8: what a provider demands back comes back, where the client dropped it too."""
-    figures = replayed("--wake", "0", "--inject", "--reasoning", "required", settings=("wake_at_tokens=0",))
+    options = ("--wake", "0", "--inject", "--reasoning", "required")
+    figures = replayed(*options, settings=("wake_at_tokens=0", *ALONE))
     assert held(figures) == {}
     assert figures["total"]["restored"][1] > 200
     assert figures["rounds_refused"] == 0

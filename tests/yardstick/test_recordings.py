@@ -1,8 +1,8 @@
 """Recorded agent conversations, replayed through `callstack serve` and measured from outside.
 
 The yardstick counts tokens exactly and so needs a vocabulary, which it takes from a package: it gets an environment
-of its own in the folder `CALLSTACK_CLIENTS` names. Savings without the model's help are not judged here; every gate
-that does not depend on them is.
+of its own in the folder `CALLSTACK_CLIENTS` names. Savings and recall are judged together, at the defaults: either
+alone can be had for free.
 """
 
 import json
@@ -36,6 +36,19 @@ NEVER = (
     "rewrites",
 )
 """Figures that are zero, whatever is saved."""
+SAVED = {
+    "all": {"cost_anthropic": 0.45, "tokens": 0.35, "dearer_2pc": 0},
+    "interactive": {"cost_anthropic": 0.35, "cost_openai90": 0.38, "tokens": 0.25, "peak": 0.40, "peak_max": 50_000},
+}
+"""At most this much of what the untouched run costs and sends, by kind of work."""
+KEPT = {
+    "all": {"far_recall": 0.965, "recall": 0.985, "retrievable": 1.0, "findable": 0.998, "user_facts": 1.0},
+    "interactive": {"far_recall": 0.90},
+    "single task": {"far_recall": 0.90},
+    "subagent": {"far_recall": 0.90},
+    "dialogue": {"far_recall": 0.90},
+}
+"""At least this much of what is needed again is there, or found."""
 
 pytestmark = [
     pytest.mark.yardstick,
@@ -73,8 +86,14 @@ def summary(python: str, tmp_path: Path, *settings: str) -> dict[str, Any]:
 
 
 def test_recorded_agents_are_served_at_the_defaults(python: str, tmp_path: Path) -> None:
-    """L2, L4, L5, L6: threads below 20,000 tokens pass byte for byte, the others wake once and only grow."""
-    told = summary(python, tmp_path)["all"]
+    """L2, L4, L5, L6: threads below 20,000 tokens pass byte for byte, the others wake once, only grow and are folded at
+    their tail. What that saves and what it keeps are held together."""
+    groups = summary(python, tmp_path)
+    dear = {f"{g} {n}": groups[g][n] for g, most in SAVED.items() for n, at in most.items() if groups[g][n] > at}
+    lost = {f"{g} {n}": groups[g][n] for g, least in KEPT.items() for n, at in least.items() if groups[g][n] < at}
+    assert (dear, lost) == ({}, {})
+    told = groups["all"]
+    assert told["verbatim"] == 1.0
     assert {name: told[name] for name in NEVER if told[name]} == {}
     assert told["small_identical"] == 1.0
     assert told["excess"] <= 1500
