@@ -320,12 +320,22 @@ def test_a_history_that_shrinks_from_the_front_goes_on(stage: Stage, provider: S
     assert "use redis" in everything(provider.received[-1].messages)
 
 
-def test_a_history_that_is_reordered_crashes_nothing(stage: Stage, provider: ScriptedProvider) -> None:
+def test_a_history_that_is_reordered_passes_whole(stage: Stage, provider: ScriptedProvider) -> None:
+    """The client's own order counts; nothing is left out of it and nothing stands twice."""
     session = Session(stage.chat(tools=TOOLS), provider)
-    session.plays(BEGUN)
+    session.plays(
+        """
+        user: Fix the title of the handbook.
+        read handbook.md
+        edit handbook.md
+        says: The title of the handbook is right now.
+        user: and does it still build?
+        run make docs
+        says: It builds without a warning.
+        """
+    )
     turns = session.chat.history
-    session.chat.history = [*turns[8:], *turns[:8]]
-    stage.looks_into_store = False
+    session.chat.history = [*turns[6:], *turns[:6]]
     stage.excuse()
 
     provider.will(says("Still here."))
@@ -333,6 +343,8 @@ def test_a_history_that_is_reordered_crashes_nothing(stage: Stage, provider: Scr
 
     assert answer.text == "Still here."
     assert texts(provider.received[-1].messages)[-1] == "user: are you still there?"
+    assert session.outputs_sent() == [3, 1, 2]
+    assert len(session.chat.proxy.conversations) == 1
 
 
 def summary_of(number: int) -> str:
@@ -340,11 +352,9 @@ def summary_of(number: int) -> str:
     return (
         f"This is summary {number} of the work so far. The user asked: Fix the title of the handbook. That is done: "
         "handbook.md has the right title, and `make docs` builds it. Then the user asked: Implement a rate limiter "
-        "for the public API. There is a TokenBucket in src/limit.py with take_token and refill_bucket, bounded by MAX_BURST and "
-        "REFILL_SECONDS; it raises BucketError. "
-        + "The work goes on from here with the limiter, as the user wants it. "
-        * 12
-    )
+        "for the public API. There is a TokenBucket in src/limit.py with take_token and refill_bucket, bounded by "
+        "MAX_BURST and REFILL_SECONDS; it raises BucketError. "
+    ) + "The work goes on from here with the limiter, as the user wants it. " * 12
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["named session", "no session"])

@@ -1,0 +1,183 @@
+"""A conversation that the proxy only watches: it grows by the core alone as it grows over HTTP, with the frames that
+are inferred and the folds that are due decided where they are decided there.
+
+A script is a list of steps: `user("...")`, `does(todo("[>] Lexer"), bash("ls"))` with its results, `says("...")`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.dialects import DIALECTS
+from proxy.scribe import Writer
+from proxy.stack.context import Line, assemble
+from proxy.stack.economics import Prices
+from proxy.stack.events import FrameEvent, Rooted, frame_id, recorded
+from proxy.stack.folding import Folding, Moment, Pen, folding
+from proxy.stack.inferring import Watch, inferred
+from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, message_id, turn_id
+from proxy.stack.observe import NAMES
+from proxy.stack.story import Story, extend, follow
+from proxy.stack.transcript import Call, Message, Spoken, identity_of
+
+DIALECT = next(iter(DIALECTS.values()))
+SCRIBE = Writer(DIALECT, lambda text: len(text) // 4)
+WATCH = Watch(NAMES)
+MARKS = {"x": "completed", ">": "in_progress", " ": "pending"}
+CONVERSATION = "c" * 32
+MINUTE = 60_000
+
+
+def moment(node: str, **more: Any) -> Moment:
+    """A warm moment at `node`, at usual prices, in a window nobody knows."""
+    usual: dict[str, Any] = {
+        "now": 0,
+        "prices": Prices(0.1, 1.0),
+        "requests": 50,
+        "cold": False,
+        "window": 0,
+        "frame_max": 20_000,
+    }
+    return Moment(node=node, **{**usual, **more})
+
+
+PEN = Pen(NAMES, lambda text: len(text) // 4, "n0nce", SCRIBE)
+
+
+def todo(items: str) -> tuple[str, dict[str, Any]]:
+    """`[x] Lexer | [>] Parser` as name and arguments of a call that states the whole list."""
+    listed = [part.strip() for part in items.split("|")]
+    return "TodoWrite", {"todos": [{"content": part[4:], "status": MARKS[part[1]]} for part in listed]}
+
+
+def bash(command: str) -> tuple[str, dict[str, Any]]:
+    return "bash", {"command": command}
+
+
+@dataclass
+class Watched:
+    """`folds` says whether folds are made; `frame_max` is where long work is cut. `lines` are what went upstream."""
+
+    folds: bool = True
+    settings: dict[str, Any] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=lambda: Ledger(Conversation(CONVERSATION, "tenant")))
+    story: Story = field(default_factory=Story)
+    run: list[Entry] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    foldings: list[Folding] = field(default_factory=list)
+    calls: int = 0
+    waiting: tuple[Call, ...] = ()
+
+    # ------------------------------------------------------------------------------------------------------- the client
+    def user(self, text: str) -> Watched:
+        self._client("user", text)
+        return self
+
+    def gives(self, *results: str) -> Watched:
+        """The results of the calls just made; fewer leave the last ones without."""
+        for call, result in zip(self.waiting, results, strict=False):
+            self._client("tool", result, call.id)
+        self.waiting = ()
+        return self
+
+    def _client(self, role: str, text: str, answers: str = "") -> None:
+        identity = identity_of(role, text, (), answers)
+        wire = json.dumps({"role": role, "content": text, **({"tool_call_id": answers} if answers else {})}).encode()
+        message = Message(role, wire, identity, text, (), answers, tokens=len(wire) // 4)
+        at = self.run[-1].id if self.run else self.story.tip
+        ident = message_id(at, identity, CONVERSATION)
+        entry = Entry(ident, at, self.ledger.seq, Kind.MESSAGE, "main", message, created=self.now)
+        self.ledger.add(entry)
+        self.run.append(entry)
+
+    # -------------------------------------------------------------------------------------------------------- the model
+    def does(self, *made: tuple[str, dict[str, Any] | str], text: str = "", results: Sequence[str] = ()) -> Watched:
+        """One answer with calls, on the line as it stands then; with `results` they come back at once."""
+        calls = tuple(self._call(name, arguments) for name, arguments in made)
+        self._speaks(text, calls)
+        self.waiting = calls
+        return self.gives(*results) if results else self
+
+    def says(self, text: str) -> Watched:
+        """An answer without calls."""
+        self._speaks(text, ())
+        return self
+
+    def _call(self, name: str, arguments: dict[str, Any] | str) -> Call:
+        self.calls += 1
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        return Call(f"call_{self.calls}", name, written)
+
+    def _speaks(self, text: str, calls: tuple[Call, ...]) -> None:
+        self.arrives()
+        told = [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls]
+        wire = json.dumps({"role": "assistant", "content": text, **({"tool_calls": told} if told else {})}).encode()
+        identity = identity_of("assistant", text, calls)
+        message = Message("assistant", wire, identity, text, calls, tokens=len(wire) // 4)
+        turn = Entry(turn_id(self.story.tip, 0), self.story.tip, self.ledger.seq, Kind.TURN, "main", created=self.now)
+        self.ledger.add(turn)
+        self.ledger.add_round(Round(turn.id, 0, Spoken(message), (), last=True, created=self.now))
+        self.story = extend(self.ledger, self.story, [turn])
+
+    # ------------------------------------------------------------------------------------------------------ the proxy
+    @property
+    def now(self) -> int:
+        return len(self.ledger.entries) * MINUTE
+
+    def arrives(self) -> Line:
+        """The request with all that the client said since the last answer; the line it is sent as."""
+        run, self.run = self.run, []
+        if run:
+            before = extend(self.ledger, self.story, run[:-1])
+            if not self.story.tip:
+                said = run[0].message.text if run[0].message else ""
+                self._happens(Rooted(frame_id(CONVERSATION, 0), said[:40], said), run[0].id)
+                before = extend(self.ledger, Story(), run[:-1])
+            for event in inferred(before, run, self.now, WATCH):
+                self._happens(event, run[-1].id)
+            self.story = extend(self.ledger, before, run[-1:])
+        if self.folds:
+            self.fold()
+        self.lines.append(assemble(self.story, SCRIBE))
+        return self.lines[-1]
+
+    def fold(self, **more: Any) -> Folding:
+        """What is due now, done."""
+        made = folding(self.story, moment(self.story.tip, **{"now": self.now, **self.settings, **more}), PEN)
+        self.foldings.append(made)
+        for event in made.events:
+            self._happens(event, self.story.tip)
+        if made.events:
+            self.story = follow(self.ledger, self.ledger.path(self.story.tip), {})
+        return made
+
+    def _happens(self, event: FrameEvent, entry: str) -> None:
+        self.ledger.add_event(recorded(event, entry, 0, self.ledger.seq, self.now))
+
+    # ------------------------------------------------------------------------------------------------------- looking on
+    @property
+    def again(self) -> Story:
+        """The path as it is folded by somebody who reads it for the first time."""
+        return follow(self.ledger, self.ledger.path(self.story.tip), {})
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        return {frame.title: str(frame.status) for frame in self.story.tree.frames.values()}
+
+    @property
+    def texts(self) -> list[str]:
+        """What the messages of the newest line say."""
+        return [message.text for message in self.lines[-1].messages]
+
+
+def events_of(watched: Watched, kind: str) -> list[Event]:
+    """The recorded events of one kind, in order."""
+    return [event for events in watched.ledger.events.values() for event in events if event.kind == kind]
+
+
+def padded(text: str, tokens: int = 400) -> str:
+    """An output of about so many tokens."""
+    return f"{text} " + "pad " * tokens
