@@ -1,0 +1,234 @@
+"""Frames seen in what the client says, by value; and the laws that hold whatever it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.stack.context import assemble, on_line, owner_of, unpaired
+from proxy.stack.events import Entered, Popped, read_event
+from proxy.stack.facts import said_by
+from proxy.stack.frames import FINAL, Status, descendants
+from proxy.stack.inferring import RESULTS_KEPT
+from proxy.stack.ledger import Kind
+from tests.properties.depth import searched
+from tests.stack.working import SCRIBE, Watched, bash, events_of, padded, todo
+
+ELSEWHERE = "Unrelated: translate the onboarding email into French."
+
+
+def owner(watched: Watched, text: str) -> str:
+    """The title of the frame that owns the message with this text now."""
+    found = next(p for p in watched.story.placed if (m := said_by(p)) and text in (m.text or str(m.calls)))
+    return watched.story.tree.frames[owner_of(watched.story, found).partition("#")[0]].title
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+def test_an_item_ends_with_what_was_said_last_in_it() -> None:
+    """S1-70: closing text, files, decisions, tokens."""
+    watched = Watched(folds=False).user("Build the formatter.")
+    watched.does(todo("[>] Lexer"), results=["ok"])
+    watched.does(("edit", {"filePath": "src/lexer.py"}), text="The lexer is easy.", results=["The file was updated."])
+    watched.does(todo("[x] Lexer"), results=["ok"]).says("There.")
+
+    lexer = next(f for f in watched.story.tree.frames.values() if f.title == "Lexer")
+    assert lexer.status is Status.COMPLETED
+    assert lexer.results == "The lexer is easy."
+    assert lexer.artifacts == ("src/lexer.py",)
+    assert lexer.tokens > 0
+
+
+def test_a_long_closing_text_is_cut_for_the_tree_and_whole_on_the_line() -> None:
+    watched = Watched(folds=False).user("Build it.").does(bash("make"), results=["ok"]).says("word " * 1_000)
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    (popped,) = [read_event(event) for event in events_of(watched, "popped")]
+    assert isinstance(popped, Popped)
+    assert len(popped.results) == RESULTS_KEPT
+    assert "word " * 1_000 in watched.texts
+
+
+def test_the_order_of_updates_in_one_group_does_not_matter() -> None:
+    """DESIGN 9: one closed and one opened by two calls is the first group of the frame that was opened."""
+    for first, second in (("completed", "in_progress"), ("in_progress", "completed")):
+        ids = {"completed": "1", "in_progress": "2"}
+        watched = Watched(folds=False).user("Build it.")
+        made = [("TaskCreate", {"subject": "Lexer"}), ("TaskCreate", {"subject": "Parser"})]
+        watched.does(*made, results=["Task #1 created", "Task #2 created"])
+        watched.does(("TaskUpdate", {"taskId": "1", "status": "in_progress"}), results=["ok"])
+        watched.does(bash("lex"), results=["lexed"])
+        updates = [("TaskUpdate", {"taskId": ids[status], "status": status}) for status in (first, second)]
+        watched.does(*updates, results=["closed", "opened"]).does(bash("parse"), results=["parsed"]).says("There.")
+
+        assert watched.statuses == {"Build it.": "in_progress", "Lexer": "completed", "Parser": "in_progress"}
+        assert owner(watched, "opened") == owner(watched, "parsed") == "Parser"
+        assert owner(watched, "lexed") == "Lexer"
+
+
+# --------------------------------------------------------------------------------------------------------------
+# requests
+def test_a_request_that_ends_takes_what_was_done_for_it() -> None:
+    watched = Watched(folds=False).user("Build it.").does(bash("make"), results=["made"]).says("Built.")
+    watched.user("and test it").does(bash("test"), results=["tested"]).says("Tested.")
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    request = next(f for f in watched.story.tree.frames.values() if f.origin == "request")
+    assert (request.status, request.results) == (Status.COMPLETED, "Tested.")
+    assert owner(watched, "made") == owner(watched, "tested") == "Build it."
+    assert owner(watched, "Bonjour.") == ELSEWHERE
+
+
+def test_interrupted_work_stays_open_whatever_comes_next() -> None:
+    watched = Watched(folds=False).user("Build it.").does(bash("make")).user(ELSEWHERE).says("Bonjour.")
+
+    assert watched.statuses == {"Build it.": "in_progress"}
+
+
+def test_nothing_is_inferred_from_what_the_assistant_began() -> None:
+    """A conversation that begins with a greeting of the assistant's."""
+    watched = Watched(folds=False).user("Hello.").says("Hello!").user(ELSEWHERE).says("Bonjour.")
+
+    assert watched.statuses == {"Hello.": "in_progress"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["", "{", "[]", '"x"', "{}", '{"todos": 1}', '{"todos": [[]]}', '{"todos": [{"content": {}}]}', "\ud800"],
+)
+def test_no_arguments_make_it_fail(arguments: str) -> None:
+    watched = Watched(folds=False).user("Build it.").does(todo("[>] Lexer"), results=["ok"])
+    watched.does(("TodoWrite", arguments), results=["ok"]).says("There.")
+
+    assert watched.statuses == {"Build it.": "in_progress", "Lexer": "in_progress"}
+
+
+# ------------------------------------------------------------------------------------------------------------
+# properties
+TITLES = ("Lexer", "Parser", "Printer", "Lexer tests", "Lexer")
+WISHES = ("go on", "yes", ELSEWHERE, "Implement a rate limiter for the public API.", "Next task: draw a logo in SVG.")
+CLOSINGS = ("Done.", "Shall I go on?", "The lexer is built, see src/lexer.py.", "")
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[str, dict[str, Any] | str]:
+    """A call of some plan tool, sensible or not."""
+    statuses = st.sampled_from(("pending", "in_progress", "completed", "cancelled", "vibing"))
+    if draw(st.integers(0, 3)):
+        items = draw(st.lists(st.tuples(st.sampled_from(TITLES), statuses), max_size=4))
+        return "TodoWrite", {"todos": [{"content": title, "status": status} for title, status in items]}
+    if draw(st.booleans()):
+        return "TaskCreate", {"subject": draw(st.sampled_from(TITLES))}
+    return "TaskUpdate", {"taskId": draw(st.sampled_from("123")), "status": draw(statuses)}
+
+
+def conversation(draw: st.DataObject, watched: Watched, *, most: int = 6) -> Watched:
+    """Up to `most` turns of a user, plans and work; results may be missing, turns may be interrupted."""
+    for turn in range(draw.draw(st.integers(1, most), label="turns")):
+        watched.user(draw.draw(st.sampled_from(WISHES), label="wish") if turn else "Build the formatter.")
+        for step in range(draw.draw(st.integers(0, 5), label="groups")):
+            made = draw.draw(st.lists(plans(), max_size=2), label="plans")
+            work = [bash(f"command {turn}.{step}.{n}") for n in range(draw.draw(st.integers(not made, 2)))]
+            results = [f"Task #{n} updated" for n, _ in enumerate(made, 1)]
+            results += [padded(f"output {turn}.{step}.{n}", 200) for n, _ in enumerate(work)]
+            given = draw.draw(st.integers(max(1, len(results) - 1), len(results)), label="given")
+            watched.does(*made, *work, text=draw.draw(st.sampled_from(CLOSINGS)), results=results[:given])
+        if draw.draw(st.integers(0, 4), label="closed"):
+            watched.says(f"{draw.draw(st.sampled_from(CLOSINGS[:3]))} ({turn})")
+    if not watched.run:
+        watched.user("the end")
+    return watched.says("Bye.")
+
+
+@searched(examples=60)
+@given(draw=st.data())
+def test_what_is_inferred_takes_nothing_off_the_line(draw: st.DataObject) -> None:
+    """The law of `inferring`: every message stands on the line once, in its order."""
+    watched = conversation(draw, Watched(folds=False))
+
+    line = [m.wire for m in assemble(watched.story, SCRIBE).messages]
+    said = [m.wire for p in watched.story.placed if (m := said_by(p)) and (m.text or m.calls)]
+    assert [wire for wire in line if wire in said] == [wire for wire in said if wire in line]
+    assert set(said) <= set(line)
+    assert unpaired(assemble(watched.story, SCRIBE).messages) == ()
+
+
+@searched(examples=60)
+@given(draw=st.data())
+def test_the_tree_is_sensible_whatever_was_said(draw: st.DataObject) -> None:
+    """One root that goes on, an active frame under way, no work under way in what has ended, groups in one piece."""
+    watched = conversation(draw, Watched(folds=False))
+    tree = watched.story.tree
+
+    assert [f.origin for f in tree.frames.values() if not f.parent] == ["root"]
+    assert tree.current.status is Status.IN_PROGRESS
+    for frame in tree.frames.values():
+        if frame.status in FINAL and frame.origin == "request":
+            assert all(below.status is not Status.IN_PROGRESS for below in descendants(tree, frame.id))
+    for standing in watched.story.placed:
+        if (message := said_by(standing)) and message.answers:
+            made = [
+                p for p in watched.story.placed if (m := said_by(p)) and any(c.id == message.answers for c in m.calls)
+            ]
+            assert owner_of(watched.story, made[-1]) == owner_of(watched.story, standing)
+
+
+@searched(examples=40)
+@given(draw=st.data())
+def test_whoever_reads_the_events_anew_sees_the_same(draw: st.DataObject) -> None:
+    """No hidden state: frames, owners, line."""
+    watched = conversation(draw, Watched(settings={"frame_max": 1_000}))
+
+    assert watched.again == watched.story
+    assert assemble(watched.again, SCRIBE) == assemble(watched.story, SCRIBE)
+
+
+@searched(examples=80)
+@given(draw=st.data())
+def test_folds_lose_nothing(draw: st.DataObject) -> None:
+    """DESIGN 9: pairs hold on every line, words of the user and closing texts stay, nothing stands twice, and what is
+    not on the line is found under a frame."""
+    watched = conversation(draw, Watched(settings={"frame_max": 1_000}))
+    story, line = watched.story, assemble(watched.story, SCRIBE)
+
+    assert [unpaired(each.messages) for each in watched.lines] == [()] * len(watched.lines)
+    ours = {p.entry.id: m for p in story.placed if (m := said_by(p))}
+    wires = [m.wire for m in line.messages]
+    standing = [ours[p.entry.id].wire for p in on_line(story) if p.entry.id in ours]
+    assert len([w for w in wires if w in standing]) == len(standing)
+    for message in ours.values():
+        if message.role == "user":
+            assert message.wire in wires, message.text
+    words = [p.entry.id for p in story.placed if p.entry.kind is Kind.TURN and not (ours[p.entry.id].calls)]
+    assert all(entry in line.entries for entry in words if ours[entry].text.strip())
+    gone = [p for p in story.placed if p.entry.id in ours and p.entry.id not in line.entries]
+    for left in gone:
+        found = owner_of(story, left).partition("#")[0]
+        assert found in story.tree.frames
+        assert any(left.entry.id in t.entries for t in story.tree.trims) or not ours[left.entry.id].text.strip()
+    shown = "\n".join(m.text for m in line.messages)
+    assert all(shown.count(trim.trace) == 1 for trim in story.tree.trims)
+
+
+@searched(examples=40)
+@given(draw=st.data())
+def test_between_two_folds_every_line_begins_with_the_one_before(draw: st.DataObject) -> None:
+    """L2."""
+    watched = conversation(draw, Watched(settings={"frame_max": 1_000}))
+
+    for before, after, made in zip(watched.lines, watched.lines[1:], watched.foldings[1:], strict=False):
+        wires = [m.wire for m in after.messages]
+        assert made.events or wires[: len(before.messages)] == [m.wire for m in before.messages]
+
+
+def test_entered_twice_is_one_event_of_each_moment() -> None:
+    """An item that is paused and resumed at different requests begins twice."""
+    watched = Watched(folds=False).user("Build it.")
+    for stated in ("[>] Lexer | [ ] Parser", "[ ] Lexer | [>] Parser", "[>] Lexer | [x] Parser"):
+        watched.does(todo(stated), results=["ok"])
+    watched.says("There.")
+
+    entered = [event for event in map(read_event, events_of(watched, "entered")) if isinstance(event, Entered)]
+    assert [event.title for event in entered] == ["Lexer", "Parser", "Lexer"]
