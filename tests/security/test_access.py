@@ -134,7 +134,6 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "wrong type": ((*UPSTREAM, "--set", "port=many"), "port"),
     "out of range": ((*UPSTREAM, "--port", "70000"), "port"),
     "wrong mode": ((*UPSTREAM, "--mode", "loud"), "mode"),
-    "a mode of later": ((*UPSTREAM, "--mode", "passive"), "passive"),
     "a tenancy of later": ((*UPSTREAM, "--set", "tenancy=header"), "tenancy"),
     "no url": (("--upstream", "localhost:9"), "upstreams.default.url"),
     "a url with a password": (("--upstream", "http://u:canary@127.0.0.1:9/v1"), "upstreams.default.url"),
