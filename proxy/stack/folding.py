@@ -23,6 +23,7 @@ from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, chil
 from proxy.stack.ledger import Kind
 from proxy.stack.names import names_in
 from proxy.stack.observe import Names
+from proxy.stack.observe.names import Role
 from proxy.stack.ranking import Count
 from proxy.stack.recalled import recently_recalled
 from proxy.stack.story import Placed, Story
@@ -31,6 +32,7 @@ from proxy.stack.transcript import Message
 
 SMALLER = 0.9
 """A trace that takes more than this share of what it stands for is not worth writing (S4-65)."""
+PLANNING = frozenset({Role.PLAN, Role.ITEM_CREATE, Role.ITEM_UPDATE})
 PARTS = 1_000
 """Numbers of frames that begin at an entry by a cut; those seen in what the client says count from 0."""
 
@@ -137,6 +139,8 @@ def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     if not any(s.placed for s in found) and moment.added is None:
         return Folding()
     chosen, verdict = _chosen(found, weights, moment)
+    if not chosen:
+        return Folding()
     kind = "fold" if moment.added is None else "wake"
     subjects = tuple(c.frame for c in chosen)
     if not verdict.worth:
@@ -378,6 +382,7 @@ def _trace(story: Story, line: Sequence[Placed], candidate: Candidate, frame: Fr
         part=candidate.part,
         known=known,
         earlier="\n".join(t.trace for t in candidate.told),
+        planned=_open_items(story.tree, candidate, pen.names),
     )
 
 
@@ -389,6 +394,15 @@ def _summarised(told: Sequence[Trim], frame: Frame) -> str:
     failed = [frame.results.strip()] if frame.status is Status.FAILED else []
     texts = [*failed, *(trim.summary or read_trace(trim.trace).results for trim in told)]
     return "\n".join(dict.fromkeys(text for text in texts if text))
+
+
+def _open_items(tree: Tree, candidate: Candidate, names: Names) -> tuple[str, ...]:
+    """Items of the client's plan that are still open, where the calls that told of them leave."""
+    calls = (call for message in _messages(candidate.placed) for call in message.calls)
+    if not any(names.role(call.name) in PLANNING for call in calls):
+        return ()
+    open_ones = (f for f in tree.frames.values() if f.origin == "plan" and f.status not in FINAL)
+    return tuple(f.title if f.key in ("", f.title) else f"{f.key} {f.title}" for f in open_ones)
 
 
 def _messages(placed: Iterable[Placed]) -> list[Message]:

@@ -28,7 +28,7 @@ from proxy.stack.transcript import Message
 SHARE = 0.10
 """Of the tokens that leave, what a trace may take. On the recordings 5, 8, 10 and 15 % keep 98.0, 99.3, 99.6 and 99.8 %
 of the facts that are used again ten or more requests later."""
-LEAST = 200
+LEAST = 120
 """Tokens that a trace has for what it says, however little leaves; its tags and fixed words come on top."""
 MOST = 2_500
 """Tokens of a whole trace, however much leaves."""
@@ -39,6 +39,7 @@ FILES_READ_SHARE = 0.06
 DECISIONS_SHARE = 0.12
 LIST_SHARE = 0.07
 SPOKEN_SHARE = 0.08
+NEXT_SHARE = 0.16
 """Of that room, what each part may take at most: all the rest is for names."""
 PART_LEAST = 30
 """Tokens that each of them may take in a small trace: a line or two."""
@@ -52,6 +53,7 @@ SPOKEN = 200
 SECTIONS = ("results", "progress", "files", "commands", "decisions", "errors", "names", "next")
 NONE = "none"
 CLOSED = "as its closing message says"
+PLANNED_THEN = "open in the plan then:"
 SAID_THEN = "said then:"
 TAKEN_UP = "begun then, taken up since: "
 
@@ -95,12 +97,14 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     part: bool = False,
     known: Collection[str] = (),
     earlier: str = "",
+    planned: Sequence[str] = (),
 ) -> str:
     """The text that stands for `messages` of `frame`, oldest first, within `budget_of` them, give or take a token.
 
-    `results` is the closing text where it does not stay on the line (the frame's own are told only where it failed,
-    since they are the closing text mostly); `part` says that the frame goes on; `known` are names that stay visible
-    beside this text; `earlier` is the trace that this one replaces.
+    `results` is the closing text where it does not stay on the line (the frame's own are told where it failed or was an
+    item of a plan: a request's are its closing text); `part` says that the frame goes on; `known` are names that stay
+    visible beside this text; `earlier` is the trace that this one replaces; `planned` are items of the client's plan
+    that are open now and were told of in what leaves.
     """
     told = read_trace(earlier)
     facts = merged(told.facts, facts)
@@ -109,7 +113,9 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     budget = budget_of(messages, bare, count(earlier) if earlier else 0)
     failed = frame.status is Status.FAILED
     sources = _Sources(
-        results=results.strip() or (frame.results.strip() if failed else "") or told.results,
+        results=results.strip() or (frame.results.strip() if failed or frame.origin == "plan" else "") or told.results,
+        closes=frame.origin == "request",
+        planned=tuple(planned),
         told=told.progress,
         spoken=_spoken(messages),
         facts=facts,
@@ -163,6 +169,9 @@ class _Sources:
     """What the sections are written from."""
 
     results: str
+    closes: bool
+    """A closing message of the frame stays on the line."""
+    planned: tuple[str, ...]
     told: tuple[str, ...]
     spoken: tuple[str, ...]
     facts: Facts
@@ -178,12 +187,12 @@ def _parts(said: _Sources, room: int, count: Count) -> dict[str, str]:
     facts = said.facts
     read_share, changed_share = max(PART_LEAST, int(room * FILES_READ_SHARE)), int(room * FILES_CHANGED_SHARE)
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
-        "results": (RESULTS_SHARE, lambda left: _outcome(said.results, left, count, part=said.part)),
+        "results": (RESULTS_SHARE, lambda left: _outcome(said.results, left, count, closes=said.closes)),
         "files": (1.0, lambda left: _files(facts, min(changed_share, left), min(read_share, left), count)),
         "errors": (LIST_SHARE * more, lambda left: _listed(facts.errors, left, count)),
         "commands": (LIST_SHARE * more, lambda left: _listed(facts.commands, left, count)),
         "decisions": (DECISIONS_SHARE, lambda left: _listed(facts.decisions, left, count)),
-        "next": (SPOKEN_SHARE, lambda left: _begun(newest, left, count)),
+        "next": (NEXT_SHARE, lambda left: _next(newest, said.planned, left, count)),
         "progress": (SPOKEN_SHARE * more, lambda left: _listed((*said.told, *under_way), left, count, SAID_THEN)),
     }
     parts: dict[str, str] = {}
@@ -192,14 +201,23 @@ def _parts(said: _Sources, room: int, count: Count) -> dict[str, str]:
     return parts
 
 
-def _outcome(text: str, budget: int, count: Count, *, part: bool) -> str:
+def _outcome(text: str, budget: int, count: Count, *, closes: bool) -> str:
     if not text:
-        return NONE if part else CLOSED
+        return CLOSED if closes else NONE
     return truncate_to_tokens(clean(text), budget, count)
 
 
-def _begun(text: str, budget: int, count: Count) -> str:
-    return truncate_to_tokens(TAKEN_UP + text, budget, count, "…") if text else ""
+def _next(begun: str, planned: Sequence[str], budget: int, count: Count) -> str:
+    """What was begun, and what the client's plan had open then, the next items first."""
+    said = truncate_to_tokens(TAKEN_UP + begun, budget // 2 if planned else budget, count, "…") if begun else ""
+    left = budget - count(said)
+    items = []
+    for item in planned:
+        left -= count(f"- {cut_for_display(item, LINE)}") + 1
+        if left < count(PLANNED_THEN):
+            break
+        items.append(f"- {cut_for_display(item, LINE)}")
+    return "\n".join([*([said] if said else []), *([PLANNED_THEN, *items] if items else [])])
 
 
 def _spoken(messages: Iterable[Message]) -> tuple[str, ...]:
@@ -283,8 +301,18 @@ _ITEM = re.compile(r"^- (.*)$", re.MULTILINE)
 _MORE = re.compile(r"\+\d+ more")
 
 
+_BEGINNING = "<stack-context"
+
+
 def read_trace(text: str) -> Told:
-    """What a trace of ours says; nothing where `text` is none."""
+    """What traces of ours say, one or several of them, oldest first; nothing where `text` is none."""
+    told = Told()
+    for one in text.split(_BEGINNING)[1:]:
+        told = _joined(told, _read(one))
+    return told
+
+
+def _read(text: str) -> Told:
     found = {name: _plain(said) for name, said in _SECTION.findall(text) if said not in (NONE, CLOSED)}
     lists = {name: tuple(_ITEM.findall(found.get(name, ""))) for name in ("commands", "decisions", "errors")}
     files = dict(line.partition(": ")[::2] for line in found.get("files", "").splitlines())
@@ -294,6 +322,16 @@ def read_trace(text: str) -> Told:
         found.get("results", ""),
         tuple(_ITEM.findall(found.get("progress", ""))),
         tuple(found.get("names", "").split()),
+    )
+
+
+def _joined(old: Told, new: Told) -> Told:
+    """Two traces as one, set by set (S2-21)."""
+    return Told(
+        merged(old.facts, new.facts),
+        "\n".join(text for text in (old.results, new.results) if text),
+        (*old.progress, *new.progress),
+        tuple(dict.fromkeys((*old.names, *new.names))),
     )
 
 

@@ -14,7 +14,7 @@ from proxy.stack.trace import LEAST, MOST, SECTIONS, Facts, budget_of, merged, r
 from proxy.stack.transcript import Call, Message
 from tests.stack.forest import count
 
-FRAME = Frame("fabcdefgh", "froot2345", "Fix the login", "", "", Status.COMPLETED, 1, "user", 0, 0)
+FRAME = Frame("fabcdefgh", "froot2345", "Fix the login", "", "", Status.COMPLETED, 1, "request", 0, 0)
 FACTS = Facts(
     changed=("src/auth.py", "tests/test_auth.py (created)"),
     read=("src/app.py",),
@@ -179,7 +179,7 @@ def test_what_another_section_shows_is_not_named_again() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- budget
-@pytest.mark.parametrize(("leaving", "budget"), [(0, 7 + LEAST), (2_000, 7 + LEAST), (10_000, 1_000), (90_000, MOST)])
+@pytest.mark.parametrize(("leaving", "budget"), [(0, 7 + LEAST), (1_000, 7 + LEAST), (10_000, 1_000), (90_000, MOST)])
 def test_a_trace_may_take_a_tenth_of_what_leaves(leaving: int, budget: int) -> None:
     assert budget_of([said("tool", "", leaving)], bare=7) == budget
 
@@ -276,3 +276,26 @@ def test_the_same_values_give_the_same_bytes(texts: list[str], part: bool) -> No
 def test_every_path_of_a_small_frame_is_still_there() -> None:
     """S2-12."""
     assert {"src/auth.py", "tests/test_auth.py", "src/app.py"} <= names_in_text(traced())
+
+
+def test_an_item_of_a_plan_tells_what_was_said_last_because_no_closing_text_stays() -> None:
+    """S0-14: an item ends with the client's mark, not with a message of its own."""
+    assert (
+        sections(traced(replace(FRAME, origin="plan", results="Signed with HS256.")))["results"] == "Signed with HS256."
+    )
+
+
+def test_what_the_plan_had_open_stays_in_sight_when_the_calls_that_said_so_leave() -> None:
+    """S2-18: later updates name an item by its id alone."""
+    text = traced(planned=("3 Sign the token", "4 Write the tests"))
+    assert sections(text)["next"] == "open in the plan then:\n- 3 Sign the token\n- 4 Write the tests"
+
+
+def test_several_earlier_traces_are_merged_set_by_set() -> None:
+    """S2-21: nothing of an older one is lost because a newer one stands behind it."""
+    first = traced(facts=Facts(commands=("make lexer: ok",), changed=("src/lexer.py",), steps=3))
+    second = traced(facts=Facts(commands=("make parser: ok",), changed=("src/parser.py",), steps=4))
+    told = read_trace(f"{first}\n{second}").facts
+    assert told.commands == ("make lexer: ok", "make parser: ok")
+    assert told.changed == ("src/lexer.py", "src/parser.py")
+    assert told.steps == 7
