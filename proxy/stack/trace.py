@@ -114,7 +114,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     failed = frame.status is Status.FAILED
     sources = _Sources(
         results=results.strip() or (frame.results.strip() if failed or frame.origin == "plan" else "") or told.results,
-        closes=frame.origin == "request",
+        closes=frame.origin == "request" and not part,
         planned=tuple(planned),
         told=told.progress,
         spoken=_spoken(messages),

@@ -48,6 +48,7 @@ def traced(
     earlier: str = "",
     *,
     part: bool = False,
+    planned: tuple[str, ...] = (),
 ) -> str:
     return trace_text(
         frame,
@@ -60,6 +61,7 @@ def traced(
         part=part,
         known=known,
         earlier=earlier,
+        planned=planned,
     )
 
 
