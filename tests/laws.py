@@ -366,7 +366,9 @@ def _rewritten(before: Body, each: Round, stood: set[str]) -> Iterator[str]:
         same = _same_at(before, message, written, at, less_thoughts="reasoning removed" in breaks or "folded" in breaks)
         if same is not None:
             strange, between, at = [*strange, *between], [], same + 1
-        elif not (_is_trace(message) or _is_retold(message) or ("unfolded" in breaks and written in stood)):
+        elif not (
+            _is_trace(message) or _is_retold(message) or ("unfolded" in breaks and _stood(message, written, stood))
+        ):
             between.append(written)  # behind all that stays it is simply new
     if strange:
         yield f"has in its past what no event tells of: {strange[0][:160]}"
@@ -384,6 +386,11 @@ def _same_at(before: Body, message: Json, written: str, start: int, *, less_thou
         if less_thoughts and message["role"] == "assistant" and _thoughtless(before.messages[at]) == message:
             return at
     return None
+
+
+def _stood(message: Json, written: str, stood: set[str]) -> bool:
+    """Whether this came back as it stood, an answer perhaps less its reasoning."""
+    return written in stood or (message["role"] == "assistant" and _among(message, frozenset(stood)))
 
 
 def _is_trace(message: Json) -> bool:

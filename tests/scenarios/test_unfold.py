@@ -17,8 +17,9 @@ from proxy.scripted import Received, ScriptedProvider, Usage, says
 from proxy.tenancy import issue_key
 from proxy.views.unfolding import AT_ONCE, WHEN_CHEAP
 from tests import laws
-from tests.harness import Json, RunningProxy, Stage, does, pop, push
+from tests.harness import Json, RunningProxy, Stage, bash, does, pop, push
 from tests.scenarios.sessions import TOOLS, Session
+from tests.scenarios.test_folds import BoundModel
 
 TWO_TASKS = """
     user: Fix the title of the handbook.
@@ -205,6 +206,25 @@ def test_a_frame_below_the_folded_one_brings_back_all_of_it(stage: Stage, provid
     assert told["frame"] in {frame_of(session, "Edit"), frame_of(session)}
     assert session.chat.proxy.receipts()[-1]["events"].count(f"unfolded {told['frame']}") == 1
     assert set(session.outputs_sent()) & set(held)
+
+
+def test_a_provider_that_binds_reasoning_does_not_refuse_what_came_back(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """L8: what was thought behind the place that changed is left out for good; the provider's check is the judge."""
+    session = Session(stage.chat(tools=TOOLS, model="claude-opus-5.5"), provider, padding=1_500)
+    model = BoundModel()
+    for number, title in enumerate(("Fix the title of the handbook.", "Implement a rate limiter.", GOES_ON, GOES_ON)):
+        provider.will(*(model(does(bash(f"{title} {n}"), reasoning=f"about {n}")) for n in range(3)))
+        provider.will(model(says("That is done.").but(reasoning="it is done")))
+        assert session.chat.says(title).status == 200
+        for _ in range(3):
+            assert session.chat.returns(session.output("ok")).status == 200
+        if number == 1:
+            asked(session.chat.proxy, frame_of(session, session.chat.history[0]["content"]), now=True)
+
+    assert model.faults == []
+    assert session.outputs_sent() == list(range(1, 13))
 
 
 def test_the_command_does_it_where_no_proxy_runs(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
