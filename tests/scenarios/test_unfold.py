@@ -166,6 +166,24 @@ def test_a_wish_outlives_a_restart(session: Session, *, now: bool) -> None:
     assert told.count(f"unfolded {frame}") == 1
 
 
+def test_a_part_of_long_work_comes_back_and_no_later_part_takes_it(stage: Stage, provider: ScriptedProvider) -> None:
+    """The same task goes on and is cut again: what came back stays, by itself or under what it became a part of."""
+    session = Session(stage.chat(stage.proxy(frame_max_tokens=4_000), tools=TOOLS), provider, padding=1_500)
+    steps = [f"run step {n}" for n in range(6)]
+    session.turn("Find the leak.", *steps, closing="Not found yet.")
+    folded = set(range(1, 7)) - set(session.outputs_sent())
+    part = next(f["sessionID"] for title, f in session.chat.proxy.frames().items() if title.startswith("Part 1"))
+
+    _, told = asked(session.chat.proxy, part, now=True)
+    session.turn("yes, go on", *steps, closing="It is the cache.")
+    session.turn("yes, go on", *steps, closing="Fixed.")
+
+    assert folded
+    assert folded <= set(session.outputs_sent())
+    assert len(session.outputs_sent()) < 18
+    assert told["title"].startswith("Part")
+
+
 def test_a_branch_behind_the_fold_has_it_too(session: Session, provider: ScriptedProvider) -> None:
     """The wish hangs where the fold was decided, so every path with the fold has it."""
     asked(session.chat.proxy, frame_of(session), now=True)
