@@ -278,8 +278,8 @@ def _finished(tree: Tree, frame: str) -> str:
     """The outermost finished inferred frame that `frame` is or is under; empty where the work still goes on."""
     found = ""
     for each in (tree.frames[frame], *ancestors(tree, frame)) if frame in tree.frames else ():
-        if not each.is_inferred:
-            break
+        if not each.is_inferred or each.status is Status.IN_PROGRESS:
+            break  # an item of a plan may be taken up again after the request it was planned for
         if each.status in FINAL:
             found = each.id
     return found

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proxy.stack.context import assemble, on_line, owner_of, unpaired
 from proxy.stack.events import Entered, Popped, read_event
 from proxy.stack.facts import said_by
-from proxy.stack.frames import FINAL, Status, descendants
+from proxy.stack.frames import Status
 from proxy.stack.inferring import RESULTS_KEPT
 from proxy.stack.ledger import Kind
 from tests.properties.depth import searched
@@ -158,15 +158,12 @@ def test_what_is_inferred_takes_nothing_off_the_line(draw: st.DataObject) -> Non
 @searched(examples=60)
 @given(draw=st.data())
 def test_the_tree_is_sensible_whatever_was_said(draw: st.DataObject) -> None:
-    """One root that goes on, an active frame under way, no work under way in what has ended, groups in one piece."""
+    """One root that goes on, an active frame under way, groups in one piece."""
     watched = conversation(draw, Watched(folds=False))
     tree = watched.story.tree
 
     assert [f.origin for f in tree.frames.values() if not f.parent] == ["root"]
     assert tree.current.status is Status.IN_PROGRESS
-    for frame in tree.frames.values():
-        if frame.status in FINAL and frame.origin == "request":
-            assert all(below.status is not Status.IN_PROGRESS for below in descendants(tree, frame.id))
     for standing in watched.story.placed:
         if (message := said_by(standing)) and message.answers:
             made = [
@@ -206,10 +203,26 @@ def test_folds_lose_nothing(draw: st.DataObject) -> None:
     gone = [p for p in story.placed if p.entry.id in ours and p.entry.id not in line.entries]
     for left in gone:
         found = owner_of(story, left).partition("#")[0]
-        assert found in story.tree.frames
+        assert story.tree.frames[found].status is not Status.IN_PROGRESS, "open work has left"
         assert any(left.entry.id in t.entries for t in story.tree.trims) or not ours[left.entry.id].text.strip()
     shown = "\n".join(m.text for m in line.messages)
     assert all(shown.count(trim.trace) == 1 for trim in story.tree.trims)
+    told = [entry for trim in story.tree.trims for entry in trim.entries]
+    assert len(told) == len(set(told)), "two traces tell of the same"
+
+
+@searched(examples=60)
+@given(draw=st.data())
+def test_what_came_with_a_request_stands_on_its_line(draw: st.DataObject) -> None:
+    """L4, L1: the newest group is whole whatever is folded, and no result stands without its call."""
+    watched = conversation(draw, Watched(settings={"frame_max": 1_000}))
+
+    for line, told in zip(watched.lines, watched.told, strict=True):
+        spoken = [at for at, m in enumerate(line.messages) if m.role == "assistant"]
+        tail = [m.wire for m in line.messages[spoken[-1] + 1 if spoken else 0 :]]
+        assert [wire for wire in tail if wire in told] == told
+        made = {c.id for m in line.messages for c in m.calls}
+        assert {m.answers for m in line.messages if m.answers} <= made
 
 
 @searched(examples=40)

@@ -67,23 +67,25 @@ class Watched:
     story: Story = field(default_factory=Story)
     run: list[Entry] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    told: list[list[bytes]] = field(default_factory=list)
+    """What the client said with each of them."""
     foldings: list[Folding] = field(default_factory=list)
     calls: int = 0
     waiting: tuple[Call, ...] = ()
 
     # ------------------------------------------------------------------------------------------------------- the client
     def user(self, text: str) -> Watched:
-        self._client("user", text)
+        self.tells("user", text)
         return self
 
     def gives(self, *results: str) -> Watched:
         """The results of the calls just made; fewer leave the last ones without."""
         for call, result in zip(self.waiting, results, strict=False):
-            self._client("tool", result, call.id)
+            self.tells("tool", result, call.id)
         self.waiting = ()
         return self
 
-    def _client(self, role: str, text: str, answers: str = "") -> None:
+    def tells(self, role: str, text: str, answers: str = "") -> None:
         identity = identity_of(role, text, (), answers)
         wire = json.dumps({"role": role, "content": text, **({"tool_call_id": answers} if answers else {})}).encode()
         message = Message(role, wire, identity, text, (), answers, tokens=len(wire) // 4)
@@ -141,6 +143,7 @@ class Watched:
             self.story = extend(self.ledger, before, run[-1:])
         if self.folds:
             self.fold()
+        self.told.append([entry.message.wire for entry in run if entry.message])
         self.lines.append(assemble(self.story, SCRIBE))
         return self.lines[-1]
 

@@ -1,0 +1,190 @@
+"""Which finished work leaves the line, and what stands for it, by value (DESIGN 9)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from proxy.stack.context import assemble
+from proxy.stack.economics import Prices, Reason
+from proxy.stack.events import Kept, recorded
+from proxy.stack.folding import Folding
+from tests.stack.working import SCRIBE, Watched, bash, events_of, padded, todo
+
+ELSEWHERE = "Unrelated: translate the onboarding email into French."
+
+
+def worked(title: str, groups: int = 4, tokens: int = 400, **settings: Any) -> Watched:
+    """A request with so many call groups, ended in words, and another one that has just come; nothing is folded."""
+    watched = Watched(folds=False, settings=settings).user(title)
+    for n in range(groups):
+        watched.does(bash(f"command {n}"), results=[padded(f"output {n}", tokens)])
+    watched.says("It is all done.").user(ELSEWHERE)
+    watched.arrives()
+    return watched
+
+
+def texts(watched: Watched) -> list[str]:
+    return [m.text[:20] for m in assemble(watched.story, SCRIBE).messages]
+
+
+def decided(made: Folding) -> list[tuple[str, bool, Reason]]:
+    return [(d.kind, d.verdict.worth, d.verdict.reason) for d in made.decisions]
+
+
+def test_a_finished_request_leaves_but_for_its_words() -> None:
+    watched = worked("Build the formatter.")
+    made = watched.fold()
+
+    assert decided(made) == [("fold", True, Reason.GATE)]
+    assert texts(watched) == ["Build the formatter.", "<stack-context frame", "It is all done.", ELSEWHERE[:20]]
+
+
+def test_the_figures_are_those_of_the_line() -> None:
+    watched = worked("Build the formatter.")
+    before = assemble(watched.story, SCRIBE).tokens
+    (decision,) = watched.fold(head=1_000).decisions
+    rewrite = decision.verdict.rewrite
+    after = assemble(watched.story, SCRIBE)
+
+    traces = [m.tokens for m in after.messages if m.text.startswith("<stack-context")]
+    assert before - after.tokens == rewrite.removed - sum(traces)
+    assert rewrite.line == before + 1_000
+
+
+def test_little_work_stays_and_the_gate_says_so() -> None:
+    """S4-65: a trace that is no smaller is not worth writing."""
+    watched = worked("Build the formatter.", groups=2, tokens=10)
+    made = watched.fold()
+
+    assert not made.events
+    assert all(not worth for _, worth, _ in decided(made))
+
+
+def test_nothing_finished_is_no_question() -> None:
+    watched = Watched(folds=False).user("Build it.").does(bash("make"), results=[padded("made")])
+    watched.arrives()
+
+    assert watched.fold() == Folding()
+
+
+def test_a_few_requests_more_make_it_worth() -> None:
+    watched = worked("Build the formatter.", prices=Prices(0.01, 1.25))
+
+    assert not watched.fold(requests=5).events
+    assert watched.fold(requests=500).events
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_cold_cache_is_a_reason(cold: bool) -> None:
+    watched = worked("Build the formatter.")
+
+    assert watched.fold(cold=cold).decisions[0].verdict.reason is (Reason.COLD if cold else Reason.GATE)
+
+
+def test_work_that_is_kept_is_not_folded() -> None:
+    """A person wants it on the line."""
+    watched = worked("Build the formatter.")
+    request = next(f for f in watched.story.tree.frames.values() if f.origin == "request" and f.results)
+    watched.ledger.add_event(recorded(Kept(request.id), watched.story.tip, 0, watched.ledger.seq, watched.now))
+    watched.story = watched.again
+
+    assert not watched.fold().events
+
+
+# ---------------------------------------------------------------------------------------------------------------- parts
+def long_work(groups: int, **settings: Any) -> Watched:
+    """One request that goes on and on, cut where it is due."""
+    watched = Watched(settings={"frame_max": 1_500, **settings}).user("Find the leak.")
+    for n in range(groups):
+        watched.does(bash(f"probe {n}"), results=[padded(f"output {n}", 300)])
+    watched.arrives()
+    return watched
+
+
+def test_long_work_is_cut_past_its_size() -> None:
+    """And not before: a single task is not cut by size below that."""
+    assert not events_of(long_work(4), "parted")
+    watched = long_work(9)
+
+    assert events_of(watched, "parted")
+    assert watched.statuses["Find the leak."] == "in_progress"
+    assert any(text.startswith("output 8") for text in watched.texts)
+
+
+def test_traces_of_parts_stand_side_by_side_while_the_cache_is_warm() -> None:
+    """Each of them is told once."""
+    watched = long_work(30)
+    told = [entry for trim in watched.story.tree.trims for entry in trim.entries]
+    traces = [text for text in watched.texts if text.startswith("<stack-context")]
+
+    assert len(traces) == len(watched.story.tree.trims) == len(events_of(watched, "folded")) > 1
+    assert len(told) == len(set(told))
+
+
+def test_each_trace_has_one_ref_that_is_a_frame() -> None:
+    watched = long_work(30)
+
+    for trim in watched.story.tree.trims:
+        (ref,) = re.findall(r'\bref="([^"]+)"', trim.trace)
+        assert ref == trim.frame
+        assert ref in watched.story.tree.frames
+
+
+def test_a_finished_request_tells_anew_what_its_items_told() -> None:
+    """S2-21: what was done before the first item leaves with it, and one trace stands for all; each thing is told
+    once."""
+    watched = Watched().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched.user("Implement a rate limiter for the public API.")
+    for n in range(4):
+        watched.does(bash(f"look {n}"), results=[padded(f"looked {n}")])
+    for stated, item in (("[>] Bucket | [ ] Clock", "bucket"), ("[x] Bucket | [>] Clock", "clock")):
+        watched.does(todo(stated), results=["ok"])
+        for n in range(5):
+            watched.does(bash(f"{item} {n}"), results=[padded(f"{item} output {n}")])
+    watched.does(todo("[x] Bucket | [x] Clock"), results=["ok"]).says("It limits.")
+    before = [trim.frame for trim in watched.story.tree.trims]
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    (trim,) = watched.story.tree.trims
+    assert len(before) == 2
+    assert watched.story.tree.frames[trim.frame].origin == "request"
+    assert [text for text in watched.texts if text.startswith("<stack-context")] == [trim.trace]
+    assert all(trim.trace.count(command) == 1 for command in ("look 3", "bucket 4", "clock 4"))
+
+
+def test_an_item_taken_up_again_after_its_request_ended_stays() -> None:
+    """Its work goes on, whatever it was planned for."""
+    watched = Watched().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched.user("Implement a rate limiter for the public API.")
+    watched.does(todo("[ ] Limiter"), results=["ok"]).says("That is the plan.")
+    watched.user(ELSEWHERE).does(bash("translate"), results=["ok"]).says("Bonjour.")
+    watched.user("and now the plan").does(todo("[>] Limiter"), results=["ok"])
+    for n in range(6):
+        watched.does(bash(f"limit {n}"), results=[padded(f"limited {n}")])
+    watched.arrives()
+
+    assert watched.statuses["Limiter"] == "in_progress"
+    assert [text[:9] for text in watched.texts if text.startswith("limited")] == [f"limited {n}" for n in range(6)]
+
+
+def test_the_same_story_gives_the_same_bytes() -> None:
+    """P3: nothing but the story decides."""
+    assert [m.wire for m in long_work(20).lines[-1].messages] == [m.wire for m in long_work(20).lines[-1].messages]
+
+
+def test_several_items_leave_each_with_its_own_trace() -> None:
+    watched = Watched().user("Build the formatter.")
+    watched.does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
+    for item, after in (("lex", "[x] Lexer | [>] Parser"), ("parse", "[x] Lexer | [x] Parser")):
+        for n in range(4):
+            watched.does(bash(f"{item} {n}"), results=[padded(f"{item} output {n}")])
+        watched.does(todo(after), results=["ok"])
+    watched.says("There.").user("go on").says("Fine.")
+
+    traces = [text for text in watched.texts if text.startswith("<stack-context")]
+    titles = [re.findall(r"<title>(.*?)</title>", trace) for trace in traces]
+    assert titles == [["Lexer"], ["Parser"]]
+    assert not any("output" in text[:20] for text in watched.texts)
