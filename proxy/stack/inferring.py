@@ -130,7 +130,10 @@ def _mirror(scene: _Scene, changes: Changes, group: tuple[str, ...]) -> None:
         scene.decide(Planned(born[item], _home(scene.tree), item.title, item.title, origin="plan", key=item.key))
     for item, title in changes.renamed:
         scene.decide(Replanned(item.frame, title, title))
+    home = _home(scene.tree)
     for item in changes.removed:
+        if scene.tree.frames[item.frame].parent != home:
+            continue  # it belongs to an earlier request, and stays as it was left there
         if scene.tree.frames[item.frame].status in (Status.PLANNED, Status.BLOCKED):
             scene.decide(Invalidated(item.frame, "The client took it off its plan."))
         else:
