@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from proxy.config import Config
 from proxy.dialects import Dialect
+from proxy.limits import Window
 from proxy.stack.block import GUIDANCE, render_block
 from proxy.stack.context import Scribe
 from proxy.stack.economics import Prices, expected_requests
@@ -66,7 +67,8 @@ class Acted:
 
 @dataclass(frozen=True)
 class Actor:
-    """Decides for one dialect. `tools` are the arrays of ours as JSON, by mode; `count` counts tokens."""
+    """Decides for one dialect. `tools` are the arrays of ours as JSON, by mode; `count` counts tokens; `window` tells
+    how much fits, by the client's name for the model and the conversation, learned limits included."""
 
     config: Config
     dialect: Dialect
@@ -77,6 +79,7 @@ class Actor:
     count: Callable[[str], int]
     weigh: Callable[[str], int]
     nonce: Callable[[str], str]
+    window: Callable[[str, str], Window]
 
     def act(self, here: Here) -> Acted:
         """What happens at this request."""
@@ -148,10 +151,10 @@ class Actor:
     # -------------------------------------------------------------------------------------------------------- folding
     def means(self, here: Here) -> Means:
         """What telling a file's content again takes: a part of the window at most."""
-        return Means(self.nonce(here.conversation), self.count, self._tariff(here).window // RECALL_PART)
+        return Means(self.nonce(here.conversation), self.count, self._window(here).tokens // RECALL_PART)
 
     def _folding(self, here: Here, added: int | None) -> Folding:
-        tariff = self._tariff(here)
+        tariff, window = self._tariff(here), self._window(here)
         usages = [p.round.spoken.usage for p in here.story.placed if p.round and p.round.spoken.usage]
         uncached = _tells_of_none(usages)
         moment = Moment(
@@ -160,7 +163,7 @@ class Actor:
             prices=Prices(1.0, 1.0) if uncached else Prices(tariff.read, tariff.write),
             requests=expected_requests(len(usages)),
             cold=uncached or self._is_cold(here),
-            window=tariff.window if tariff.window_known else 0,
+            window=window.tokens if window.binds else 0,
             frame_max=int(self.config.frame_max_tokens * (BORDER if here.request.ends_with_user else 1)),
             head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
             added=added,
@@ -172,6 +175,9 @@ class Actor:
     def _tariff(self, here: Here) -> Tariff:
         """By the name the upstream knows the model by: an alias hides what it costs and binds."""
         return self.config.tariff_of(self.config.sent_as(here.request.model))
+
+    def _window(self, here: Here) -> Window:
+        return self.window(here.request.model, here.conversation)
 
     def _must_wait(self, here: Here) -> bool:
         """Inside a tool loop of a model that wants its reasoning back in front of its calls, nothing is cut. Where the

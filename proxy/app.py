@@ -1,4 +1,4 @@
-"""HTTP in and out; wires the parts together.
+"""HTTP in and out; starts and stops the parts that `wiring` puts together.
 
     POST .../chat/completions   an exchange
     /stack/*, /health           the management API
@@ -13,52 +13,41 @@ the request out, another watches the connection and cancels the first.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine
-from functools import lru_cache
-from hashlib import sha256
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__, exchange, passing
-from proxy.acting import Actor
 from proxy.asking import Incoming, Parts
-from proxy.bookkeeping import Bookkeeper, Record
+from proxy.bookkeeping import Record
 from proxy.config import Config
 from proxy.delivery import fail
-from proxy.dialects import DIALECTS, Dialect, slices
-from proxy.dialects.openai_chat import Known
+from proxy.dialects import DIALECTS, slices
 from proxy.edge import Edge, tell_refusal
 from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
 from proxy.limits import Limits
 from proxy.metrics import Metrics
 from proxy.report import Accountant
-from proxy.scribe import Writer
 from proxy.shelf import Shelf
-from proxy.stack import tools
-from proxy.stack.inferring import Watch
 from proxy.stack.matching import RETRY_MS
-from proxy.standing import Reception, tool_settings
 from proxy.store import Health, Store
 from proxy.store.opening import open_store
 from proxy.summaries import summaries
 from proxy.tenancy import Headers, KeyRing, Tenancy, Tenant, is_operator
 from proxy.tokens import TokenCounter
-from proxy.turn import Toolkit
 from proxy.upstream import RawHeaders, Routes
 from proxy.views.health import health
+from proxy.wiring import Process, parts_for
 
 log = logging.getLogger(__name__)
 
 Header = tuple[bytes, bytes]
 
 OURS = ("/stack", "/health", "/metrics")
-NONCE = 12
-"""Hex digits of a conversation's nonce."""
 HELLO = f"callstack-proxy {__version__}\n".encode()
 RETENTION_EVERY_S = 3600.0
 LAG_EVERY_S = 0.5
@@ -116,35 +105,24 @@ class App:
         secret = await self._opened()
         now = now_ms()
         shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS)
-        accountant = Accountant(now_ms, self._counter.name, self.config.tariff_of)
-        limits = Limits(time.monotonic, self.config.tariff_of)
         summariser = summaries(
             self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _request_id
         )
-        for path, dialect in DIALECTS.items():
-            writer = Writer(dialect, self._counter.count)
-            kit = Toolkit(
-                writer, self._counter.count, _nonces(secret), tool_settings(self.config), self.config.prices_of
-            )
-            actor = self._actor(dialect, writer, kit)
-            reception = Reception(self.config, shelf, dialect, actor, lambda: secrets.token_hex(16))
-            keeper = Bookkeeper(self._store, accountant, dialect, now_ms, self.metrics)
-            self._parts[path] = Parts(
-                self.config,
-                dialect,
-                shelf,
-                self._routes,
-                self._counter,
-                writer,
-                reception,
-                kit,
-                keeper,
-                Known(),
-                actor.weigh,
-                now_ms,
-                limits,
-                summariser,
-            )
+        process = Process(
+            config=self.config,
+            store=self._store,
+            shelf=shelf,
+            routes=self._routes,
+            counter=self._counter,
+            limits=Limits(time.monotonic, self.config.tariff_of),
+            accountant=Accountant(now_ms, self._counter.name, self.config.tariff_of),
+            secret=secret,
+            now=now_ms,
+            fresh_id=lambda: secrets.token_hex(16),
+            metrics=self.metrics,
+            summaries=summariser,
+        )
+        self._parts = {path: parts_for(process, dialect) for path, dialect in DIALECTS.items()}
         self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
         self._started = now
         self._backstage = (self._store, self.tenant_of, shelf.drop_all, shelf.learn, lambda: self.draining, now)
@@ -188,18 +166,6 @@ class App:
             due = time.perf_counter() + LAG_EVERY_S  # the loop's own clock stands still while something keeps it
             await asyncio.sleep(LAG_EVERY_S)
             self.metrics.lag.observe(max(0.0, time.perf_counter() - due))
-
-    def _actor(self, dialect: Dialect, writer: Writer, kit: Toolkit) -> Actor:
-        """What decides when to act on a thread of this dialect."""
-        offered = {
-            mode: dialect.tools_json(tools.definitions(profile)).decode()
-            for mode, profile in (("active", self.config.tools), ("passive", "passive"))
-        }
-        count = self._counter.count
-        watch = Watch(self.config.observed_tools, self.config.mirror_plans, self.config.infer_requests)
-        return Actor(
-            self.config, dialect, writer, offered, watch, kit.settings, count, lru_cache(1024)(count), kit.nonce
-        )
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -330,15 +296,6 @@ def _exposition() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:
     from proxy.exposition import exposed
 
     return exposed
-
-
-def _nonces(secret: bytes) -> Callable[[str], str]:
-    """Marks of ours that no text from a tool can forge: HMAC(store secret, conversation id)."""
-
-    def nonce(conversation: str) -> str:
-        return hmac.new(secret, conversation.encode(), sha256).hexdigest()[:NONCE]
-
-    return nonce
 
 
 def _model(body: bytes) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import Answer, Received, ScriptedProvider, Usage, says
+from proxy.scripted import Answer, Received, ScriptedProvider, Usage, overflow, says
 from proxy.scripted.binding import Bound, Fault, Item, examine, seal
 from tests.harness import Json, Stage, bash, does, everything, pop, push, recall, texts
 from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in
@@ -291,6 +291,40 @@ def test_a_full_window_folds_whatever_it_costs(stage: Stage, provider: ScriptedP
     done = [d for receipt in proxy.receipts() for d in receipt["decisions"] if d["done"]]
     assert [d["reason"] for d in done] == ["pressure"]
     assert 1 not in session.outputs_sent()
+
+
+def test_a_window_that_a_refusal_named_is_full_just_as_one_of_the_table(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """S4-20: no tariff knows this window; the provider named it once."""
+    proxy = stage.proxy(tariffs__tiny__input=1.0, tariffs__tiny__read=0.001)
+    session = Session(stage.chat(proxy, tools=TOOLS, model="tiny"), provider, padding=1_200)
+    session.plays(
+        """
+        user: Look at the formatter.
+        run ls -R
+        run git log
+        says: It has a lexer and a parser.
+        """
+    )
+    provider.will(overflow(used=9_500, window=9_000))
+    stage.excuse()
+    session.plays(
+        """
+        user: Now build the printer of the formatter.
+        todo: [>] Lexer | [ ] Parser
+        edit src/lexer.py
+        todo: [x] Lexer | [>] Parser
+        edit src/parser.py
+        run pytest -q
+        run pytest -q
+        run pytest -q
+        says: It is built.
+        """
+    )
+
+    reasons = {d["reason"] for receipt in proxy.receipts() for d in receipt["decisions"] if d["done"]}
+    assert "pressure" in reasons
 
 
 UNEVEN = """

@@ -1,0 +1,118 @@
+"""The parts of an exchange, put together: once, for a proxy that runs and for one that replays.
+
+A process has some things once (`Process`: store, shelf, routes, limits); each dialect gets parts of its own over them
+(`parts_for`). The law: **what decides is wired here and nowhere else**, so a replay decides as a running proxy does.
+
+What this module does not do: it opens nothing, starts nothing and reads no clock; who calls it brings all of that.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+
+from proxy.acting import Actor
+from proxy.asking import Parts
+from proxy.bookkeeping import Bookkeeper
+from proxy.config import Config
+from proxy.dialects import Dialect
+from proxy.dialects.openai_chat import Known
+from proxy.limits import Limits, Window
+from proxy.metrics import Metrics
+from proxy.report import Accountant
+from proxy.scribe import Writer
+from proxy.shelf import Shelf
+from proxy.stack import tools
+from proxy.stack.inferring import Watch
+from proxy.standing import Reception, tool_settings
+from proxy.store import Store
+from proxy.summaries import Summaries
+from proxy.tokens import Counter
+from proxy.turn import Toolkit
+from proxy.upstream import Routes, UnknownModel
+
+NONCE = 12
+"""Hex digits of a conversation's nonce."""
+WEIGHED = 1024
+"""Texts that are asked for with every request (tools, guidance), whose tokens are remembered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """What there is once, whatever dialect is spoken. `now` tells ms since the epoch; `fresh_id` makes an id of 128
+    random bits, hex; `secret` is the store's."""
+
+    config: Config
+    store: Store
+    shelf: Shelf
+    routes: Routes
+    counter: Counter
+    limits: Limits
+    accountant: Accountant
+    secret: bytes
+    now: Callable[[], int]
+    fresh_id: Callable[[], str]
+    metrics: Metrics = field(default_factory=Metrics)
+    summaries: Summaries | None = None
+    """None where it is off."""
+
+    def nonce(self, conversation: str) -> str:
+        """Marks of ours that no text from a tool can forge: HMAC(store secret, conversation id)."""
+        return hmac.new(self.secret, conversation.encode(), sha256).hexdigest()[:NONCE]
+
+    def window(self, model: str, conversation: str) -> Window:
+        """What fits a request of this conversation, by the client's name for the model: as the upstream it goes to
+        has taught, or by the tariff alone where no upstream serves it."""
+        try:
+            route = self.routes.choose(model)
+        except UnknownModel:
+            return self.limits.window("", self.config.sent_as(model), conversation)
+        return self.limits.window(route.upstream.name, route.model, conversation)
+
+
+def parts_for(process: Process, dialect: Dialect) -> Parts:
+    """What a request in this dialect is served with."""
+    config, counter = process.config, process.counter
+    writer = Writer(dialect, counter.count)
+    kit = Toolkit(writer, counter.count, process.nonce, tool_settings(config), config.prices_of)
+    actor = actor_for(process, dialect, writer, kit)
+    return Parts(
+        config=config,
+        dialect=dialect,
+        shelf=process.shelf,
+        routes=process.routes,
+        counter=counter,
+        writer=writer,
+        reception=Reception(config, process.shelf, dialect, actor, process.fresh_id),
+        kit=kit,
+        keeper=Bookkeeper(process.store, process.accountant, dialect, process.now, process.metrics),
+        known=Known(),
+        weigh=actor.weigh,
+        now=process.now,
+        limits=process.limits,
+        summaries=process.summaries,
+    )
+
+
+def actor_for(process: Process, dialect: Dialect, writer: Writer, kit: Toolkit) -> Actor:
+    """What decides when to act on a thread of this dialect."""
+    config = process.config
+    offered = {
+        mode: dialect.tools_json(tools.definitions(profile)).decode()
+        for mode, profile in (("active", config.tools), ("passive", "passive"))
+    }
+    return Actor(
+        config=config,
+        dialect=dialect,
+        scribe=writer,
+        tools=offered,
+        watch=Watch(config.observed_tools, config.mirror_plans, config.infer_requests),
+        settings=kit.settings,
+        count=kit.count,
+        weigh=lru_cache(WEIGHED)(kit.count),
+        nonce=kit.nonce,
+        window=process.window,
+    )
