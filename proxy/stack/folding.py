@@ -139,7 +139,7 @@ def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     if not any(s.placed for s in found) and moment.added is None:
         return Folding()
     chosen, verdict = _chosen(found, weights, moment)
-    if not chosen:
+    if not chosen and moment.added is None:
         return Folding()
     kind = "fold" if moment.added is None else "wake"
     subjects = tuple(c.frame for c in chosen)
