@@ -219,7 +219,7 @@ def test_without_a_usable_summary_the_trace_says_what_it_always_said(
     played.plays(ASKS)
     until(proxy, **{outcome: 2})
     played.plays(ENDS)
-    assert "<results>as its closing message says</results>" in traces(provider)[-1]
+    assert "<results>The lexer is written.</results>" in traces(provider)[-1]
     assert "word word" not in everything(provider.received[-1].messages)
 
 
