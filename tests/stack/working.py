@@ -21,7 +21,7 @@ from proxy.stack.inferring import Watch, inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, message_id, turn_id
 from proxy.stack.observe import NAMES
 from proxy.stack.story import Story, extend, follow
-from proxy.stack.transcript import Call, Message, Spoken, identity_of
+from proxy.stack.transcript import Call, Message, Request, Spoken, identity_of
 
 DIALECT = next(iter(DIALECTS.values()))
 SCRIBE = Writer(DIALECT, lambda text: len(text) // 4)
@@ -174,6 +174,26 @@ class Watched:
     def texts(self) -> list[str]:
         """What the messages of the newest line say."""
         return [message.text for message in self.lines[-1].messages]
+
+
+def request(*messages: Message, tools: tuple[str, ...] = ("bash", "TodoWrite"), **more: Any) -> Request:
+    """A request of the client's, as the dialect reads it."""
+    read: dict[str, Any] = {
+        "body": b"",
+        "fields": {},
+        "model": "gpt-x",
+        "stream": False,
+        "wants_usage": False,
+        "head": (),
+        "messages": messages,
+        "tool_names": tools,
+        "tools_tokens": 0,
+        "choice": "auto",
+        "structured": False,
+        "answers_wanted": 1,
+        "system_hash": "system",
+    }
+    return Request(**{**read, **more})
 
 
 def events_of(watched: Watched, kind: str) -> list[Event]:

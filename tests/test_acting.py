@@ -1,0 +1,198 @@
+"""When the proxy acts on a thread, by value: waking, folding, and what is taken to be cached (DESIGN 8, 9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.acting import Acted, Actor, Here
+from proxy.config import load_config
+from proxy.limits import Window
+from proxy.stack.economics import Reason
+from proxy.stack.events import Folded, ReasoningRemoved, Woken
+from proxy.stack.ledger import Round
+from proxy.stack.tools.desk import Settings
+from proxy.stack.transcript import Spoken, Usage
+from tests.stack.working import CONVERSATION, DIALECT, SCRIBE, WATCH, Watched, bash, padded, request, todo
+
+ELSEWHERE = "Unrelated: translate the onboarding email into French."
+TOOLS = {"active": "[1, 2, 3]", "passive": "[1]"}
+
+
+def actor(window: int = 0, **flags: Any) -> Actor:
+    """One that wakes at 1,000 tokens unless `flags` say otherwise; dots are written `__`. `window` 0: nobody knows."""
+    settings = {"wake_at_tokens": "1000", "upstreams.default.url": "http://127.0.0.1:1/v1"}
+    tokens = window or 128_000
+    settings |= {key.replace("__", "."): str(value) for key, value in flags.items()}
+    return Actor(
+        config=load_config(settings),
+        dialect=DIALECT,
+        scribe=SCRIBE,
+        tools=TOOLS,
+        watch=WATCH,
+        settings=Settings(),
+        count=lambda text: len(text) // 4,
+        weigh=lambda text: len(text) // 4,
+        nonce=lambda _: "n0nce",
+        window=lambda _model, _conversation: Window(tokens, tokens, "table" if window else "assumed"),
+    )
+
+
+def at(watched: Watched, mode: str = "active", *, later: int = 0, **more: Any) -> Here:
+    """The request that stands at the end of `watched`, `later` ms after its newest entry."""
+    said = [p.round.spoken.message if p.round else p.entry.message for p in watched.story.placed]
+    messages = tuple(m for m in said if m)
+    return Here(watched.story, request(*messages, **more), CONVERSATION, watched.story.tip, watched.now + later, mode)
+
+
+def loop(groups: int = 6, tokens: int = 800) -> Watched:
+    """Inside a tool loop: the first item of a plan was done in so many groups, the second has begun."""
+    watched = Watched(folds=False).user("Build the formatter.").does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
+    for n in range(groups):
+        watched.does(bash(f"lex {n}"), results=[padded(f"lexed {n}", tokens)])
+    watched.does(todo("[x] Lexer | [>] Parser"), results=["ok"])
+    watched.arrives()
+    return watched
+
+
+def spoken(groups: int = 6, tokens: int = 800) -> Watched:
+    """At the user's words, with a request finished."""
+    watched = Watched(folds=False).user("Build the formatter.")
+    for n in range(groups):
+        watched.does(bash(f"lex {n}"), results=[padded(f"lexed {n}", tokens)])
+    watched.says("It is built.").user(ELSEWHERE)
+    watched.arrives()
+    return watched
+
+
+def kinds(acted: Acted) -> list[type]:
+    return [type(event) for event in acted.events]
+
+
+# --------------------------------------------------------------------------------------------------------------- waking
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"tools": ()}, "no_tools"),
+        ({"choice": "none"}, "no_choice"),
+        ({"choice": "forced"}, "no_choice"),
+        ({"structured": True}, "no_choice"),
+    ],
+)
+def test_a_request_that_may_not_use_tools_wakes_nobody(more: dict[str, Any], reason: str) -> None:
+    """L7, X-23."""
+    assert actor().act(at(spoken(), **more)) == Acted(reason=reason)
+
+
+def test_a_small_request_sleeps() -> None:
+    assert actor(wake_at_tokens=1_000_000).act(at(spoken())) == Acted(reason="small")
+
+
+def test_the_users_words_wake_with_all_folds_that_are_due() -> None:
+    """The prefix breaks anyway; in the mode that is asked for."""
+    active, passive = (actor().act(at(spoken(), mode)) for mode in ("active", "passive"))
+
+    assert kinds(active) == kinds(passive) == [Woken, Folded]
+    assert [d.kind for d in active.decisions] == ["wake"]
+    woken = [act.events[0] for act in (active, passive)]
+    assert [(bool(w.guidance), w.tools) for w in woken if isinstance(w, Woken)] == [
+        (True, TOOLS["active"]),
+        (False, TOOLS["passive"]),
+    ]
+
+
+def test_inside_a_loop_only_a_fold_that_pays_wakes() -> None:
+    """And where it does not, the receipt says by which figures."""
+    due, early = actor().act(at(loop())), actor().act(at(loop(groups=2, tokens=100), tools_tokens=5_000))
+
+    assert kinds(due) == [Woken, Folded]
+    assert (early.events, early.reason) == ((), "in_loop")
+    assert [d.verdict.reason for d in early.decisions] == [Reason.NOT_YET]
+
+
+def test_waking_leaves_out_reasoning_that_is_bound() -> None:
+    """L8: once and for good, and only where the model binds it."""
+    watched = spoken()
+    thoughtful(watched)
+
+    assert ReasoningRemoved in kinds(actor().act(at(watched, model="claude-opus-5.5")))
+    assert ReasoningRemoved not in kinds(actor().act(at(watched)))
+
+
+def thoughtful(watched: Watched) -> None:
+    """Every answer gets a thought."""
+    for turn, rounds in watched.ledger.rounds.items():
+        watched.ledger.rounds[turn] = tuple(map(thought_of, rounds))
+    watched.story = watched.again
+
+
+def thought_of(done: Round) -> Round:
+    message = done.spoken.message
+    wire = message.wire[:-1] + b', "reasoning_content": "hm"}'
+    return replace(done, spoken=replace(done.spoken, message=replace(message, wire=wire)))
+
+
+def test_a_model_that_wants_its_reasoning_in_the_loop_waits() -> None:
+    """L8: asleep or awake; a loop that holds no reasoning has none to keep."""
+    strict = actor(tariffs__strict__thinking_in_loop="required")
+    plain, thinking = loop(), loop()
+    thoughtful(thinking)
+
+    assert strict.act(at(thinking, model="strict")) == Acted(reason="in_loop")
+    assert kinds(strict.act(at(plain, model="strict"))) == [Woken, Folded]
+    assert kinds(strict.act(at(awake(plain), model="strict"))) == [Folded]
+    assert strict.act(at(awake(thinking), model="strict")) == Acted()
+
+
+def awake(watched: Watched) -> Watched:
+    """The same, woken at its beginning."""
+    tree = replace(watched.story.tree, waking=actor().act(at(spoken())).events[0])  # type: ignore[arg-type]
+    watched.story = replace(watched.story, tree=tree)
+    return watched
+
+
+# --------------------------------------------------------------------------------------------------------- what is
+# cached
+def reason(watched: Watched, *, later: int = 0, window: int = 0, **flags: Any) -> Reason:
+    (decision,) = actor(window, **flags).act(at(awake(watched), later=later)).decisions
+    return decision.verdict.reason
+
+
+def test_a_prefix_that_was_used_too_long_ago_is_cold() -> None:
+    """By the lifetime of the model's tariff; here an hour."""
+    ttl = {"default_tariff__ttl_s": 3_600}
+
+    assert reason(loop(), later=60_000, **ttl) is Reason.GATE
+    assert reason(loop(), later=3_600_000, **ttl) is Reason.COLD
+
+
+@pytest.mark.parametrize(
+    ("cached", "cold"), [((500, 500, 500), False), ((500, 500, 0), False), ((500, 0, 0), True), ((0, 0, 0), False)]
+)
+def test_a_provider_that_tells_of_no_cached_token_twice_has_none(cached: tuple[int, ...], *, cold: bool) -> None:
+    """After it told of some; one that never tells says nothing by it."""
+    watched = loop()
+    newest = list(watched.ledger.rounds)[-3:]
+    for turn, count in zip(newest, cached, strict=True):
+        (done,) = watched.ledger.rounds[turn]
+        usage = Usage(input=1_000, cached=count)
+        watched.ledger.rounds[turn] = (replace(done, spoken=Spoken(done.spoken.message, usage=usage)),)
+    watched.story = watched.again
+
+    assert reason(watched, default_tariff__ttl_s=3_600) is (Reason.COLD if cold else Reason.GATE)
+
+
+def test_a_window_that_is_nearly_full_folds() -> None:
+    """S4-20: above 60 % of it, if anybody knows it."""
+    assert reason(loop(), window=6_000, default_tariff__ttl_s=3_600) is Reason.PRESSURE
+    assert reason(loop(), window=600_000, default_tariff__ttl_s=3_600) is Reason.GATE
+
+
+def test_the_block_of_a_root_says_in_short_what_it_is_for() -> None:
+    """Its criterion stands on the line already."""
+    long = Watched(folds=False).user("Build the formatter. " + "It must be fast. " * 400)
+    long.arrives()
+
+    assert len(actor().block(at(long))) < 2_000
