@@ -13,6 +13,7 @@ from tests.stack.working import Watched, bash, padded, request
 
 ASKED = "Implement a rate limiter for the public API."
 NAMES = "TokenBucket take_token refill_bucket MAX_BURST REFILL_SECONDS BucketError src/limit.py src/api.py"
+OTHERS = "LeaseTable grant_lease expire_leases MAX_LEASES LEASE_SECONDS LeaseError src/lease.py src/grid.py"
 SUMMARY = f"The user asked: {ASKED} It is in {NAMES}. " + "The work goes on from here as it was planned. " * 25
 
 
@@ -48,7 +49,7 @@ def test_a_summary_of_it_goes_on_where_it_stood(old: Watched) -> None:
         opening(SUMMARY.replace("limiter", "limit")),
         opening(SUMMARY[:900]),
         opening(ASKED),
-        opening(SUMMARY.replace(NAMES, "a_b c_d e_f g_h i_j k_l x/y.py z/w.py")),
+        opening(SUMMARY.replace(NAMES, OTHERS)),
         opening(SUMMARY.replace(NAMES, "some files")),
     ],
     ids=["fewer tools", "no tools", "another system text", "no word of the user's", "short", "a prompt", "other names",
