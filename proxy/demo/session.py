@@ -35,9 +35,9 @@ from proxy.demo.edits import (
 
 SYSTEM = """\
 You are a coding agent in a terminal. You work on the project in the current folder with the tools you are given, one
-step at a time. Read before you write. After a change, run the tests that concern it. Keep the todo list up to date: it
-is what the user looks at. Never claim that something works before you have seen it work. Answer in a few sentences,
-name files by their path, and say what is still open.
+step at a time. Read before you write. After a change, run the tests that concern it. Where a task has several parts,
+keep a todo list of them up to date: it is what the user looks at. Never claim that something works before you have
+seen it work. Answer in a few sentences, name files by their path, and say what is still open.
 """
 
 
@@ -141,19 +141,30 @@ LOOK_AROUND = Task(
     (
         does(
             "I'll start with the layout.",
-            todo("> Read the layout", "  Read the modules", "  Run the tests"),
+            todo("> Find the layout", "  Read the modules", "  Read and run the tests"),
             Call("list_files", {"path": "."}),
         ),
         does("", read("README.md"), read("docs/export-format.md")),
-        does("Now the modules, two at a time.", read("billing/customers.py"), read("billing/invoices.py")),
+        does(
+            "Now the modules, two at a time.",
+            todo("x Find the layout", "> Read the modules", "  Read and run the tests"),
+            read("billing/customers.py"),
+            read("billing/invoices.py"),
+        ),
         does("", read("billing/payments.py"), read("billing/credit_notes.py")),
         does("", read("billing/subscriptions.py"), read("billing/discounts.py")),
         does("", read("billing/disputes.py"), read("billing/shipments.py")),
         does("And the small ones.", read("billing/money.py"), read("billing/totals.py"), read("billing/matching.py")),
-        does("Now the tests.", read("tests/test_totals.py"), read("tests/test_invoices.py")),
+        does(
+            "Now the tests.",
+            todo("x Find the layout", "x Read the modules", "> Read and run the tests"),
+            read("tests/test_totals.py"),
+            read("tests/test_invoices.py"),
+        ),
         does("", run_tests()),
         does("", read("tests/test_payments.py"), read("tests/test_credit_notes.py")),
         does("", read("tests/test_disputes.py"), read("tests/test_matching.py")),
+        does("", todo("x Find the layout", "x Read the modules", "x Read and run the tests")),
         says(
             "This is a small billing system in plain Python: one module per kind of record with the same shape "
             "(dataclass, `validate`, `from_row`/`to_row`, repository), plus `billing/money.py`, `billing/totals.py` "
@@ -178,7 +189,6 @@ CENTS = Task(
         does("", activate("Measure the damage")),
         does(
             "Three steps: measure, fix, prove.",
-            todo("> Measure the damage", "  Fix the rounding", "  Prove it on the logs"),
             read("logs/nightly-2026-11-17.log"),
         ),
         does(
@@ -247,7 +257,6 @@ CENTS = Task(
         ),
         does("A replay of the logged nights.", write("tools/replay.py", REPLAY_SCRIPT)),
         does("", shell("python tools/replay.py")),
-        does("", todo("x Measure the damage", "x Fix the rounding", "x Prove it on the logs")),
         does("", pop("tools/replay.py: all 138 logged invoices agree with the ledger. Nothing is open.")),
         says(
             "Done. In three nights 49 of 138 invoices were off by some cents, because `tax()` in `billing/totals.py` "
@@ -261,12 +270,8 @@ OPEN_ITEMS = Task(
     "Accounting needs an export of open items as described in docs/export-format.md, with --since. With tests, please.",
     (
         does(
-            "",
-            push("Export of open items", "billing/export.py writes the format of docs/export-format.md, tests pass"),
-        ),
-        does(
             "The format first.",
-            todo("> Read the format", "  Write the export", "  Test it"),
+            todo("> Settle what the columns mean", "  Write the export", "  Test the export"),
             read("docs/export-format.md"),
         ),
         does("", read("billing/invoices.py"), read("billing/customers.py")),
@@ -281,32 +286,33 @@ OPEN_ITEMS = Task(
                 "none because it only lists late ones)."
             ),
         ),
-        does("", write("billing/export.py", EXPORT)),
-        does("", write("tests/test_export.py", TEST_EXPORT)),
+        does(
+            "",
+            todo("x Settle what the columns mean", "> Write the export", "  Test the export"),
+            write("billing/export.py", EXPORT),
+        ),
+        does(
+            "",
+            todo("x Settle what the columns mean", "x Write the export", "> Test the export"),
+            write("tests/test_export.py", TEST_EXPORT),
+        ),
         does("", run_tests("tests.test_export")),
         does("Negative days for what is not due yet; exactly what I wanted to avoid.", read("billing/export.py")),
         does("", edit("billing/export.py", DAYS_LATE_PLAIN, DAYS_LATE_CLAMPED)),
         does("", run_tests("tests.test_export")),
         does("And everything together.", run_tests()),
-        does("", todo("x Read the format", "x Write the export", "x Test it")),
-        does(
-            "",
-            pop(
-                "billing/export.py: export_open_items(invoices, today, since=None) writes the five columns of "
-                "docs/export-format.md, sorted by due date and number. tests/test_export.py has five tests, all pass. "
-                "Days late were negative at first and are clamped at 0."
-            ),
-        ),
+        does("", todo("x Settle what the columns mean", "x Write the export", "x Test the export")),
         says(
-            "`billing/export.py` writes open items in the order and format of `docs/export-format.md`; `since` leaves "
-            "out what was opened before. Five tests in `tests/test_export.py`, all green. Open: nothing calls it yet."
+            "`export_open_items` in `billing/export.py` writes open items in the order and format of "
+            "`docs/export-format.md`; `since` leaves out what was opened before. Days late were negative at first and "
+            "are clamped at 0. Five tests in `tests/test_export.py`, all green. Open: nothing calls it yet."
         ),
     ),
 )
 
 BANK = Task(
-    "Next: in data/bank-2026-11.csv we match far too few references automatically. Look at what customers really type "
-    "and improve the matching.",
+    "Next task: in data/bank-2026-11.csv we match far too few references automatically. Look at what customers really "
+    "type and improve the matching.",
     (
         does("", push("Match garbled references", "clearly more than half of the statement is matched, tests pass")),
         does("The statement, and what we do with it.", read("data/bank-2026-11.csv")),
@@ -346,33 +352,33 @@ BANK = Task(
 
 
 REVIEW = Task(
-    "Before we wrap up: the rounding mistake may have siblings. Check the other modules that handle amounts.",
+    "Another thing: the rounding mistake may have siblings. Check the other modules that handle amounts.",
     (
         does(
-            "",
-            push("Review amounts elsewhere", "every module with amounts is read, a finding or none is named for each"),
-        ),
-        does(
             "Where is anything rounded at all?",
-            todo("> Find roundings", "  Read the modules", "  Run everything"),
+            todo("> Find where amounts are rounded", "  Read these modules again", "  Run all tests"),
             search("cents\\(|quantize", "billing"),
         ),
-        does("", read("billing/credit_notes.py"), read("billing/subscriptions.py")),
+        does(
+            "",
+            todo("x Find where amounts are rounded", "> Read these modules again", "  Run all tests"),
+            read("billing/credit_notes.py"),
+            read("billing/subscriptions.py"),
+        ),
         does("", read("billing/discounts.py"), read("billing/payments.py")),
         does("", read("billing/shipments.py"), read("tests/test_subscriptions.py")),
         does("", read("tests/test_discounts.py"), read("tests/test_credit_notes.py")),
         does("", read("billing/disputes.py"), read("tests/test_disputes.py")),
-        does("Nothing so far; once more the whole suite.", run_tests()),
         does(
-            "",
-            pop(
-                "No sibling found: credit_notes, subscriptions, discounts, payments and shipments only compare an "
-                "amount with its own cents() and refuse fractions; sums are of whole cents. All tests pass."
-            ),
+            "Nothing so far; once more the whole suite.",
+            todo("x Find where amounts are rounded", "x Read these modules again", "> Run all tests"),
+            run_tests(),
         ),
+        does("", todo("x Find where amounts are rounded", "x Read these modules again", "x Run all tests")),
         says(
-            "No siblings: the other modules refuse fractions of a cent and only ever sum whole cents, so nothing can "
-            "be rounded twice. All tests pass; I changed nothing."
+            "No siblings: credit notes, subscriptions, discounts, payments and shipments only compare an amount with "
+            "its own `cents()` and refuse fractions, and sums are of whole cents, so nothing can be rounded twice. All "
+            "tests pass; I changed nothing."
         ),
     ),
 )
@@ -382,8 +388,8 @@ def wrap_up(old_lines: str, warning: str, number: str) -> Task:
     """The last task goes back to what left the context long ago: `old_lines` of a log, and its `warning` about the
     invoice of this `number`."""
     return Task(
-        "Last thing: write a short letter to accounting about the cents (docs/letter.md), with one real example from "
-        "the night of the 19th as the log has it, and a changelog.",
+        "Write a short letter to accounting about the cents (docs/letter.md), with one real example from the night of "
+        "the 19th as the log has it, and a changelog. Then we are done.",
         (
             recall("Read the other nights", old_lines),
             recall("Read the other nights", warning, query=number),

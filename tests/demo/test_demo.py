@@ -127,7 +127,7 @@ def test_the_data_is_kept_where_it_is_asked_for_and_can_be_looked_at(tmp_path: P
         [sys.executable, "-m", "proxy", *command.split()], capture_output=True, text=True, timeout=30, check=False
     )
     assert report.returncode == 0, report.stderr
-    assert re.search(r"\b72\b", report.stdout)
+    assert re.search(r"\b73\b", report.stdout)
 
 
 @dataclass(frozen=True)
