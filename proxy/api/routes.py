@@ -166,8 +166,8 @@ async def list_frames(  # noqa: PLR0913 - one parameter each, as the query has t
 ) -> Response:
     """Frames in order of birth."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    tree = conversations.story_of(ledger, thread).tree
-    found = conversations.frame_rows(tree, status=status or "", parent=parent, ancestors_of=ancestors_of)
+    story = conversations.story_of(ledger, thread)
+    found = conversations.frame_rows(ledger, story, status=status or "", parent=parent, ancestors_of=ancestors_of)
     return Json({"frames": found})
 
 
@@ -186,11 +186,12 @@ async def show_tree(
     details: Annotated[bool, Query(description="With criteria, results and artifacts")] = False,  # noqa: FBT002 - a query's
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
-    """The tree as `stack_tree` draws it for the model; as JSON where Accept asks for it."""
+    """The tree as `stack_tree` draws it for the model, with words on where a frame comes from and whether it is
+    folded; as JSON where Accept asks for it."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     story = conversations.story_of(ledger, thread)
     if "application/json" in accept:
-        return Json(conversations.state(story.tree))
+        return Json(conversations.state(ledger, story))
     text = conversations.tree_text(ledger, story, details=details)
     return PlainTextResponse(text.encode("utf-8", "backslashreplace"))
 
@@ -199,7 +200,7 @@ async def show_tree(
 async def show_state(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
     """All frames of a path, whose the active one is, and the roots."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    return Json(conversations.state(conversations.story_of(ledger, thread).tree))
+    return Json(conversations.state(ledger, conversations.story_of(ledger, thread)))
 
 
 @router.get("/frames/{frame}", response_model=FrameDetail, responses=UNKNOWN)

@@ -54,7 +54,7 @@ async def _tree(config: Config, reference: str, *, details: bool, as_json: bool)
         story = conversations.story_of(ledger)
         row = await conversations.conversation_row(store, ledger)
         if as_json:
-            say_json({"conversation": row, "state": conversations.state(story.tree)})
+            say_json({"conversation": row, "state": conversations.state(ledger, story)})
             return
         if not reference:
             await _list_conversations(store)

@@ -10,7 +10,7 @@ What this module does not do: it chooses no folds (`folding` does), and it neith
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from proxy.errors import NotAllowed
@@ -40,7 +40,7 @@ def wish(ledger: Ledger, story: Story, frame: str, *, now: bool = False) -> Wish
 
     Raises NotAllowed where there is nothing to bring back; the message says why, and what to do instead.
     """
-    holder = _holder(ledger, story, frame)
+    holder = holders(ledger, story).get(frame)
     if not holder:
         raise NotAllowed(_why_not(story, frame), code="not_folded")
     entries = tuple(fold_at for fold_at, folded in _folds(ledger) if folded.frame == holder)
@@ -48,14 +48,24 @@ def wish(ledger: Ledger, story: Story, frame: str, *, now: bool = False) -> Wish
     return Wish(holder, entries, is_new=asked is None or (now and not asked))
 
 
-def _holder(ledger: Ledger, story: Story, frame: str) -> str:
-    """The frame for which the trace stands that stands for what `frame` did; empty where none does."""
+def holders(ledger: Ledger, story: Story) -> Mapping[str, str]:
+    """Every frame of `story` that can be asked back, with the frame whose fold is taken back for it: the one for which
+    the trace stands that stands for what it did. A trace may have taken the place of an earlier one."""
     held = {trim.frame: trim.entries for trim in story.tree.trims if trim.frame}
-    if frame in held:
-        return frame
-    once = [folded.entries for _, folded in _folds(ledger) if folded.frame == frame]
-    own = _own(story, frame).union(*once)
-    return next((of for of, entries in held.items() if entries & own), "")
+    if not held:
+        return {}
+    did: dict[str, set[str]] = {}
+    for placed in story.placed:
+        did.setdefault(owner_of(story, placed).partition("#")[0], set()).add(placed.entry.id)
+    for _, folded in _folds(ledger):
+        did.setdefault(folded.frame, set()).update(folded.entries)
+    found = ((frame, _holder(frame, did.get(frame, set()), held)) for frame in story.tree.frames)
+    return {frame: holder for frame, holder in found if holder}
+
+
+def _holder(frame: str, own: Set[str], held: Mapping[str, frozenset[str]]) -> str:
+    """The frame in `held` that holds `own`, what `frame` did; empty where none does."""
+    return frame if frame in held else next((of for of, entries in held.items() if entries & own), "")
 
 
 def _folds(ledger: Ledger) -> Iterable[tuple[str, Folded]]:

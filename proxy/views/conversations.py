@@ -7,20 +7,19 @@ the active frame is a property of a path, not of a conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import cast
 
 from proxy.errors import UnknownFrame
 from proxy.stack.compaction import CHANGED
 from proxy.stack.context import owner_of
-from proxy.stack.frames import Status, Tree, ancestors, children
+from proxy.stack.frames import Status, ancestors, children, is_kept
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe.files import artifacts_of, touched_in
 from proxy.stack.story import Placed, Story, follow
-from proxy.stack.tools.desk import Desk, Group
-from proxy.stack.tools.looking import state_of
-from proxy.stack.tools.looking import tree as stack_tree
+from proxy.stack.tools.looking import drawn, state_of
+from proxy.stack.unfolding import holders
 from proxy.store import Store
 from proxy.views.lookup import Scope, newest_story, root_of, shown, thread_tips
 from proxy.views.shapes import ConversationRow, FileTouched, FrameDetail, FrameState, State, ThreadRow
@@ -115,14 +114,33 @@ def _own(story: Story, frame: str) -> Iterator[Placed]:
     return (placed for placed in story.placed if owner_of(story, placed).partition("#")[0] == frame)
 
 
-def state(tree: Tree) -> State:
-    """The whole tree, under the names of S1-08 and S1-09."""
-    told = state_of(tree)
-    return cast(State, told | {"frames": {frame: _with_log(fields) for frame, fields in told["frames"].items()}})
+def state(ledger: Ledger, story: Story) -> State:
+    """The whole tree, under the names of S1-08 and S1-09, and what of it is folded."""
+    told, words = state_of(story.tree), _fold_words(ledger, story)
+    frames = {frame: _with_log(fields, words[frame]) for frame, fields in told["frames"].items()}
+    return cast(State, told | {"frames": frames})
 
 
-def _with_log(fields: FrameState) -> FrameState:
-    return {**fields, "logPath": log_path(fields["sessionID"])}
+def _with_log(fields: FrameState, words: Collection[str]) -> FrameState:
+    told: FrameState = {**fields, "logPath": log_path(fields["sessionID"])}
+    if "folded" in words:
+        told["folded"] = True
+    if "kept" in words:
+        told["kept"] = True
+    return told
+
+
+def _fold_words(ledger: Ledger, story: Story) -> Mapping[str, Collection[str]]:
+    """Of each frame whether it is `folded`, so that it can be unfolded, and `kept`: asked back, alone or with what
+    holds it."""
+    tree, held = story.tree, holders(ledger, story)
+    return {
+        frame: [
+            *(["folded"] if frame in held else []),
+            *(["kept"] if is_kept(tree, frame) or held.get(frame) in tree.kept else []),
+        ]
+        for frame in tree.frames
+    }
 
 
 def log_path(frame: str) -> str:
@@ -130,28 +148,49 @@ def log_path(frame: str) -> str:
     return f"/stack/frames/{frame}/log"
 
 
-def tree_text(ledger: Ledger, story: Story, *, root: str = "", details: bool = False) -> str:
-    """The tree as `stack_tree` prints it to the model. Raises UnknownFrame."""
+MARKS = {
+    "request": "a request of the user",
+    "plan": "an item of the client's plan",
+    "model": "made by the model",
+    "folded": "off the line, `callstack unfold ID` brings it back",
+    "kept": "asked back, never folded again",
+}
+"""What may stand behind the id of a frame: where it comes from, and whether it is folded. A part and the root say what
+they are by their titles and places."""
+
+
+def tree_text(ledger: Ledger, story: Story, *, details: bool = False) -> str:
+    """The tree as `stack_tree` draws it for the model, with the marks that are for people."""
     if not story.tree.frames:
         return "No frames yet."
-    if root and root not in story.tree.frames:
-        raise UnknownFrame(f"There is no frame {shown(root)} in this conversation.")
-    desk = Desk(story, ledger, Group(alone=True, home=story.tree.active), "", "", 0, 0, "", len)
-    return stack_tree(desk, {"rootID": root, "showDetails": details}).text
+    marks = _marks(ledger, story)
+    text = drawn(
+        story.tree, details=details, marks={frame: ", ".join(words) for frame, words in marks.items() if words}
+    )
+    used = [f"{word}: {meaning}" for word, meaning in MARKS.items() if any(word in words for words in marks.values())]
+    return "\n".join([text, *([f"Marks: {'; '.join(used)}"] if used else [])])
 
 
-def frame_rows(tree: Tree, *, status: str = "", parent: str = "", ancestors_of: str = "") -> list[FrameState]:
+def _marks(ledger: Ledger, story: Story) -> Mapping[str, Collection[str]]:
+    words, frames = _fold_words(ledger, story), story.tree.frames.values()
+    return {f.id: [*([f.origin] if f.origin in MARKS else []), *words[f.id]] for f in frames}
+
+
+def frame_rows(
+    ledger: Ledger, story: Story, *, status: str = "", parent: str = "", ancestors_of: str = ""
+) -> list[FrameState]:
     """In order of birth, those that pass every filter; with `ancestors_of` its ancestors, the nearest first."""
-    frames = state(tree)["frames"]
+    tree, frames = story.tree, state(ledger, story)["frames"]
     chosen = ancestors(tree, ancestors_of) if ancestors_of else iter(tree.frames.values())
     return [frames[f.id] for f in chosen if status in ("", f.status) and parent in ("", f.parent)]
 
 
 def frame_detail(ledger: Ledger, story: Story, frame: str) -> FrameDetail:
-    tree = with_artifacts(story).tree
+    story = with_artifacts(story)
+    tree = story.tree
     found = tree.frames[frame]
     return {
-        **state(tree)["frames"][frame],
+        **state(ledger, story)["frames"][frame],
         "conversation": ledger.conversation.id,
         "active": tree.active == frame,
         "ancestors": [f.id for f in ancestors(tree, frame)],

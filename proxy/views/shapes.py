@@ -47,7 +47,9 @@ class ThreadRow(TypedDict):
 
 class FrameState(TypedDict):
     """One frame. What does not apply is left out. `artifacts` are what was noted and the files its calls changed;
-    `auto` is there, and true, where the proxy made the frame and not the model."""
+    `auto` is there, and true, where the proxy made the frame and not the model; `folded` where what it did left the
+    line by a fold and can be unfolded; `kept` where it was asked back, alone or with what it is part of: it comes
+    back if it is folded, and is never folded again."""
 
     sessionID: str
     parentSessionID: NotRequired[str]
@@ -66,6 +68,8 @@ class FrameState(TypedDict):
     invalidatedAt: NotRequired[int]
     plannedChildren: NotRequired[list[str]]
     auto: NotRequired[bool]
+    folded: NotRequired[bool]
+    kept: NotRequired[bool]
 
 
 class UnfoldingTold(TypedDict):

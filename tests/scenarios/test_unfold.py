@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.commands import keeping
+from proxy.commands import keeping, looking
 from proxy.scripted import Received, ScriptedProvider, Usage, says
 from proxy.tenancy import issue_key
 from proxy.views.unfolding import AT_ONCE, WHEN_CHEAP
@@ -243,6 +243,26 @@ def test_a_provider_that_binds_reasoning_does_not_refuse_what_came_back(
 
     assert model.faults == []
     assert session.outputs_sent() == list(range(1, 13))
+
+
+def test_the_frames_say_which_of_them_are_folded_and_which_were_asked_back(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `unfold` accepts is marked, in the state and in the tree; everything else it refuses."""
+    proxy = session.chat.proxy
+    before = proxy.frames()
+    refused = {title: asked(proxy, frame["sessionID"])[0] for title, frame in before.items() if title != TITLE}
+    asked(proxy, frame_of(session), now=True)
+    wanted = proxy.frames()[TITLE]
+    session.turn(GOES_ON, closing="It is written.")
+    back = proxy.frames()[TITLE]
+
+    marks = [(frame.get("folded"), frame.get("kept")) for frame in (before[TITLE], wanted, back)]
+    assert marks == [(True, None), (True, True), (None, True)]
+    assert set(refused.values()) == {409}
+    assert [title for title, frame in before.items() if "folded" in frame] == [TITLE]
+    looking.tree(data=proxy.config.data)
+    assert f"✓ {TITLE} [{frame_of(session)}] request, kept\n" in capsys.readouterr().out
 
 
 def test_the_command_does_it_where_no_proxy_runs(session: Session, capsys: pytest.CaptureFixture[str]) -> None:

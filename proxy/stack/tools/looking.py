@@ -99,20 +99,34 @@ def tree(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """The tree drawn with branches (S1-108). `showFull` false: only the path to the active frame and what hangs on
     it."""
     reference = text_of(arguments, "rootID", "root_id")
-    roots, orphans = _without_parent(desk.tree)
-    newest_first = sorted((*roots, *orphans), key=lambda f: -f.order)
-    top = [frame_named(desk.tree, reference)] if reference else newest_first
-    drawing = Drawing(desk.tree, bool(arguments.get("showFull", True)), bool(arguments.get("showDetails", False)))
+    root = frame_named(desk.tree, reference) if reference else None
+    full, details = bool(arguments.get("showFull", True)), bool(arguments.get("showDetails", False))
+    return Outcome(drawn(desk.tree, root, full=full, details=details))
+
+
+def drawn(
+    state: Tree,
+    root: Frame | None = None,
+    *,
+    full: bool = True,
+    details: bool = False,
+    marks: Mapping[str, str] | None = None,
+) -> str:
+    """The tree from `root` down, or all of it, the newest root first; below it the legend and the counts. `marks` are
+    words behind the ids of frames."""
+    roots, orphans = _without_parent(state)
+    top = [root] if root else sorted((*roots, *orphans), key=lambda f: -f.order)
+    drawing = Drawing(state, full, details, marks or {})
     lines = [line for frame in top for line in drawing.of(frame)]
     legend = "Legend: " + "  ".join(f"{icon} {name}" for name, icon in TREE_ICONS.items())
-    return Outcome("\n".join([*lines, "", legend, _stats(desk.tree)]))
+    return "\n".join([*lines, "", legend, _stats(state)])
 
 
 class Drawing:
     """One drawing of a tree: what of it is shown."""
 
-    def __init__(self, state: Tree, full: bool, details: bool) -> None:  # noqa: FBT001  two of the tool's arguments
-        self.state, self.full, self.details = state, full, details
+    def __init__(self, state: Tree, full: bool, details: bool, marks: Mapping[str, str]) -> None:  # noqa: FBT001  two of the tool's arguments
+        self.state, self.full, self.details, self.marks = state, full, details, marks
         self.path = {f.id for f in path_to(state, state.active)} if state.active else set()
 
     def of(self, frame: Frame) -> Iterator[str]:
@@ -132,7 +146,9 @@ class Drawing:
 
     def _line(self, frame: Frame) -> str:
         active = " (active)" if frame.id == self.state.active else ""
-        return f"{TREE_ICONS[frame.status]} {cut_for_display(frame.title, SHOWN_CHARACTERS)} [{frame.id}]{active}"
+        mark = f" {self.marks[frame.id]}" if frame.id in self.marks else ""
+        title = cut_for_display(frame.title, SHOWN_CHARACTERS)
+        return f"{TREE_ICONS[frame.status]} {title} [{frame.id}]{mark}{active}"
 
 
 def _detail_lines(frame: Frame) -> Iterator[str]:
