@@ -16,9 +16,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from proxy.stack.transcript import Message
 
+REMEMBERED = 16_384
+"""Words whose names are remembered: work comes back to the same words."""
 LONGEST = 160
 """Characters of a name; what is longer is data."""
 SHORTEST = 5
@@ -68,6 +71,7 @@ _IDENTIFIER = re.compile(
 _PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^A-Za-z\d]")
 
 
+@lru_cache(maxsize=REMEMBERED)
 def names_in_word(word: str) -> tuple[str, ...]:
     """The names that a run of characters without white space is or holds: a path, a number, the parts of a dotted
     name. One that stood behind an escape keeps it (`\\tsetUp`), since that is how it stands where it is used again."""
