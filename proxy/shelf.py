@@ -29,7 +29,7 @@ STORIES = 6
 """Folded paths kept per conversation: parallel branches go on from their own."""
 ANCHORS = 50_000
 """Anchors kept in memory; older ones are asked of the store."""
-NAMING = ("folded", "pushed", "planned", "entered", "rooted")
+NAMING = ("folded", "pushed", "planned", "entered", "delegated", "rooted")
 """Kinds of events that are kept under the id of their frame."""
 RETOLD = 64
 """So many conversations at hand are looked at when one may begin with a summary."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from proxy import clients
+from proxy import clients, delegation
 from proxy.acting import COMPACTED_TOKENS, Actor, Here
 from proxy.config import Config
 from proxy.dialects import Dialect
@@ -110,10 +110,13 @@ class Reception:
             part = self._part(arrival, shelved, found)
             if part is Part.SIDE and shelved is not None:
                 return self._beside(arrival, shelved, found)
+            origin = ("", "")
             if shelved is None or part is Part.FORK:
                 origin = _fork_point(shelved, found) if shelved else await self._origin(arrival)
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
-            return self._arrived(arrival, shelved, found, asked)
+            standing = self._arrived(arrival, shelved, found, asked)
+            await self._delegation(standing, origin)
+            return standing
 
     # ------------------------------------------------------------------------------------------------------ identity
     def _part(self, arrival: Arrival, shelved: Shelved | None, found: Match) -> Part:
@@ -137,10 +140,19 @@ class Reception:
             for conversation in await self.shelf.sessions(arrival.tenant, named):
                 shelved = await self.shelf.get(arrival.tenant, conversation)
                 if shelved and any(t.tool_names for t in shelved.ledger.threads.values()):
-                    return conversation, ""
-        first = next((m.text for m in arrival.request.messages if m.role == "user"), "")
+                    return conversation, matching.delegated_at(shelved.ledger, _first_words(arrival.request))
+        first = _first_words(arrival.request)
         found = await self.shelf.delegating(arrival.tenant, first)
         return (found[0].ledger.conversation.id, found[1]) if found else ("", "")
+
+    async def _delegation(self, standing: Standing, origin: tuple[str, str]) -> None:
+        """What this request begins or ends in another conversation."""
+        tenant, now = standing.arrival.tenant, standing.arrival.now
+        if all(origin):
+            first = _first_words(standing.request)
+            await delegation.begun(self.shelf, tenant, origin, standing.conversation, first, now)
+        if any(f.origin == "subagent" for f in standing.story.tree.frames.values()):
+            await delegation.returned(self.shelf, tenant, standing.ledger, standing.node, now)
 
     def _opened(self, arrival: Arrival, hint: str, origin: tuple[str, str]) -> Shelved:
         """A conversation of its own, under the one it was forked from or delegated by."""
@@ -305,6 +317,10 @@ def _by_entry(events: Iterable[Event]) -> Mapping[str, Sequence[Event]]:
     for event in events:
         found.setdefault(event.entry, []).append(event)
     return found
+
+
+def _first_words(request: Request) -> str:
+    return next((m.text for m in request.messages if m.role == "user"), "")
 
 
 def _fork_point(shelved: Shelved, found: Match) -> tuple[str, str]:

@@ -145,6 +145,18 @@ class Entered(msgspec.Struct, frozen=True, tag="entered"):
     taking: tuple[str, ...] = ()
 
 
+class Delegated(msgspec.Struct, frozen=True, tag="delegated"):
+    """A subagent began: a conversation of its own does the work of this frame. `call` is the call that told it what to
+    do; its result ends the frame."""
+
+    frame: str
+    parent: str
+    title: str
+    criteria: str
+    conversation: str
+    call: str
+
+
 class Parted(msgspec.Struct, frozen=True, tag="parted"):
     """Long work was cut: what was done so far is a finished frame under the one it was done in, which goes on. `taking`
     are the entries that it owns from now on."""
@@ -220,6 +232,7 @@ FrameEvent = (
     | Woken
     | Trimmed
     | Entered
+    | Delegated
     | Parted
     | Folded
     | Summarised
@@ -241,7 +254,7 @@ def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> 
     subject = getattr(event, "frame", "")
     if isinstance(event, Replaced):
         subject = event.entry
-    elif not isinstance(event, Rooted | Planned | Pushed | Entered | Woken | Parted | Folded):
+    elif not isinstance(event, Rooted | Planned | Pushed | Entered | Woken | Delegated | Parted | Folded):
         subject += f"/{number}/" + sha256(data).hexdigest()[:12]
     return Event(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
 
@@ -283,6 +296,8 @@ def apply(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return _entered(tree, event, now)
         case Parted():
             return _parted(tree, event, now)
+        case Delegated():
+            return _delegated(tree, event, now)
         case Folded() | Summarised() | Kept() | Unfolded():
             return _moved(tree, event)
         case _:
@@ -359,6 +374,14 @@ def _entered(tree: Tree, event: Entered, now: int) -> Tree:
         return tree
     entered = _with(tree, frame, active=frame.id)
     return replace(entered, carried={**entered.carried, **dict.fromkeys(event.taking, frame.owner)})
+
+
+def _delegated(tree: Tree, event: Delegated, now: int) -> Tree:
+    if event.frame in tree.frames or event.parent not in tree.frames:
+        return tree
+    words = (event.frame, event.parent, event.title, event.criteria, "")
+    frame = Frame(*words, Status.IN_PROGRESS, len(tree.frames), "subagent", now, now)
+    return _with(tree, replace(frame, key=event.call, conversation=event.conversation))
 
 
 def _parted(tree: Tree, event: Parted, now: int) -> Tree:

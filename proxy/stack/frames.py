@@ -43,8 +43,9 @@ RETURNED = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
 """What a pop may end a frame as."""
 
 
-INFERRED = frozenset({"request", "plan", "part"})
-"""Origins of frames that nobody pushed: a request of the user, an item of the client's plan, a part of long work."""
+INFERRED = frozenset({"request", "plan", "part", "subagent"})
+"""Origins of frames that nobody pushed: a request of the user, an item of the client's plan, a part of long work, work
+that a subagent does in a conversation of its own."""
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -89,7 +90,9 @@ class Frame:
     tokens: int = 0
     """Tokens of what it did, known once it was popped."""
     key: str = ""
-    """How the client's own plan calls it; empty where it is in none."""
+    """How the client's own plan calls it; of a subagent's frame the id of the call that delegated it."""
+    conversation: str = ""
+    """The conversation of its own in which a subagent does the work."""
 
     @property
     def owner(self) -> str:

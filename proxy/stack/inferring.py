@@ -9,7 +9,8 @@ nothing but the client's plan is followed.
 An event is decided where the next assistant turn will begin: at the last of the messages that stand between two turns,
 so a call group is complete and its results are known.
 
-What this module does not do: it weighs nothing and cuts nothing; subagents are conversations of their own (`matching`).
+What this module does not do: it weighs nothing and cuts nothing; that a subagent began is seen where its conversation
+opens (`standing`), here only that it ended.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from proxy.stack.observe.plan import Changes, ItemStatus, Mirrored, plan_seen, r
 from proxy.stack.observe.turns import continues
 from proxy.stack.ranking import cut_for_display
 from proxy.stack.story import Placed, Story
+from proxy.stack.transcript import Message
 
 RESULTS_KEPT = 1_200
 """Characters of a closing text that are kept as the results of an inferred frame; whole it stands in its log."""
@@ -85,6 +87,7 @@ def inferred(story: Story, run: Sequence[Entry], now: int, watch: Watch) -> tupl
     if not tree.active:
         return ()  # the conversation begins here: all of this is the root's
     scene = _Scene(tree, story.placed, story, run[-1].id, now, watch)
+    _follow_subagents(scene, messages)
     if watch.plans and any(m.answers for m in messages):
         _follow_plan(scene, run)
     if watch.requests and said:
@@ -219,6 +222,25 @@ def _end(scene: _Scene, frame: str, status: Status, *, carried: tuple[str, ...] 
             decisions=facts.decisions,
         )
     )
+
+
+# ----------------------------------------------------------------------------------------------------------- subagents
+def _follow_subagents(scene: _Scene, messages: Sequence[Message]) -> None:
+    """The result of the call that delegated it ends a subagent's frame (S1-71f); one whose call the client goes on
+    without is blocked."""
+    waiting = [f for f in scene.tree.frames.values() if f.origin == "subagent" and f.status is Status.IN_PROGRESS]
+    if not waiting:
+        return
+    results = {m.answers: m for m in messages if m.answers}
+    called = next((m for p in reversed(scene.placed) if (m := said_by(p)) and m.role == "assistant"), None)
+    asked = {call.id for call in called.calls} if called else set()
+    for frame in waiting:
+        if (result := results.get(frame.key)) is not None:
+            said = result.text.strip()
+            words = (said[:RESULTS_KEPT], cut_for_display(said, COMPACTED))
+            scene.decide(Popped(frame.id, Status.COMPLETED, *words, tokens=result.tokens))
+        elif frame.key in asked:
+            scene.decide(Popped(frame.id, Status.BLOCKED, "", ""))
 
 
 # ------------------------------------------------------------------------------------------------------------ requests

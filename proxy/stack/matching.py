@@ -119,6 +119,12 @@ def delegated_at(ledger: Ledger, text: str) -> str:
     return ""
 
 
+def delegating_call(rounds: Sequence[Round], text: str) -> Call | None:
+    """The call of a turn that delegates `text`."""
+    key = prompt_anchor(text)
+    return next((call for call in seen_calls(rounds) if key in map(prompt_anchor, _texts(call))), None)
+
+
 def retry_anchor(request: Request) -> str:
     """The body, byte for byte."""
     return "r" + request.digest[:32]

@@ -21,7 +21,7 @@ PAGE = 200
 """Conversations asked of the store at a time."""
 SHORTEST = 4
 """Characters of an id from which its beginning stands for it."""
-BORN = ("rooted", "pushed", "planned", "entered", "parted")
+BORN = ("rooted", "pushed", "planned", "entered", "delegated", "parted")
 """Kinds of events that make a frame."""
 
 

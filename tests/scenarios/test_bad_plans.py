@@ -223,7 +223,10 @@ def test_a_subagent_that_never_returns_leaves_its_caller_alone(stage: Stage, pro
     assert len(proxy.conversations) == 2
     by_title = {row["title"]: row for row in proxy.conversations}
     assert by_title[prompt]["parent"] == by_title["Make the build green."]["id"]
-    assert proxy.statuses(by_title["Make the build green."]["id"]) == {"Make the build green.": "in_progress"}
+    assert proxy.statuses(by_title["Make the build green."]["id"]) == {
+        "Make the build green.": "in_progress",
+        prompt: "blocked",
+    }
 
 
 def test_results_without_calls_pass_and_open_nothing(stage: Stage, provider: ScriptedProvider) -> None:

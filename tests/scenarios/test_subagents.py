@@ -1,0 +1,80 @@
+"""Subagents: a frame in the conversation that delegated the work, from the call to its result (S1-71a, S1-71d,
+S1-71f)."""
+
+from __future__ import annotations
+
+from proxy.scripted import ScriptedProvider, call, says
+from tests.harness import Json, RunningProxy, Stage, bash, does
+from tests.scenarios.sessions import TOOLS
+
+PROMPT = "Find the tests that fail now and then."
+TASK = "Make the build green."
+
+
+def detail(proxy: RunningProxy, conversation: str, title: str) -> Json:
+    return dict(proxy.get(f"/stack/frames/{proxy.frames(conversation)[title]['sessionID']}"))
+
+
+def titled(proxy: RunningProxy) -> dict[str, Json]:
+    return {row["title"]: row for row in proxy.conversations}
+
+
+def test_a_subagent_is_a_frame_from_its_call_to_its_result(stage: Stage, provider: ScriptedProvider) -> None:
+    """It is seen at once, under the frame the call was made in; the result is what it returned, there and in its own
+    conversation."""
+    proxy = stage.proxy()
+    parent = stage.chat(proxy, tools=(*TOOLS, "task"))
+    child = stage.chat(proxy, tools=("bash",))
+    provider.will(does(call("task", description="flaky", prompt=PROMPT)), does(bash("pytest")), says("Two: a and b."))
+    provider.will(says("Both are mended."))
+
+    parent.says(TASK)
+    child.says(PROMPT)
+    rows = titled(proxy)
+    assert rows[PROMPT]["parent"] == rows[TASK]["id"]
+    assert proxy.statuses(rows[TASK]["id"]) == {TASK: "in_progress", PROMPT: "in_progress"}
+    told = detail(proxy, rows[TASK]["id"], PROMPT)
+    assert (told["origin"], told["ancestors"]) == ("subagent", [proxy.frames(rows[TASK]["id"])[TASK]["sessionID"]])
+
+    child.returns("2 failed")
+    parent.returns("Two: a and b.")
+
+    assert proxy.statuses(rows[TASK]["id"])[PROMPT] == "completed"
+    assert detail(proxy, rows[TASK]["id"], PROMPT)["results"] == "Two: a and b."
+    assert proxy.statuses(rows[PROMPT]["id"]) == {PROMPT: "completed"}
+
+
+def test_two_subagents_at_once_end_each_by_its_own_result(stage: Stage, provider: ScriptedProvider) -> None:
+    proxy = stage.proxy()
+    parent = stage.chat(proxy, tools=(*TOOLS, "task"))
+    first, second = (stage.chat(proxy, tools=("bash",)) for _ in range(2))
+    prompts = ("Look at the lexer module.", "Look at the parser module.")
+    provider.will(does(*(call("task", prompt=prompt) for prompt in prompts)), says("Lexer."), says("Parser."))
+    provider.will(says("Done."))
+    parent.says(TASK)
+    second.says(prompts[1])
+    first.says(prompts[0])
+
+    parent.returns("the lexer is fine", "the parser is slow")
+
+    at = titled(proxy)[TASK]["id"]
+    results = [detail(proxy, at, prompt)["results"] for prompt in prompts]
+    assert results == ["the lexer is fine", "the parser is slow"]
+
+
+def test_a_subagent_survives_a_restart_between_its_call_and_its_result(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    proxy = stage.proxy()
+    parent = stage.chat(proxy, tools=(*TOOLS, "task"))
+    child = stage.chat(proxy, tools=("bash",))
+    provider.will(does(call("task", prompt=PROMPT)), says("Two: a and b."), says("Both are mended."))
+    parent.says(TASK)
+    child.says(PROMPT)
+
+    proxy.restart()
+    parent.returns("Two: a and b.")
+
+    rows = titled(proxy)
+    assert proxy.statuses(rows[TASK]["id"])[PROMPT] == "completed"
+    assert proxy.statuses(rows[PROMPT]["id"]) == {PROMPT: "completed"}
