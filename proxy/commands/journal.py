@@ -59,8 +59,8 @@ class Object(logging.Formatter):
 
 
 def _ascii(told: dict[str, object]) -> str:
-    """JSON in ASCII. Nearly all lines are that already, and msgspec writes them in an eighth of the time; what it cannot
-    say, or says in other letters, is escaped."""
+    """JSON in ASCII. Nearly all lines are that already, and msgspec writes them in an eighth of the time; what it
+    cannot say, or says in other letters, is escaped."""
     try:
         line = msgspec.json.encode(told)
     except UnicodeEncodeError:  # half of a surrogate pair
