@@ -151,6 +151,7 @@ def log_path(frame: str) -> str:
 MARKS = {
     "request": "a request of the user",
     "plan": "an item of the client's plan",
+    "subagent": "delegated by a call of the model",
     "model": "made by the model",
     "folded": "off the line, `callstack unfold ID` brings it back",
     "kept": "asked back, never folded again",

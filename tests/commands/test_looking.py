@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from proxy.stack.frames import INFERRED
+from proxy.views.conversations import MARKS
 from tests.api.small_ledger import HALF_PAIR
 from tests.commands.conftest import Shell, Stocked
 
@@ -34,6 +36,10 @@ def test_a_tree_as_json_is_the_state(stocked: Stocked) -> None:
 
     assert told["conversation"]["id"] == stocked.older.conversation
     assert told["state"]["activeFrameID"] == stocked.older.root
+
+
+def test_every_kind_of_frame_has_a_mark_but_those_whose_titles_say_it() -> None:
+    assert INFERRED - set(MARKS) == {"part"}
 
 
 @pytest.mark.parametrize("words", [["tree"], ["tree", "--details"], ["log", "fbchild"]])
