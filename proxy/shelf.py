@@ -39,14 +39,12 @@ WEIGHED_EVERY = 32
 
 @dataclass
 class Shelved:
-    """A conversation at hand. `ticket` is the newest write about it, `decided` the newest with an event in it: what is
-    left out of a line was written before the event that left it out."""
+    """A conversation at hand. `ticket` is the newest write about it."""
 
     ledger: Ledger
     tenant: str
     stories: OrderedDict[str, Story] = field(default_factory=OrderedDict)
     ticket: int = 0
-    decided: int = 0
     attempts: dict[str, int] = field(default_factory=dict)
 
     def next_attempt(self, node: str) -> int:
@@ -214,8 +212,6 @@ class Shelf:
         except StoreError:
             self.drop(shelved)
             raise
-        if any(isinstance(value, Event) for value in values):
-            shelved.decided = shelved.ticket
         for value in values:
             _add(shelved.ledger, value)
         for anchored in (r for r in others if isinstance(r, Anchored)):
@@ -230,11 +226,11 @@ class Shelf:
         while len(self._anchors) > ANCHORS:
             self._anchors.popitem(last=False)
 
-    async def durable(self, shelved: Shelved, *, decided: bool = False) -> None:
-        """Everything recorded of this conversation is on disk, or all that its lines leave out (`decided`). When it is
-        not going to be, the conversation leaves the shelf."""
+    async def durable(self, shelved: Shelved) -> None:
+        """Everything recorded of this conversation is on disk. When it is not going to be, the conversation leaves
+        the shelf."""
         try:
-            await self._store.durable(shelved.decided if decided else shelved.ticket)
+            await self._store.durable(shelved.ticket)
         except StoreError:
             self.drop(shelved)
             raise

@@ -160,8 +160,7 @@ class Turn:
         return Anchored(conversation.id, conversation.hint, keys, now)
 
     async def durable(self) -> None:
-        """All of the conversation is on disk; before the first round, all that its line leaves out."""
-        await self.shelf.durable(self.standing.shelved, decided=not self.number)
+        await self.shelf.durable(self.standing.shelved)
 
 
 def _answered(desk: Desk, call: Call) -> Outcome:
