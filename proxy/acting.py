@@ -21,7 +21,7 @@ from proxy.stack.context import Scribe
 from proxy.stack.economics import Prices, expected_requests
 from proxy.stack.events import FrameEvent, ReasoningRemoved, Woken
 from proxy.stack.facts import said_by
-from proxy.stack.folding import Decision, Folding, Moment, Pen, folding
+from proxy.stack.folding import Decision, Folding, Moment, Pen, folding, is_due
 from proxy.stack.inferring import Watch
 from proxy.stack.rereading import Means
 from proxy.stack.story import Story
@@ -154,6 +154,9 @@ class Actor:
         return Means(self.nonce(here.conversation), self.count, self._window(here).tokens // RECALL_PART)
 
     def _folding(self, here: Here, added: int | None) -> Folding:
+        frame_max = int(self.config.frame_max_tokens * (BORDER if here.request.ends_with_user else 1))
+        if added is None and not here.story.tree.kept and not is_due(here.story, frame_max):
+            return Folding()
         tariff, window = self._tariff(here), self._window(here)
         usages = [p.round.spoken.usage for p in here.story.placed if p.round and p.round.spoken.usage]
         uncached = _tells_of_none(usages)
@@ -164,7 +167,7 @@ class Actor:
             requests=expected_requests(len(usages)),
             cold=uncached or self._is_cold(here),
             window=window.tokens if window.binds else 0,
-            frame_max=int(self.config.frame_max_tokens * (BORDER if here.request.ends_with_user else 1)),
+            frame_max=frame_max,
             head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
             added=added,
             binds=tariff.binding != "none",

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from weakref import WeakValueDictionary
 
 from proxy.errors import StoreError
@@ -25,6 +26,8 @@ from proxy.stack.story import Story, follow
 from proxy.stack.transcript import Request
 from proxy.store import Anchored, Owned, Record, Store
 
+SETTLES_S = 0.25
+"""What is recorded is on disk this much later at the latest; a line that leaves nothing of it out need not wait."""
 STORIES = 6
 """Folded paths kept per conversation: parallel branches go on from their own."""
 ANCHORS = 50_000
@@ -39,13 +42,22 @@ WEIGHED_EVERY = 32
 
 @dataclass
 class Shelved:
-    """A conversation at hand. `ticket` is the newest write about it."""
+    """A conversation at hand. `ticket` is the newest write about it, made at `written` (s, monotonic); `decided` the
+    newest with an event in it: what a line leaves out was written before the event that left it out; `settled` one that
+    is `SETTLES_S` old at least."""
 
     ledger: Ledger
     tenant: str
     stories: OrderedDict[str, Story] = field(default_factory=OrderedDict)
     ticket: int = 0
+    written: float = 0.0
+    decided: int = 0
+    settled: int = 0
     attempts: dict[str, int] = field(default_factory=dict)
+
+    def due(self) -> int:
+        """The newest write that had its time to get to disk."""
+        return self.ticket if monotonic() - self.written >= SETTLES_S else self.settled
 
     def next_attempt(self, node: str) -> int:
         """The number of the next answer to a request: answers under way count, for their turns have ids already."""
@@ -208,10 +220,14 @@ class Shelf:
         conversation = shelved.ledger.conversation
         owned = [Owned(conversation.id, value) for value in values]
         try:
-            shelved.ticket = self._store.write(shelved.tenant, (*_conversations(others), *owned, *_rest(others)))
+            ticket = self._store.write(shelved.tenant, (*_conversations(others), *owned, *_rest(others)))
         except StoreError:
             self.drop(shelved)
             raise
+        shelved.settled, shelved.written = shelved.due(), monotonic()
+        shelved.ticket = ticket
+        if any(isinstance(value, Event) for value in values):
+            shelved.decided = ticket
         for value in values:
             _add(shelved.ledger, value)
         for anchored in (r for r in others if isinstance(r, Anchored)):
@@ -226,11 +242,11 @@ class Shelf:
         while len(self._anchors) > ANCHORS:
             self._anchors.popitem(last=False)
 
-    async def durable(self, shelved: Shelved) -> None:
-        """Everything recorded of this conversation is on disk. When it is not going to be, the conversation leaves
-        the shelf."""
+    async def durable(self, shelved: Shelved, *, newest: bool = True) -> None:
+        """Everything recorded of this conversation is on disk; not the `newest`: all that its lines leave out, and what
+        had its time to get there. When it is not going to be, the conversation leaves the shelf."""
         try:
-            await self._store.durable(shelved.ticket)
+            await self._store.durable(shelved.ticket if newest else max(shelved.decided, shelved.due()))
         except StoreError:
             self.drop(shelved)
             raise

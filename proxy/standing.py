@@ -26,7 +26,7 @@ from proxy.stack.folding import Decision
 from proxy.stack.inferring import inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.matching import How, Match, Part
-from proxy.stack.rereading import supplied
+from proxy.stack.rereading import is_note, supplied
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, is_stack_tool
@@ -245,6 +245,10 @@ class Reception:
     def _supplied(self, standing: Standing, *, folded: bool) -> Standing:
         """Clients answer a second read of a file with a note about the first one. Where that left the line, its
         content is told with the note; behind a fold everything is sent anew, so older notes are looked at too."""
+        messages = standing.request.messages
+        spoken = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), 0)
+        if not any(m.answers and is_note(m.text) for m in messages[0 if folded else spoken :]):
+            return standing
         line = on_line(standing.story)
         last = next((at for at in range(len(line) - 1, -1, -1) if line[at].round), 0)
         new = {p.at for p in line[0 if folded else last :]}

@@ -160,7 +160,9 @@ class Turn:
         return Anchored(conversation.id, conversation.hint, keys, now)
 
     async def durable(self) -> None:
-        await self.shelf.durable(self.standing.shelved)
+        """What the next round stands on is on disk: all of the conversation; before the first one, all that its line
+        leaves out."""
+        await self.shelf.durable(self.standing.shelved, newest=bool(self.number))
 
 
 def _answered(desk: Desk, call: Call) -> Outcome:

@@ -129,6 +129,17 @@ class Candidate:
 
 
 # -------------------------------------------------------------------------------------------------------------- decide
+def is_due(story: Story, frame_max: int) -> bool:
+    """Whether anything could be folded: mostly nothing can, and nothing has to be weighed."""
+    line = on_line(story)
+    under_way = 0
+    for at in _leaving(story, line):
+        if _finished(story.tree, owner_of(story, line[at]).partition("#")[0]):
+            return True
+        under_way += tokens_of(line[at])
+    return under_way > frame_max
+
+
 def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     """The folds that are due at this moment, with waking where `moment.added` says that it comes with them."""
     line = on_line(story)

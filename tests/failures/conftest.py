@@ -59,6 +59,14 @@ class Agent:
             time.sleep(0.05)  # an agent thinks between two requests; there is no event to wait for
         return answer
 
+    def until_bypass(self) -> Iterator[tuple[Answer, float]]:
+        """Asks until the proxy stands aside; the requests before that, with what they took."""
+        until = time.monotonic() + PATIENCE_S
+        while (asked := self.asks())[0].stack_status == "full":
+            yield asked
+            assert time.monotonic() < until, "the proxy notices nothing"
+            time.sleep(0.01)  # an agent thinks between two requests; there is no event to wait for
+
     def frames(self) -> dict[str, Json]:
         return {title: frame | {"updatedAt": 0} for title, frame in self.chat.proxy.frames().items()}
 
