@@ -9,6 +9,7 @@ Its law: **asleep, side, off and shadow requests pass as they came.** Only an aw
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,8 @@ from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, is_stack_tool
 from proxy.store import Anchored, Record
+
+log = logging.getLogger(__name__)
 
 MODES = ("off", "shadow", "passive", "active")
 ACTING = ("passive", "active")
@@ -204,11 +207,20 @@ class Reception:
             last = run[-1]
             before = extend(ledger, story, run[:-1], _by_entry(events))
             if watched and last.message and last.message.role != "assistant":
-                decided = inferred(before, run, arrival.now, self.actor.watch)
+                decided = self._inferred(before, run, arrival.now)
                 events += [recorded(e, last.id, 0, seq + n, arrival.now) for n, e in enumerate(decided)]
                 seq += len(decided)
             story = extend(ledger, before, [last], _by_entry(events))
         return story, events
+
+    def _inferred(self, before: Story, run: Sequence[Entry], now: int) -> tuple[FrameEvent, ...]:
+        """What is seen in the client's messages. A fault of ours costs the frames that could have been seen, not the
+        proxy's help: what stands in a history comes again with every request."""
+        try:
+            return inferred(before, run, now, self.actor.watch)
+        except Exception:  # the edge of our own observers, which look at whatever a model or a tool has written
+            log.exception("frames could not be inferred")
+            return ()
 
     def _decided(self, standing: Standing, mode: str) -> Standing:
         request = standing.request

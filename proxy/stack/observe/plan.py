@@ -116,7 +116,8 @@ _LOOKING = frozenset({"view", "list", "get", "read"})
 
 def _listed(arguments: Mapping[str, object], known: Known, done: Done) -> Listed | None:
     """None where the call only looks, or where no part of it can be read as a list."""
-    if arguments.get("command") in _LOOKING or arguments.get("action") in _LOOKING:
+    asked = (arguments.get(name) for name in ("command", "action"))
+    if any(isinstance(word, str) and word in _LOOKING for word in asked):
         return None
     stated = next((arguments[name] for name in known.arguments if name in arguments), None)
     if isinstance(stated, str):

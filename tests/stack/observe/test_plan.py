@@ -17,7 +17,8 @@ from proxy.stack.observe.plan import (
     plan_seen,
     reconciled,
 )
-from proxy.stack.observe.step import Done
+from proxy.stack.observe.step import Done, Step
+from proxy.stack.transcript import Call
 from tests.stack.observe.steps import done, raw, step
 
 PLANNED, ENTERED, COMPLETED, REMOVED = (
@@ -258,3 +259,9 @@ def test_a_list_of_very_many_items_is_bounded() -> None:
     (told_,) = seen(done("TodoWrite", todos=many))
     assert isinstance(told_, Listed)
     assert len(told_.items) == MOST_ITEMS
+
+
+def test_an_argument_of_the_wrong_type_is_nothing() -> None:
+    """Bad input: models write lists where words are wanted."""
+    odd = Done(Call("c", "task_tracker", '{"command": [], "action": {}, "task_list": {"title": ["Lexer"]}}'), "ok", "e")
+    assert plan_seen(Step("", (odd,)), NAMES) == ()
