@@ -132,8 +132,7 @@ class Asker:
         client's body to go instead: what can leave it leaves, and the provider has the last word.
         """
         line = turn.line()
-        if line.left_out or turn.number:
-            await turn.durable()
+        await turn.durable(None if turn.number else line.left_out)
         window = self.window()
         line = await self._cut(turn, line, window)
         if unpaired(line.messages):

@@ -10,24 +10,27 @@ What it does not do: it decides nothing about frames or lines, and holds no lock
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from proxy.errors import StoreError
 from proxy.stack import matching
-from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread
+from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, Thread
 from proxy.stack.matching import How, Match
 from proxy.stack.retelling import retold
 from proxy.stack.story import Story, follow
 from proxy.stack.transcript import Request
 from proxy.store import Anchored, Owned, Record, Store
+from proxy.store.replay import Value
 
 SETTLES_S = 0.25
-"""What is recorded is on disk this much later at the latest; a line that leaves nothing of it out need not wait."""
+"""What is recorded is on disk this much later at the latest (DESIGN 10); until then a line that leaves nothing of it
+out need not wait."""
 STORIES = 6
 """Folded paths kept per conversation: parallel branches go on from their own."""
 ANCHORS = 50_000
@@ -40,24 +43,47 @@ WEIGHED_EVERY = 32
 """How many conversations may open between two looks at what they weigh."""
 
 
+class Fresh(NamedTuple):
+    """A write that may still be on its way to disk: when it was handed over (s, monotonic), and the entries it has
+    something of."""
+
+    made: float
+    ticket: int
+    entries: frozenset[str]
+
+
 @dataclass
 class Shelved:
-    """A conversation at hand. `ticket` is the newest write about it, made at `written` (s, monotonic); `decided` the
-    newest with an event in it: what a line leaves out was written before the event that left it out; `settled` one that
-    is `SETTLES_S` old at least."""
+    """A conversation at hand. `ticket` is the newest write about it; `decided` the newest that changes what a line is;
+    `settled` the newest that had its time to get to disk, and `fresh` are those after it, oldest first."""
 
     ledger: Ledger
     tenant: str
     stories: OrderedDict[str, Story] = field(default_factory=OrderedDict)
     ticket: int = 0
-    written: float = 0.0
     decided: int = 0
     settled: int = 0
+    fresh: deque[Fresh] = field(default_factory=deque)
     attempts: dict[str, int] = field(default_factory=dict)
 
-    def due(self) -> int:
-        """The newest write that had its time to get to disk."""
-        return self.ticket if monotonic() - self.written >= SETTLES_S else self.settled
+    def wrote(self, ticket: int, values: Sequence[Value], now: float) -> None:
+        """These values were handed to the store at `now` (s, monotonic)."""
+        self._settle(now)
+        self.ticket = ticket
+        if any(_changes_lines(value) for value in values):
+            self.decided = ticket
+        written = (v.id if isinstance(v, Entry) else v.turn for v in values if isinstance(v, Entry | Round))
+        self.fresh.append(Fresh(now, ticket, frozenset(written)))
+
+    def needed(self, left_out: Set[str], now: float) -> int:
+        """The newest write that has to be on disk before a line leaves that these entries are not on."""
+        self._settle(now)
+        omitted = (write.ticket for write in self.fresh if not write.entries.isdisjoint(left_out))
+        return max(self.settled, self.decided, *omitted)
+
+    def _settle(self, now: float) -> None:
+        while self.fresh and now - self.fresh[0].made >= SETTLES_S:
+            self.settled = self.fresh.popleft().ticket
 
     def next_attempt(self, node: str) -> int:
         """The number of the next answer to a request: answers under way count, for their turns have ids already."""
@@ -88,10 +114,18 @@ class Shelved:
 
 class Shelf:
     """`most_bytes` bounds the messages held. `ask_until`: up to this time (ms) openings are asked of the store too,
-    because one that another process took may be sent again."""
+    because one that another process took may be sent again. `clock` tells seconds and never goes back."""
 
-    def __init__(self, store: Store, *, ask_until: int = 0, most_bytes: int = 48 << 20) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        ask_until: int = 0,
+        most_bytes: int = 48 << 20,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._store = store
+        self._clock = clock
         self._ask_until = ask_until
         self._most = most_bytes
         self._shelved: OrderedDict[tuple[str, str], Shelved] = OrderedDict()
@@ -210,9 +244,7 @@ class Shelf:
             self._shrink()
         return shelved
 
-    def record(
-        self, shelved: Shelved, values: Sequence[Entry | Round | Event | Thread], others: Sequence[Record] = ()
-    ) -> int:
+    def record(self, shelved: Shelved, values: Sequence[Value], others: Sequence[Record] = ()) -> int:
         """Hand everything to the store as one transaction, then add the values to the ledger; the ticket of the write.
 
         Raises StoreError before anything changed; the conversation leaves the shelf, for the store may hold less of it.
@@ -224,15 +256,12 @@ class Shelf:
         except StoreError:
             self.drop(shelved)
             raise
-        shelved.settled, shelved.written = shelved.due(), monotonic()
-        shelved.ticket = ticket
-        if any(isinstance(value, Event) for value in values):
-            shelved.decided = ticket
+        shelved.wrote(ticket, values, self._clock())
         for value in values:
             _add(shelved.ledger, value)
         for anchored in (r for r in others if isinstance(r, Anchored)):
             self._keep_anchors(shelved.tenant, anchored)
-        return shelved.ticket
+        return ticket
 
     def _keep_anchors(self, tenant: str, anchored: Anchored) -> None:
         for key in anchored.keys:
@@ -242,11 +271,13 @@ class Shelf:
         while len(self._anchors) > ANCHORS:
             self._anchors.popitem(last=False)
 
-    async def durable(self, shelved: Shelved, *, newest: bool = True) -> None:
-        """Everything recorded of this conversation is on disk; not the `newest`: all that its lines leave out, and what
-        had its time to get there. When it is not going to be, the conversation leaves the shelf."""
+    async def durable(self, shelved: Shelved, left_out: Set[str] | None = None) -> None:
+        """Everything recorded of this conversation is on disk; with `left_out`, what a line without these entries
+        depends on: they themselves, all that makes lines what they are, and what had its time to get there. Raises
+        StoreError when it is not going to be; then the conversation leaves the shelf."""
+        ticket = shelved.ticket if left_out is None else shelved.needed(left_out, self._clock())
         try:
-            await self._store.durable(shelved.ticket if newest else max(shelved.decided, shelved.due()))
+            await self._store.durable(ticket)
         except StoreError:
             self.drop(shelved)
             raise
@@ -288,7 +319,12 @@ class Shelf:
             held -= gone.ledger.size
 
 
-def _add(ledger: Ledger, value: Entry | Round | Event | Thread) -> None:
+def _changes_lines(value: Value) -> bool:
+    """Whether lines are other ones by it: by what was decided, and by a text of ours that stands on them."""
+    return isinstance(value, Event) or (isinstance(value, Entry) and value.kind is Kind.OVERLAY)
+
+
+def _add(ledger: Ledger, value: Value) -> None:
     match value:
         case Entry():
             ledger.add(value)

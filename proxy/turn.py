@@ -10,7 +10,7 @@ What it does not do: it speaks to nobody. `exchange` asks the upstream and answe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 
 from proxy.shelf import Shelf
@@ -159,10 +159,10 @@ class Turn:
         keys = matching.anchors_of_turn(self.standing.request.messages, rounds)
         return Anchored(conversation.id, conversation.hint, keys, now)
 
-    async def durable(self) -> None:
-        """What the next round stands on is on disk: all of the conversation; before the first one, all that its line
-        leaves out."""
-        await self.shelf.durable(self.standing.shelved, newest=bool(self.number))
+    async def durable(self, left_out: Set[str] | None = None) -> None:
+        """All of the conversation is on disk; with `left_out`, what a line without these entries depends on. Raises
+        StoreError when it is not going to be."""
+        await self.shelf.durable(self.standing.shelved, left_out)
 
 
 def _answered(desk: Desk, call: Call) -> Outcome:

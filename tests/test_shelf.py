@@ -1,14 +1,23 @@
-"""The shelf: which conversations may be recalled from beside the one at hand."""
+"""The shelf: which conversations may be recalled from beside the one at hand, and what of one is on disk when."""
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from proxy.shelf import Shelf, Shelved
+from proxy.errors import StoreError
+from proxy.shelf import SETTLES_S, Shelf, Shelved
 from proxy.stack.events import Folded, FrameEvent, Rooted, recorded
-from proxy.stack.ledger import Conversation, Entry, Kind
+from proxy.stack.ledger import Conversation, Entry, Kind, Round
+from proxy.stack.transcript import Spoken
 from proxy.store import Store
 from proxy.store.memory import MemoryStore
+from proxy.store.replay import Value
+from proxy.store.sql import SqlStore
+from proxy.store.sqlite import SqliteFile
+from tests.store.conftest import locked
+from tests.store.values import said
 
 OPENED = "fopened2"
 FOLDED = "ffolded2"
@@ -69,3 +78,106 @@ async def test_a_conversation_is_not_beside_itself(store: Store) -> None:
     shelf = Shelf(store)
 
     assert await beside(shelf, begun(shelf, "now", frame=OPENED), OPENED) == []
+
+
+# --------------------------------------------------------------------------------------------------------- durable when
+@dataclass
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Kept:
+    """A conversation whose beginning is on disk, in a file whose lock another process can hold."""
+
+    shelf: Shelf
+    shelved: Shelved
+    file: Path
+    clock: Clock
+
+    def writes(self, *values: Value) -> None:
+        self.shelf.record(self.shelved, values)
+
+    async def may_leave(self, *left_out: str) -> bool:
+        """Whether a line without these entries leaves, while nothing gets to disk."""
+        try:
+            await self.shelf.durable(self.shelved, frozenset(left_out))
+        except StoreError:
+            return False
+        return True
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
+    file = tmp_path / "callstack.db"
+    store = SqlStore(SqliteFile(file))
+    await store.start()
+    clock = Clock()
+    shelf = Shelf(store, clock=clock)
+    shelved = begun(shelf, "kept")
+    await shelf.durable(shelved)
+    yield Kept(shelf, shelved, file, clock)
+    await store.close()
+
+
+def message(name: str, kind: Kind = Kind.MESSAGE) -> Entry:
+    return Entry(name, "entry of kept", 9, kind, "thread", said(name))
+
+
+async def test_a_line_waits_for_what_it_leaves_out_however_new_that_is(kept: Kept) -> None:
+    """L3: a result for a frame that is off the line, another form of what was folded: nothing is decided about them."""
+    with locked(kept.file):
+        kept.writes(message("on the line"))
+        kept.writes(message("late"))
+
+        assert await kept.may_leave("entry of kept")
+        assert not await kept.may_leave("entry of kept", "late")
+
+
+async def test_a_line_waits_for_the_answer_it_leaves_out(kept: Kept) -> None:
+    """L3: a turn is known by its id, also where only a round of it is new."""
+    turn = Entry("turn", "entry of kept", 9, Kind.TURN, "thread")
+    kept.writes(turn)
+    await kept.shelf.durable(kept.shelved)
+    with locked(kept.file):
+        kept.writes(Round("turn", 0, Spoken(said("an answer", "assistant"))))
+
+        assert await kept.may_leave()
+        assert not await kept.may_leave("turn")
+
+
+@pytest.mark.parametrize("kind", ["event", "overlay"])
+async def test_a_line_waits_for_what_made_it_what_it_is(kept: Kept, kind: str) -> None:
+    """DESIGN 10: durable before the request built on it leaves, also where that request leaves nothing out."""
+    event = recorded(Folded(FOLDED, (), ""), "entry of kept", 0, 9, 1)
+    with locked(kept.file):
+        kept.writes(event if kind == "event" else message("a text of ours", Kind.OVERLAY))
+
+        assert not await kept.may_leave()
+
+
+async def test_a_line_waits_for_what_had_its_time_however_fast_the_agent_is(kept: Kept) -> None:
+    """DESIGN 10: 250 ms, counted for each write by itself; a newer one is no reason to wait longer for an older."""
+    with locked(kept.file):
+        kept.writes(message("first"))
+        for step in range(3):
+            kept.clock.now += SETTLES_S / 4
+            kept.writes(message(f"step {step}"))
+            assert await kept.may_leave()
+        kept.clock.now += SETTLES_S / 4
+
+        assert not await kept.may_leave()
+
+
+async def test_what_is_on_disk_is_not_waited_for(kept: Kept) -> None:
+    """A store that fails later costs no request that builds on nothing new."""
+    kept.writes(message("late"))
+    await kept.shelf.durable(kept.shelved)
+    kept.clock.now += SETTLES_S
+    with locked(kept.file):
+        assert await kept.may_leave("late", "entry of kept")
