@@ -31,8 +31,7 @@ import msgspec
 from proxy import exchange
 from proxy.asking import Incoming
 from proxy.config import Config
-from proxy.dialects import OPENAI_CHAT
-from proxy.dialects.openai_chat import Known
+from proxy.dialects import OPENAI_CHAT, Known
 from proxy.replaying.loss import Reader
 from proxy.replaying.playing import Heard
 from proxy.replaying.recording import Recording, Step

@@ -22,8 +22,9 @@ from proxy import overflow
 from proxy.bookkeeping import Bookkeeper, Record, sent_chain
 from proxy.config import Config
 from proxy.delivery import Delivery
-from proxy.dialects import Dialect
-from proxy.dialects.openai_chat import Body, Known, Wanted
+from proxy.dialects import Body, Dialect, Known, Wanted
+from proxy.dialects.known import countables
+from proxy.dialects.known import weighed as weighed_by
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.limits import Limits, Window
 from proxy.scribe import Writer
@@ -284,7 +285,7 @@ class Asker:
             raise Unfit("an asleep thread is not rendered", code="internal")
         head = self._parts.dialect.extended_head(self._request, waking.guidance)
         wanted = Wanted(waking.tools.encode(), include_usage=True, tool_choice_none=no_calls)
-        body = self._parts.dialect.render(self._request, [m.wire for m in line.messages], head, wanted)
+        body = self._parts.dialect.render(self._request, line.messages, head, wanted)
         tools, texts = self._own_tokens(turn)
         pieces = [(m.identity, m.tokens) for m in line.messages]
         chain = sent_chain(self._request, waking.guidance, tools + texts, pieces)
@@ -320,13 +321,13 @@ async def read_request(parts: Parts, body: bytes) -> Request:
 
 async def weighed(parts: Parts, request: Request) -> Request:
     """The request with its tokens counted."""
-    texts = parts.dialect.countables(request)
+    texts = countables(request)
     if not texts:
         return request
     counts = await parts.counter.count_all(texts)
     if len(request.body) < HUGE:
-        return parts.dialect.weighed(request, counts, parts.known)
-    return await asyncio.to_thread(parts.dialect.weighed, request, counts, Known())
+        return weighed_by(request, counts, parts.known)
+    return await asyncio.to_thread(weighed_by, request, counts, Known())
 
 
 def shortened_request(parts: Parts, route: Route, request: Request, conversation: str = "") -> Request | None:
@@ -345,7 +346,7 @@ def shortened_request(parts: Parts, route: Route, request: Request, conversation
     trace = replace(dialect.user_message(kept.trace), tokens=parts.weigh(kept.trace))
     messages = (*kept.before, trace, *behind)
     head = [m.wire for m in request.head]
-    body = dialect.render(request, [m.wire for m in messages], head, Wanted(include_usage=False))
+    body = dialect.render(request, messages, head, Wanted(include_usage=False))
     return replace(request, body=b"".join(body), messages=messages)
 
 

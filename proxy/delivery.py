@@ -13,8 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from proxy.dialects import Dialect
-from proxy.dialects.chat_answer import Answer as Writing
+from proxy.dialects import Dialect, Writing
 from proxy.errors import ProxyError
 from proxy.stack.transcript import Request, Spoken
 from proxy.upstream import Answer, RawHeaders

@@ -23,7 +23,7 @@ from proxy.acting import RECALL_PART
 from proxy.asking import Asker, Incoming, Parts, Unfit, read_request, shortened_request, weighed
 from proxy.bookkeeping import client_chain
 from proxy.delivery import Delivery, Reply
-from proxy.dialects.openai_chat import Unreadable, Wanted
+from proxy.dialects import Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
 from proxy.passing import Passing, bypass, is_fine, record_of, renamed, under_its_name
 from proxy.stack.context import Line
@@ -107,7 +107,7 @@ class Call:
         self._reply = reply
         self._route = route
         self._standing = standing
-        self._request = renamed(parts.dialect, standing.request, route.model)
+        self._request = renamed(standing.request, route.model)
         self._record = record_of(parts, incoming, route, standing.status).placed(standing)
         self._asker = Asker(parts, incoming, route, self._request, self._record)
         self._deadline = time.monotonic() + parts.config.stack_seconds
@@ -218,8 +218,7 @@ class Call:
         if messages == list(own.messages):
             return own
         head = [m.wire for m in own.head]
-        wires = [m.wire for m in messages]
-        return replace(own, body=b"".join(self._parts.dialect.render(own, wires, head, Wanted(include_usage=False))))
+        return replace(own, body=b"".join(self._parts.dialect.render(own, messages, head, Wanted(include_usage=False))))
 
     def _turn_or_none(self) -> Turn | None:
         """A turn is recorded where the request stands on a path; a side request leaves none."""

@@ -20,7 +20,7 @@ from proxy import overflow
 from proxy.asking import Incoming, Parts, shortened_request, weighed
 from proxy.bookkeeping import Record
 from proxy.delivery import Reply, fail
-from proxy.dialects import Dialect, slices
+from proxy.dialects import slices
 from proxy.errors import UpstreamError
 from proxy.stack.transcript import Request
 from proxy.upstream import Answer, Route, outgoing_headers
@@ -104,7 +104,7 @@ async def _sent(passing: Passing, body: bytes) -> Answer:
 async def _shorter(passing: Passing, request: Request, status: int, refusal: bytes) -> Request | None:
     """What is left of a request that was refused for its length; None where it was refused for something else."""
     parts, route = passing.parts, passing.route
-    request = renamed(parts.dialect, await weighed(parts, request), route.model)
+    request = renamed(await weighed(parts, request), route.model)
     if not overflow.is_overflow(status, refusal, request.tokens):
         return None
     parts.limits.refused(route.upstream.name, route.model, "", request.tokens, refusal)
@@ -121,11 +121,11 @@ def under_its_name(incoming: Incoming, asked: str | None, route: Route) -> Incom
     return replace(incoming, body=body)
 
 
-def renamed(dialect: Dialect, request: Request, model: str) -> Request:
+def renamed(request: Request, model: str) -> Request:
     """The request, to be rendered under the upstream's name for the model."""
     if model == request.model:
         return request
-    return replace(request, fields={**request.fields, "model": dialect.name_json(model)})
+    return replace(request, fields={**request.fields, "model": slices.encoded(model)})
 
 
 def is_fine(got: Answer) -> bool:

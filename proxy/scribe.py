@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.dialects import Dialect
+from proxy.dialects.known import countable
 from proxy.stack.transcript import Message
 
 REMEMBERED = 4096
@@ -40,7 +41,7 @@ class Writer:
 
     def weighed(self, message: Message) -> Message:
         """A produced message with its tokens counted."""
-        return replace(message, tokens=self._count(self._dialect.countable(message)))
+        return replace(message, tokens=self._count(countable(message)))
 
     def _kept(self, role: str, call: str, text: str, write: Callable[[], Message]) -> Message:
         key = (role, call, text)

@@ -18,8 +18,7 @@ from proxy.acting import Actor
 from proxy.asking import Parts
 from proxy.bookkeeping import Bookkeeper
 from proxy.config import Config
-from proxy.dialects import Dialect
-from proxy.dialects.openai_chat import Known
+from proxy.dialects import Dialect, Known
 from proxy.limits import Limits, Window
 from proxy.metrics import Metrics
 from proxy.report import Accountant

@@ -17,8 +17,7 @@ import msgspec
 import pytest
 
 from proxy.config import Config, load_config
-from proxy.dialects import OPENAI_CHAT
-from proxy.dialects.openai_chat import Known
+from proxy.dialects import OPENAI_CHAT, Known
 from proxy.errors import InvalidConfiguration
 from proxy.metrics import Metrics
 from proxy.report import Receipt, total

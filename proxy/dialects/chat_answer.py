@@ -143,6 +143,10 @@ class Answer:
         fits = self._stream and self._intercept and self.begun and self._events.between_events
         return KEEP_ALIVE if fits and not self._show.finish_left else b""
 
+    def broken(self, message: str) -> bytes:
+        """Nothing: a chat has no event that clients take for an end that failed (they go on, or wait for ever)."""
+        return b""
+
     def _unread(self, chunk: bytes) -> bytes:
         """Replies that are not read pass as they are, but never into a stream that has begun as another's."""
         if self.begun and self._rounds > 1:

@@ -101,12 +101,6 @@ def _arguments(said: object) -> str:
     return "" if said is None else _sorted(said)
 
 
-def countable(message: Message) -> str:
-    """The words whose tokens a message is counted by: content, names and arguments of its calls, no reasoning."""
-    said = [message.text, *(f"\n{c.name} {c.arguments}" for c in message.calls)]
-    return "".join(said) if len(said) > 1 else message.text
-
-
 # --------------------------------------------------------------------------------------------------------------- ours
 def tool_result(call_id: str, text: str) -> Message:
     """The result of a call that we answered."""

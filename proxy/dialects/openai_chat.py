@@ -5,15 +5,12 @@ are first seen, and from then on known by their hash. What is rendered is splice
 messages as they were produced, so white space, unknown members and numbers no parser keeps survive, and the same
 request is always the same bytes.
 
-What this module does not do: it counts no tokens (the caller does, `countables` and `weighed`) and reads no answers
-(`chat_answer`).
+What this module does not do: it counts no tokens (`known`) and reads no answers (`chat_answer`).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import takewhile
 from typing import Any
@@ -21,98 +18,20 @@ from typing import Any
 import msgspec
 
 from proxy.dialects import slices
-from proxy.dialects.chat_message import HEAD_ROLES, countable, read_message, system_message, with_text
+from proxy.dialects.chat_answer import Answer
+from proxy.dialects.chat_message import (
+    HEAD_ROLES,
+    read_message,
+    retold,
+    system_message,
+    tool_result,
+    user_message,
+    with_text,
+    without_reasoning,
+)
+from proxy.dialects.dialect import Body, Dialect, Wanted
+from proxy.dialects.known import Known, Unreadable
 from proxy.stack.transcript import Message, Request
-
-Body = tuple[bytes, ...]
-"""A body in pieces; joined they are what is sent. Every message is a piece of its own."""
-
-KNOWN_MESSAGES = 65_536
-KNOWN_BYTES = 64 * 1024 * 1024
-
-
-class Unreadable(ValueError):
-    """The body cannot be taken apart, which says nothing about whether the provider takes it: pass it on as it is."""
-
-
-# -------------------------------------------------------------------------------------------------------------- known
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    message: Message
-    weighed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Tools:
-    names: tuple[str, ...]
-    tokens: int
-
-
-class Known:
-    """Messages that were read before, by the hash of their bytes: bounded, least recently used goes first.
-
-    The cache may forget anything at any time; then a message is read and counted again.
-    """
-
-    def __init__(self, messages: int = KNOWN_MESSAGES, size: int = KNOWN_BYTES) -> None:
-        self._bounds = (messages, size)
-        self._seen: OrderedDict[bytes, _Seen] = OrderedDict()
-        self._tools: OrderedDict[bytes, _Tools] = OrderedDict()
-        self._lately: OrderedDict[tuple[bytes, ...], tuple[_Seen, ...]] = OrderedDict()
-        self.size = 0
-        """Bytes held, about: wire and text of every message."""
-
-    def __len__(self) -> int:
-        return len(self._seen)
-
-    def find(self, key: bytes) -> _Seen | None:
-        found = self._seen.get(key)
-        if found:
-            self._seen.move_to_end(key)
-        return found
-
-    def keep(self, key: bytes, seen: _Seen) -> None:
-        if old := self._seen.pop(key, None):
-            self.size -= _size(old.message)
-        self._seen[key] = seen
-        self.size += _size(seen.message)
-        messages, size = self._bounds
-        while self._seen and (len(self._seen) > messages or self.size > size):
-            _, gone = self._seen.popitem(last=False)
-            self.size -= _size(gone.message)
-
-    def before(self, opening: tuple[bytes, ...]) -> tuple[_Seen, ...]:
-        """The messages of the newest request that opened like this."""
-        return self._lately.get(opening, ())
-
-    def keep_order(self, opening: tuple[bytes, ...], seen: tuple[_Seen, ...]) -> None:
-        self._lately[opening] = seen
-        self._lately.move_to_end(opening)
-        if len(self._lately) > KNOWN_ORDERS:
-            self._lately.popitem(last=False)
-
-    def find_tools(self, key: bytes) -> _Tools | None:
-        return self._tools.get(key)
-
-    def keep_tools(self, key: bytes, tools: _Tools) -> None:
-        self._tools[key] = tools
-        self._tools.move_to_end(key)
-        if len(self._tools) > KNOWN_TOOLS:
-            self._tools.popitem(last=False)
-
-
-KNOWN_ORDERS = 32
-"""Requests of which is remembered how their messages stood."""
-OPENING = 256
-"""Bytes of each of the first two messages by which the request before is looked for."""
-KNOWN_TOOLS = 1024
-"""Tool arrays kept by their names and tokens."""
-ENTRY = 400
-"""Bytes a known message costs beside its wire and its text."""
-
-
-def _size(message: Message) -> int:
-    return len(message.wire) + len(message.text) + ENTRY
 
 
 # --------------------------------------------------------------------------------------------------------------- read
@@ -120,16 +39,16 @@ def read(body: bytes, known: Known) -> Request:
     """The request in `body`. Raises Unreadable."""
     try:
         fields = slices.members(body)
-        wires = slices.items(fields.get("messages", b""))
-        seen = _all_seen(wires, known)
+        sources = known.read(slices.items(fields.get("messages", b"")), _read_one)
     except slices.NotSliced as refused:
         raise Unreadable(str(refused)) from refused
     model = _value(fields, "model")
-    if not isinstance(model, str) or not seen:
+    if not isinstance(model, str) or not sources:
         raise Unreadable("a model and at least one message")
-    messages = tuple(s.message for s in seen)
+    messages = tuple(s.messages[0] for s in sources)
     head = tuple(takewhile(lambda m: m.role in HEAD_ROLES, messages))
-    tools = _tools(fields, known)
+    offered = _offered(fields)
+    tools = known.tools(offered, lambda: _names(fields))
     stream, answers = _value(fields, "stream") is True, _value(fields, "n")
     return Request(
         body,
@@ -145,29 +64,13 @@ def read(body: bytes, known: Known) -> Request:
         _structured(fields),
         answers if isinstance(answers, int) else 1,
         sha256("\n".join(m.text.strip() for m in head).encode()).hexdigest()[:32],
-        tuple(at for at, s in enumerate(seen) if not s.weighed),
+        tuple(sources),
+        offered,
     )
 
 
-def _all_seen(wires: Sequence[bytes], known: Known) -> list[_Seen]:
-    """Clients resend everything: what stands as it stood in the request before is told by comparing the bytes, a tenth
-    of the cost of their hashes. The rest is looked up by hash."""
-    opening = tuple(wire[:OPENING] for wire in wires[:2])
-    before = known.before(opening)
-    pairs = zip(wires, before, strict=False)
-    seen = [s for _, s in takewhile(lambda pair: pair[0] == pair[1].message.wire, pairs)]
-    seen += [_seen(wire, known) for wire in wires[len(seen) :]]
-    known.keep_order(opening, tuple(takewhile(lambda s: s.weighed, seen)))
-    return seen
-
-
-def _seen(wire: bytes, known: Known) -> _Seen:
-    key = sha256(wire).digest()
-    if found := known.find(key):
-        return found
-    fresh = _Seen(read_message(wire), weighed=False)
-    known.keep(key, fresh)
-    return fresh
+def _read_one(raw: bytes) -> tuple[Message, ...]:
+    return (read_message(raw),)
 
 
 def _value(fields: Mapping[str, bytes], name: str) -> Any:
@@ -198,14 +101,9 @@ def _choice(fields: Mapping[str, bytes]) -> str:
     return asked if asked in ("auto", "none", "required") else "forced"
 
 
-def _tools(fields: Mapping[str, bytes], known: Known) -> _Tools:
-    raw = _offered(fields)
-    if not raw:
-        return _Tools((), 0)
-    if found := known.find_tools(sha256(raw).digest()):
-        return found
+def _names(fields: Mapping[str, bytes]) -> tuple[str, ...]:
     listed = [*_list(fields, "tools"), *_list(fields, "functions")]
-    return _Tools(tuple(name for tool in listed if (name := _tool_name(tool))), 0)
+    return tuple(name for tool in listed if (name := _tool_name(tool)))
 
 
 def _offered(fields: Mapping[str, bytes]) -> bytes:
@@ -228,46 +126,8 @@ def _tool_name(tool: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-# ------------------------------------------------------------------------------------------------------------- weigh
-def countables(request: Request) -> list[str]:
-    """The texts whose tokens are wanted: of every unseen message in order, then the tool array if it is new."""
-    messages = (*request.head, *request.messages)
-    texts = [countable(messages[at]) for at in request.unseen]
-    if request.tool_names and not request.tools_tokens:
-        texts.append(slices.mended(_offered(request.fields).decode("utf-8", "replace")))
-    return texts
-
-
-def weighed(request: Request, counts: Sequence[int], known: Known) -> Request:
-    """`request` with the tokens of `countables(request)` filled in and remembered."""
-    messages = [*request.head, *request.messages]
-    for at, tokens in zip(request.unseen, counts, strict=False):
-        messages[at] = replace(messages[at], tokens=tokens)
-        known.keep(sha256(messages[at].wire).digest(), _Seen(messages[at], weighed=True))
-    tools = request.tools_tokens
-    if request.tool_names and not tools:
-        tools = counts[-1]
-        known.keep_tools(sha256(_offered(request.fields)).digest(), _Tools(request.tool_names, tools))
-    first = len(request.head)
-    return replace(
-        request, head=tuple(messages[:first]), messages=tuple(messages[first:]), tools_tokens=tools, unseen=()
-    )
-
-
 # ------------------------------------------------------------------------------------------------------------- render
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What of the envelope differs from the client's."""
-
-    extra_tools: bytes = b""
-    """A JSON array of tools of ours, put behind the client's; empty for none."""
-    include_usage: bool = True
-    """Ask for usage at the end of a stream."""
-    tool_choice_none: bool = False
-    """The last round of a turn: no more calls, arrays unchanged."""
-
-
-def render(request: Request, line: Sequence[bytes], head: Sequence[bytes], wanted: Wanted) -> Body:
+def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: Wanted) -> Body:
     """The body of an upstream request: the client's members in its order, with head and line as the messages."""
     fields = dict(request.fields)
     if wanted.extra_tools not in (b"", b"[]"):
@@ -283,7 +143,7 @@ def render(request: Request, line: Sequence[bytes], head: Sequence[bytes], wante
     for name, raw in fields.items():
         glue += slices.encoded(name) + b":"
         if name == "messages":
-            pieces += [glue + b"[", *_with_commas([*head, *line])]
+            pieces += [glue + b"[", *_with_commas([*head, *(m.wire for m in line)])]
             glue = b"],"
         else:
             glue += raw + b","
@@ -324,31 +184,7 @@ def _with_commas(wires: Sequence[bytes]) -> list[bytes]:
 
 def client_body(request: Request) -> Body:
     """The client's own body, cut at the borders of its messages."""
-    body, pieces = request.body, []
-    at, border = 0, _found(body, request.fields["messages"]) + 1
-    for message in (*request.head, *request.messages):
-        while body[border] in GLUE:
-            border += 1
-        pieces += [body[at:border], message.wire]
-        at = border = border + len(message.wire)
-    return (*pieces, body[at:])
-
-
-GLUE = b" \t\r\n,"
-"""What may stand between two items of an array."""
-
-
-def _found(body: bytes, slice_: bytes) -> int:
-    """Where `slice_` stands. By its beginning: looking for something that long costs more than reading it."""
-    start = slice_[:BEGINNING]
-    at = body.find(start)
-    while not body.startswith(slice_, at):
-        at = body.find(start, at + 1)
-    return at
-
-
-BEGINNING = 48
-"""Bytes by which a slice is looked for."""
+    return slices.cut(request.body, request.fields["messages"], [source.raw for source in request.sources])
 
 
 def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
@@ -365,3 +201,25 @@ def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
 def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
     """The array of tools of ours, each with name, description and parameters: constant bytes for constant tools."""
     return msgspec.json.encode([{"type": "function", "function": definition} for definition in definitions])
+
+
+def error_body(status: int, message: str, code: str) -> bytes:
+    """An error in the API's own shape."""
+    kind = "invalid_request_error" if status < 500 else "api_error"
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+OPENAI_CHAT = Dialect(
+    "openai_chat",
+    read,
+    render,
+    client_body,
+    extended_head,
+    tools_json,
+    tool_result,
+    user_message,
+    without_reasoning,
+    retold,
+    error_body,
+    Answer,
+)

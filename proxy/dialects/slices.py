@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -89,6 +90,35 @@ def object_of(fields: dict[str, bytes]) -> bytes:
 
 def array_of(raws: list[bytes]) -> bytes:
     return b"[" + b",".join(raws) + b"]"
+
+
+def cut(body: bytes, array: bytes, raws: Sequence[bytes]) -> tuple[bytes, ...]:
+    """`body` in pieces, cut at the borders of `raws`, the items of `array`, which is a slice of it."""
+    pieces = []
+    at, border = 0, _found(body, array) + 1
+    for raw in raws:
+        while body[border] in GLUE:
+            border += 1
+        pieces += [body[at:border], raw]
+        at = border = border + len(raw)
+    return (*pieces, body[at:])
+
+
+GLUE = b" \t\r\n,"
+"""What may stand between two items of an array."""
+
+
+def _found(body: bytes, slice_: bytes) -> int:
+    """Where `slice_` stands. By its beginning: looking for something that long costs more than reading it."""
+    start = slice_[:BEGINNING]
+    at = body.find(start)
+    while not body.startswith(slice_, at):
+        at = body.find(start, at + 1)
+    return at
+
+
+BEGINNING = 48
+"""Bytes by which a slice is looked for."""
 
 
 def _mended(said: Any) -> Any:

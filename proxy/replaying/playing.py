@@ -21,9 +21,9 @@ import msgspec
 from proxy import exchange
 from proxy.asking import Incoming
 from proxy.config import Config
-from proxy.dialects import OPENAI_CHAT
+from proxy.dialects import OPENAI_CHAT, Known
 from proxy.dialects.chat_message import read_message
-from proxy.dialects.openai_chat import Known
+from proxy.dialects.known import countables, weighed
 from proxy.errors import ProxyError
 from proxy.replaying.loss import Loss, Reader, Seen
 from proxy.replaying.outcome import Played
@@ -122,8 +122,8 @@ class _Player:
     def _read(self, body: bytes) -> Request:
         """As the proxy read it."""
         request = OPENAI_CHAT.read(body, self._known)
-        counts = [self._backstage.parts.counter.count(text) for text in OPENAI_CHAT.countables(request)]
-        return OPENAI_CHAT.weighed(request, counts, self._known) if counts else request
+        counts = [self._backstage.parts.counter.count(text) for text in countables(request)]
+        return weighed(request, counts, self._known) if counts else request
 
     def _note(self, words: str) -> None:
         self._played.notes.append(words)

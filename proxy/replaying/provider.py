@@ -14,9 +14,9 @@ from typing import Any
 
 from proxy.bookkeeping import client_chain
 from proxy.config import UpstreamSettings
-from proxy.dialects import OPENAI_CHAT
+from proxy.dialects import OPENAI_CHAT, Known
 from proxy.dialects.chat_message import read_message
-from proxy.dialects.openai_chat import Known
+from proxy.dialects.known import countable, countables, weighed
 from proxy.replaying.recording import Json, Step, encoded
 from proxy.report import CacheUse, PrefixCache
 from proxy.stack.transcript import Request, is_stack_tool
@@ -72,13 +72,13 @@ class RecordedProvider(Upstream):
 
     def _weighed(self, body: bytes) -> Request:
         request = OPENAI_CHAT.read(body, self._known)
-        counts = [self._count(text) for text in OPENAI_CHAT.countables(request)]
-        return OPENAI_CHAT.weighed(request, counts, self._known) if counts else request
+        counts = [self._count(text) for text in countables(request)]
+        return weighed(request, counts, self._known) if counts else request
 
     def _completion(self, request: Request, message: Json) -> dict[str, Any]:
         key, tariff = ("", NAME, request.model), self._tariff_of(request.model)
         use = self._cache.use(key, client_chain(request), tariff, self._now())
-        output = self._count(OPENAI_CHAT.countable(read_message(encoded(message))))
+        output = self._count(countable(read_message(encoded(message))))
         return {
             "id": f"chatcmpl-recorded-{len(self.received)}",
             "object": "chat.completion",

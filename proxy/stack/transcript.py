@@ -40,9 +40,11 @@ class Call:
 class Message:
     """One message of a conversation.
 
-    `identity` is the hash of its canonical content (16 bytes, hex): two forms a client may echo one message in have
-    the same. `answers` is the id of the call this is a result of, or empty. `tokens` counts contents, call names and
-    arguments, without reasoning.
+    `wire` is one message or item of the dialect; where the client's own holds several messages of ours, or a message
+    of ours several of its items, it is an array: a run of blocks or items, which is put among its neighbours without
+    its brackets. `identity` is the hash of its canonical content (16 bytes, hex): two forms a client may echo one
+    message in have the same. `answers` is the id of the call this is a result of, or empty. `tokens` counts contents,
+    call names and arguments, without reasoning.
     """
 
     role: str
@@ -55,12 +57,22 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A piece of a client's request as it wrote it, and the messages it was read as, in order. `weighed`: their tokens
+    are counted."""
+
+    raw: bytes
+    messages: tuple[Message, ...]
+    weighed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A completion request of a client, taken apart without losing a byte.
 
-    `head` are the system and developer messages before the first other one; `messages` the rest, in order. `fields`
-    are the top-level members as raw bytes, in the client's order. `unseen` are the positions in `head`
-    and `messages`, counted through both, whose tokens are not counted yet.
+    `head` are the system and developer messages before the first other one; `messages` the rest, in order: together
+    what `sources` were read as. `fields` are the top-level members as raw bytes, in the client's order; `offered` is
+    what of them says which tools there are.
     """
 
     body: bytes
@@ -79,7 +91,8 @@ class Request:
     answers_wanted: int
     """`n`: how many answers are to be made."""
     system_hash: str
-    unseen: tuple[int, ...] = ()
+    sources: tuple[Source, ...] = ()
+    offered: bytes = b""
 
     @property
     def tokens(self) -> int:

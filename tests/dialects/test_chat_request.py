@@ -10,18 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.chat_message import read_message, tool_result, user_message
-from proxy.dialects.openai_chat import (
-    Known,
-    Unreadable,
-    Wanted,
-    client_body,
-    countables,
-    extended_head,
-    read,
-    render,
-    tools_json,
-    weighed,
-)
+from proxy.dialects.dialect import Wanted
+from proxy.dialects.known import Known, Unreadable, countables, weighed
+from proxy.dialects.openai_chat import client_body, extended_head, read, render, tools_json
 from proxy.stack.transcript import Request
 
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -46,9 +37,13 @@ def request(*messages: object, **members: Any) -> Request:
     return read(body(*messages, **members), Known())
 
 
+def unseen(asked: Request) -> tuple[int, ...]:
+    """Where the messages stand whose tokens are not counted yet."""
+    return tuple(at for at, source in enumerate(asked.sources) if not source.weighed)
+
+
 def rendered(asked: Request, wanted: Wanted) -> dict[str, Any]:
-    line = [m.wire for m in asked.messages]
-    found = json.loads(b"".join(render(asked, line, [m.wire for m in asked.head], wanted)))
+    found = json.loads(b"".join(render(asked, asked.messages, [m.wire for m in asked.head], wanted)))
     assert isinstance(found, dict)
     return found
 
@@ -205,7 +200,7 @@ def test_the_system_text_is_known_by_its_words() -> None:
 def test_a_message_is_read_and_counted_once() -> None:
     known = Known()
     first = read(body(SYSTEM, USER, CALLED, tools=TOOLS), known)
-    assert first.unseen == (0, 1, 2)
+    assert unseen(first) == (0, 1, 2)
     texts = countables(first)
     assert texts[:2] == ["Be brief.", "Fix the login."]
     assert texts[2] == '\nbash {"cmd": "ls", "a": 1}'
@@ -213,7 +208,7 @@ def test_a_message_is_read_and_counted_once() -> None:
     full = weighed(first, [len(t) for t in texts], known)
     assert full.tokens == sum(len(t) for t in texts)
     again = read(body(SYSTEM, USER, CALLED, RESULT, tools=TOOLS), known)
-    assert again.unseen == (3,)
+    assert unseen(again) == (3,)
     assert countables(again) == ["login.py"]
     assert again.messages[0] is full.messages[0]
     assert weighed(again, [5], known).tokens == full.tokens + 5
@@ -222,7 +217,7 @@ def test_a_message_is_read_and_counted_once() -> None:
 def test_a_message_that_was_never_counted_is_asked_for_again() -> None:
     known = Known()
     read(body(USER), known)
-    assert read(body(USER), known).unseen == (0,)
+    assert unseen(read(body(USER), known)) == (0,)
 
 
 def test_what_is_known_is_bounded_by_number_and_by_bytes() -> None:
@@ -239,16 +234,16 @@ def test_what_is_still_used_is_known_longest() -> None:
     known = Known(messages=2)
     for asked in (body(USER), body(RESULT), body(USER), body(SYSTEM)):
         found = read(asked, known)
-        weighed(found, [1] * len(found.unseen), known)
-    assert read(body(USER), known).unseen == ()
-    assert read(body(RESULT), known).unseen == (0,)
+        weighed(found, [1] * len(unseen(found)), known)
+    assert unseen(read(body(USER), known)) == ()
+    assert unseen(read(body(RESULT), known)) == (0,)
 
 
 # ------------------------------------------------------------------------------------------------------------ render
 def test_p1_what_is_not_changed_is_the_clients_bytes() -> None:
     raw = b'{"model":"m","x":{"y": [1,  2]},"messages":[{"role":"system","content":"a"},{"content":"b","role":"user"}]}'
     asked = read(raw, Known())
-    pieces = render(asked, [m.wire for m in asked.messages], [m.wire for m in asked.head], Wanted())
+    pieces = render(asked, asked.messages, [m.wire for m in asked.head], Wanted())
     assert b"".join(pieces) == raw
     assert asked.messages[0].wire in pieces
 
@@ -257,7 +252,7 @@ def test_our_tools_stand_behind_the_clients_and_their_bytes_are_constant() -> No
     asked = request(USER, tools=TOOLS, temperature=0)
     found = rendered(asked, Wanted(extra_tools=OURS))
     assert [t["function"]["name"] for t in found["tools"]] == ["bash", "stack_recall"]
-    raw = b"".join(render(asked, [m.wire for m in asked.messages], [], Wanted(extra_tools=OURS)))
+    raw = b"".join(render(asked, asked.messages, [], Wanted(extra_tools=OURS)))
     assert asked.fields["tools"][:-1] + b"," + OURS[1:] in raw
 
 
@@ -275,7 +270,7 @@ def test_s4_07_usage_is_asked_for_in_streams_only_and_beside_other_options() -> 
     assert kept["stream_options"] == {"x": 1, "include_usage": True}
     asked = request(USER, stream=True, stream_options={"include_usage": True})
     assert asked.wants_usage
-    assert b"".join(render(asked, [asked.messages[0].wire], [], Wanted())).count(b"include_usage") == 1
+    assert b"".join(render(asked, asked.messages[:1], [], Wanted())).count(b"include_usage") == 1
 
 
 def test_x12_the_last_round_takes_no_calls_and_keeps_its_arrays() -> None:
@@ -287,7 +282,7 @@ def test_x12_the_last_round_takes_no_calls_and_keeps_its_arrays() -> None:
 
 def test_p3_the_same_request_is_the_same_bytes() -> None:
     asked = [request(SYSTEM, USER, tools=TOOLS, stream=True) for _ in range(2)]
-    assert len({render(a, [a.messages[0].wire], extended_head(a, "g"), Wanted(OURS)) for a in asked}) == 1
+    assert len({render(a, a.messages[:1], extended_head(a, "g"), Wanted(OURS)) for a in asked}) == 1
 
 
 def test_guidance_stands_at_the_end_of_the_clients_system_text() -> None:
@@ -341,7 +336,7 @@ def test_x22_any_request_survives_byte_for_byte(
         raw = json.dumps(said, indent=indent).encode()
     asked = read(raw, Known())
     assert b"".join(client_body(asked)) == raw
-    written = b"".join(render(asked, [m.wire for m in asked.messages], [m.wire for m in asked.head], Wanted()))
+    written = b"".join(render(asked, asked.messages, [m.wire for m in asked.head], Wanted()))
     found = json.loads(written)
     found.pop("stream_options", None)
     said.pop("stream_options", None)

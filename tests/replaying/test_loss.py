@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import OPENAI_CHAT
-from proxy.dialects.openai_chat import Known
+from proxy.dialects import OPENAI_CHAT, Known
 from proxy.replaying.loss import FAR, Loss, Reader, Seen
 from proxy.replaying.recording import around, encoded
 from proxy.stack.frames import Frame, Status, Tree, Trim

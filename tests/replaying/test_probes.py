@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from proxy.config import load_config
-from proxy.dialects import OPENAI_CHAT
-from proxy.dialects.openai_chat import Known
+from proxy.dialects import OPENAI_CHAT, Known
 from proxy.replaying.formats import recordings_in
 from proxy.replaying.recording import around, encoded
 from proxy.stack.observe import NAMES

@@ -1,0 +1,116 @@
+"""What a dialect is: all that the exchange needs to speak one wire format.
+
+A dialect is one value of `Dialect`, made in one module beside its functions. The law: **what is not changed is not
+written again**, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from proxy.dialects.known import Known
+from proxy.stack.transcript import Message, Request, Spoken
+
+Body = tuple[bytes, ...]
+"""A body in pieces; joined they are what is sent. Every message is a piece of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of the envelope differs from the client's."""
+
+    extra_tools: bytes = b""
+    """A JSON array of tools of ours, put behind the client's; empty for none."""
+    include_usage: bool = True
+    """Ask for usage at the end of a stream."""
+    tool_choice_none: bool = False
+    """The last round of a turn: no more calls, arrays unchanged."""
+    fork: int = 0
+    """How many messages of the line stand before the active frame's own: where its prefix is worth a cache marker."""
+
+
+class Writing(Protocol):
+    """The client's answer while it is made, over all its upstream rounds, streamed or not."""
+
+    round_shown: bool
+    """Something of this round has left for the client, so it cannot be repeated."""
+    begun: bool
+    """Bytes of an answer have left for the client."""
+    is_error: bool
+    """This round's reply is no completion: an error status, or a content type that is not read."""
+    error_body: bytes
+    """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
+
+    def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
+        """An upstream reply begins. `encoded`: its body is compressed, so it is not read."""
+
+    @property
+    def failed(self) -> bool:
+        """The provider reported an error inside a reply that began well."""
+
+    @property
+    def silent(self) -> bool:
+        """This round ended without a word, and nothing of it has left: it can be asked again."""
+
+    @property
+    def finished(self) -> bool:
+        """The client has been told that the answer is over: no round can follow."""
+
+    def again(self) -> None:
+        """Another round comes in the place of one that was silent."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What leaves for the client now that `chunk` has come; b"" for nothing yet."""
+
+    def end_round(self, *, complete: bool) -> Spoken:
+        """The round as it was produced. `complete` is False when the upstream died or the client left."""
+
+    def so_far(self) -> Spoken:
+        """What has arrived of the round that is under way; it changes nothing."""
+
+    def finish(self) -> bytes:
+        """The end of the client's answer, after its last round."""
+
+    def keep_alive(self) -> bytes:
+        """A comment for a client that waits between two rounds, or nothing where none may stand."""
+
+    def broken(self, message: str) -> bytes:
+        """The last bytes of a stream that has begun and cannot go on; b"" where only a closed connection may say so."""
+
+
+class Writer(Protocol):
+    """Begins an answer. `wants_usage`: the client itself asked for usage in its stream. Without `intercept` it is only
+    read along."""
+
+    def __call__(self, *, stream: bool, wants_usage: bool, intercept: bool) -> Writing: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One wire format."""
+
+    name: str
+    read: Callable[[bytes, Known], Request]
+    """The request in a body. Raises Unreadable."""
+    render: Callable[[Request, Sequence[Message], Sequence[bytes], Wanted], Body]
+    """The body of an upstream request: the client's members in its order, with this head (as `extended_head` writes
+    it) and this line."""
+    client_body: Callable[[Request], Body]
+    """The client's own body, cut at the borders of its messages."""
+    extended_head: Callable[[Request, str], tuple[bytes, ...]]
+    """The head with a text of ours at its end; nothing to say changes nothing."""
+    tools_json: Callable[[Sequence[Mapping[str, Any]]], bytes]
+    """The array of tools of ours, each with name, description and parameters: constant bytes for constant tools."""
+    tool_result: Callable[[str, str], Message]
+    """The result of a call (its id) that we answered."""
+    user_message: Callable[[str], Message]
+    """A user-role text of ours: a trace, a note, guidance."""
+    without_reasoning: Callable[[Message], Message]
+    """The same message less its reasoning; the very same where it has none."""
+    retold: Callable[[Message, str], Message]
+    """The same message with this text for its content; every other member as it was. Its tokens are not counted."""
+    error_body: Callable[[int, str, str], bytes]
+    """An error of ours in the API's own shape, from its HTTP status, its words and its code."""
+    answer: Writer
