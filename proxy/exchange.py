@@ -334,7 +334,7 @@ class Call:
             try:
                 await turn.durable()
             except StoreError as error:
-                self._record.bypassed(error.code)
+                self._not_kept(error.code)
         await self._finish(status)
 
     async def _break_off(self, reason: str) -> None:
@@ -392,7 +392,14 @@ class Call:
             weighed = replace(spoken, message=self._parts.writer.weighed(message))
             turn.keep(weighed, (), [], self._parts.now(), last=True)
         except StoreError as error:
-            self._record.bypassed(error.code)
+            self._not_kept(error.code)
+
+    def _not_kept(self, reason: str) -> None:
+        """The answer is the client's, and not on disk. Where a line had left for it, that was no bypass: the client is
+        told so with its next request."""
+        log.warning("answer not kept", extra={"request": self._incoming.id, "code": reason})
+        if not self._standing.rendered:
+            self._record.bypassed(reason)
 
     def _heard(self, spoken: Spoken) -> None:
         self._record.spoke(spoken)
