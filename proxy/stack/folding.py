@@ -27,7 +27,7 @@ from proxy.stack.observe.names import Role
 from proxy.stack.ranking import Count
 from proxy.stack.recalled import recently_recalled
 from proxy.stack.story import Placed, Story
-from proxy.stack.trace import LEAST, MOST, SHARE, read_trace, trace_text
+from proxy.stack.trace import LEAST, MOST, SHARE, Facts, read_trace, trace_text
 from proxy.stack.transcript import Message
 
 SMALLER = 0.9
@@ -336,7 +336,8 @@ def _fixed(story: Story, line: Sequence[Placed]) -> frozenset[str]:
 
 def _closes(line: Sequence[Placed], at: int) -> bool:
     """Whether an answer without calls ended its turn: the user spoke next."""
-    following = next((p for p in line[at + 1 :] if p.entry.kind is not Kind.OVERLAY), None)
+    behind = (line[later] for later in range(at + 1, len(line)))
+    following = next((p for p in behind if p.entry.kind is not Kind.OVERLAY), None)
     message = said_by(following) if following else None
     return message is None or message.role == "user"
 
@@ -354,17 +355,34 @@ def tokens_of(placed: Placed) -> int:
 
 
 # --------------------------------------------------------------------------------------------------------------- write
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """What leaves, as its trace and its frame are written from: messages, results of ours behind their calls, and what
+    is known of them."""
+
+    candidate: Candidate
+    placed: tuple[Placed, ...]
+    messages: tuple[Message, ...]
+    facts: Facts
+
+    @classmethod
+    def of(cls, candidate: Candidate, names: Names) -> _Gone:
+        placed = candidate.placed
+        return cls(candidate, placed, tuple(_messages(placed)), facts_of(placed, names))
+
+
 def _folded(
     story: Story, line: Sequence[Placed], candidate: Candidate, moment: Moment, pen: Pen
 ) -> tuple[FrameEvent, ...]:
     """The events by which one candidate leaves; none where its trace would not be smaller."""
     tree, frame = story.tree, candidate.frame
+    gone = _Gone.of(candidate, pen.names)
     opened: tuple[Parted, ...] = ()
     if candidate.part:
-        opened = (_parted(story, candidate, moment, pen),)
+        opened = (_parted(story, gone, moment),)
         tree, frame = apply(tree, opened[0], moment.now), opened[0].frame
-    trace = _trace(story, line, candidate, tree.frames[frame], pen)
-    if pen.count(trace) > SMALLER * candidate.tokens:
+    trace = _trace(story, line, gone, tree.frames[frame], pen)
+    if pen.scribe.user_message(trace).tokens > SMALLER * candidate.tokens:
         return ()
     entries = tuple(dict.fromkeys([*(e for t in candidate.told for e in sorted(t.entries)), *_entries(candidate)]))
     first = candidate.segments[0]
@@ -376,24 +394,24 @@ def _entries(candidate: Candidate) -> tuple[str, ...]:
     return tuple(dict.fromkeys(p.entry.id for p in candidate.placed))
 
 
-def _trace(story: Story, line: Sequence[Placed], candidate: Candidate, frame: Frame, pen: Pen) -> str:
-    gone, told = {id(p) for p in candidate.placed}, {id(t) for t in candidate.told}
-    staying = [m for p in line if id(p) not in gone and (m := said_by(p))]
-    staying += [Message("user", b"", "", t.trace) for t in story.tree.trims if id(t) not in told]
-    known = names_in(staying)
+def _trace(story: Story, line: Sequence[Placed], gone: _Gone, frame: Frame, pen: Pen) -> str:
+    leaving, told = {id(p) for p in gone.placed}, gone.candidate.told
+    staying = [m for p in line if id(p) not in leaving and (m := said_by(p))]
+    taken_up = {id(t) for t in told}
+    staying += [Message("user", b"", "", t.trace) for t in story.tree.trims if id(t) not in taken_up]
     parent = story.tree.frames.get(frame.parent)
     return trace_text(
         frame,
         parent.title if parent else "",
-        _messages(candidate.placed),
-        facts_of(candidate.placed, pen.names),
+        gone.messages,
+        gone.facts,
         nonce=pen.nonce,
         count=pen.count,
-        results=_summarised(candidate.told, frame),
-        part=candidate.part,
-        known=known,
-        earlier="\n".join(t.trace for t in candidate.told),
-        planned=_open_items(story.tree, candidate, pen.names),
+        results=_summarised(told, frame),
+        part=gone.candidate.part,
+        known=names_in(staying),
+        earlier="\n".join(t.trace for t in told),
+        planned=_open_items(story.tree, gone.messages, pen.names),
     )
 
 
@@ -407,32 +425,29 @@ def _summarised(told: Sequence[Trim], frame: Frame) -> str:
     return "\n".join(dict.fromkeys(text for text in texts if text))
 
 
-def _open_items(tree: Tree, candidate: Candidate, names: Names) -> tuple[str, ...]:
+def _open_items(tree: Tree, gone: Iterable[Message], names: Names) -> tuple[str, ...]:
     """Items of the client's plan that are still open, where the calls that told of them leave."""
-    calls = (call for message in _messages(candidate.placed) for call in message.calls)
-    if not any(names.role(call.name) in PLANNING for call in calls):
+    if not any(names.role(call.name) in PLANNING for message in gone for call in message.calls):
         return ()
     open_ones = (f for f in tree.frames.values() if f.origin == "plan" and f.status not in FINAL)
     return tuple(f.title if f.key in ("", f.title) else f"{f.key} {f.title}" for f in open_ones)
 
 
-def _messages(placed: Iterable[Placed]) -> list[Message]:
-    """What leaves, as messages; results of ours behind their calls."""
-    found: list[Message] = []
+def _messages(placed: Iterable[Placed]) -> Iterator[Message]:
     for standing in placed:
         message = said_by(standing)
-        found += [message] if message else []
-        found += standing.round.results if standing.round else ()
-    return found
+        if message is not None:
+            yield message
+        yield from standing.round.results if standing.round else ()
 
 
-def _parted(story: Story, candidate: Candidate, moment: Moment, pen: Pen) -> Parted:
+def _parted(story: Story, gone: _Gone, moment: Moment) -> Parted:
     """What leaves, as a finished frame under the one that goes on."""
+    candidate = gone.candidate
     parent = story.tree.frames[candidate.frame]
     number = 1 + sum(f.origin == "part" for f in children(story.tree, parent.id))
-    facts = facts_of(candidate.placed, pen.names)
     told = sorted(entry for trim in candidate.told for entry in trim.entries)
-    said = [m.text for m in _messages(candidate.placed) if m.role == "assistant" and m.text.strip()]
+    said = [m.text for m in gone.messages if m.role == "assistant" and m.text.strip()]
     return Parted(
         frame_id(moment.node, PARTS + parent.order),
         parent.id,
@@ -440,8 +455,8 @@ def _parted(story: Story, candidate: Candidate, moment: Moment, pen: Pen) -> Par
         said[-1] if said else "",
         (*told, *_entries(candidate)),
         candidate.tokens,
-        tuple(artifacts_of(facts)),
-        facts.decisions,
+        tuple(artifacts_of(gone.facts)),
+        gone.facts.decisions,
     )
 
 

@@ -206,7 +206,8 @@ def _below(tree: Tree, frame: str) -> Iterable[Frame]:
 
 def _end(scene: _Scene, frame: str, status: Status, *, carried: tuple[str, ...] = ()) -> None:
     """End an inferred frame with what is known of it."""
-    placed = [p for p in scene.placed if owner_of(replace(scene.story, tree=scene.tree), p).partition("#")[0] == frame]
+    story = replace(scene.story, tree=scene.tree)
+    placed = [p for p in scene.placed if owner_of(story, p).partition("#")[0] == frame]
     said = [m.text.strip() for p in placed if (m := said_by(p)) and m.role == "assistant" and m.text.strip()]
     closing = said[-1] if said else ""
     facts = facts_of(placed, scene.watch.names)
