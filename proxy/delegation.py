@@ -14,7 +14,7 @@ from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.compaction import title_of
 from proxy.stack.events import Delegated, FrameEvent, Popped, frame_id, read_event, recorded
-from proxy.stack.frames import FINAL, RETURNED, Status
+from proxy.stack.frames import FINAL, RETURNED, Status, Tree
 from proxy.stack.ledger import Kind, Ledger, seen_calls
 from proxy.stack.ranking import cut_for_display
 
@@ -42,13 +42,14 @@ async def begun(  # noqa: PLR0913  who delegated what to whom, and when
         _record(shelf, parent, Delegated(frame, tree.active, title, criterion, child, call.id), turn, now)
 
 
-async def returned(shelf: Shelf, tenant: str, ledger: Ledger, node: str, now: int) -> None:
+async def returned(shelf: Shelf, ledger: Ledger, known: Tree, node: str, now: int) -> None:
     """Where results that came with the request at `node` ended subagents, their own conversations are done too: the
-    root of each is completed with the result (S1-71f). A further message reopens it."""
+    root of each is completed with the result (S1-71f). A further message reopens it. `known` are the frames there."""
     for event in ledger.events.get(node, ()):
         ended = read_event(event) if event.kind == "popped" else None
-        known = _conversation(ledger, ended.frame) if isinstance(ended, Popped) else ""
-        child = await shelf.get(tenant, known) if known else None
+        frame = known.frames.get(ended.frame) if isinstance(ended, Popped) else None
+        does = frame.conversation if frame else ""
+        child = await shelf.get(ledger.conversation.tenant, does) if does else None
         tip = child.ledger.newest_tip() if child else None
         if child is None or tip is None or not isinstance(ended, Popped):
             continue
@@ -56,16 +57,6 @@ async def returned(shelf: Shelf, tenant: str, ledger: Ledger, node: str, now: in
         if tree.frames and tree.root.status not in FINAL | RETURNED:
             words = (ended.results, cut_for_display(ended.results))
             _record(shelf, child, Popped(tree.root.id, Status.COMPLETED, *words), tip.id, now)
-
-
-def _conversation(ledger: Ledger, frame: str) -> str:
-    """The conversation in which a subagent did the work of this frame; empty for any other frame."""
-    for events in ledger.events.values():
-        for event in events:
-            if event.kind == "delegated" and event.subject == frame:
-                told = read_event(event)
-                return told.conversation if isinstance(told, Delegated) else ""
-    return ""
 
 
 def _record(shelf: Shelf, shelved: Shelved, event: FrameEvent, entry: str, now: int) -> None:

@@ -155,7 +155,7 @@ class Reception:
             first = _first_words(standing.request)
             await delegation.begun(self.shelf, tenant, origin, standing.conversation, first, now)
         if any(f.origin == "subagent" for f in standing.story.tree.frames.values()):
-            await delegation.returned(self.shelf, tenant, standing.ledger, standing.node, now)
+            await delegation.returned(self.shelf, standing.ledger, standing.story.tree, standing.node, now)
 
     def _opened(self, arrival: Arrival, hint: str, origin: tuple[str, str]) -> Shelved:
         """A conversation of its own, under the one it was forked from or delegated by."""
