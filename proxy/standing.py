@@ -27,6 +27,7 @@ from proxy.stack.folding import Decision
 from proxy.stack.inferring import inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.matching import How, Match, Part
+from proxy.stack.names import remember
 from proxy.stack.rereading import is_note, supplied
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
@@ -41,6 +42,9 @@ ACTING = ("passive", "active")
 CRITERION = 20_000
 """Characters of the first user message that count as a root's criterion: more than any block has room for, and bounded,
 because a message may be a file of 60 MiB."""
+LOOKED_AT = 32
+"""New messages of a request whose names are looked for when they come: a trace will ask for them all at once, and then
+somebody waits. Of a history that comes whole they are looked for only then, for it would hold up everybody."""
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -200,6 +204,8 @@ class Reception:
         story = shelved.story(found.path[-1].id) if found.path else Story()
         events = list(rooted)
         watched = bool(arrival.request.tool_names or (thread and thread.tool_names)) and found.how is not How.COMPACTED
+        if watched and found.path:
+            remember(entry.message for entry in new[-LOOKED_AT:] if entry.message)
         seq = ledger.seq + len(new) + len(events)
         known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
         story = extend(ledger, story, new[:known], _by_entry(events))

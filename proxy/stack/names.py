@@ -125,8 +125,8 @@ def names_in(messages: Iterable[Message]) -> frozenset[str]:
 def remember(messages: Iterable[Message]) -> None:
     """Look at messages now, while they are few, because their names are going to be asked for when they are many."""
     for message in messages:
-        for _ in _named_in(message):
-            pass
+        if len(message.text) <= LONG:
+            _names_of_text(message.text)
 
 
 def _named_in(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]:
