@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-SESSION = (b"x-stack-session", b"x-session-id", b"x-session-affinity")
-"""Ours first; then opencode's two, which are equal."""
-PARENT = (b"x-parent-session-id",)
-"""The session that delegated this one (opencode)."""
+SESSION = (b"x-stack-session", b"x-session-id", b"x-session-affinity", b"thread-id", b"x-claude-code-session-id")
+"""Ours first; opencode's two, which are equal; Codex; Claude Code."""
+AGENT = b"x-claude-code-agent-id"
+"""Names one of the agents that share a session of Claude Code; the main one has none."""
+PARENT = (b"x-parent-session-id", b"x-codex-parent-thread-id")
+"""The session that delegated this one (opencode, Codex)."""
 LONGEST = 200
 """Bytes of a session name that count."""
 
@@ -19,13 +21,16 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def session_hint(headers: Headers) -> str:
-    """The session the client names, or empty."""
-    return _first(headers, SESSION)
+    """The session the client names, or empty; an agent of a session is one of its own."""
+    headers = tuple(headers)
+    session, agent = _first(headers, SESSION), _first(headers, (AGENT,))
+    return f"{session}/{agent}" if session and agent else session
 
 
 def parent_hint(headers: Headers) -> str:
     """The session that this one was delegated by, or empty."""
-    return _first(headers, PARENT)
+    headers = tuple(headers)
+    return _first(headers, PARENT) or (_first(headers, SESSION) if _first(headers, (AGENT,)) else "")
 
 
 def _first(headers: Headers, names: tuple[bytes, ...]) -> str:

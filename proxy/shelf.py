@@ -143,8 +143,11 @@ class Shelf:
         return lock
 
     # ---------------------------------------------------------------------------------------------------------- find
-    async def locate(self, tenant: str, hint: str, request: Request, now: int) -> tuple[Shelved | None, Match]:
-        """The conversation `request` belongs to and where it stands in it; (None, NEW) when it belongs to none."""
+    async def locate(
+        self, tenant: str, hint: str, request: Request, now: int, dialect: str
+    ) -> tuple[Shelved | None, Match]:
+        """The conversation `request` belongs to and where it stands in it; (None, NEW) when it belongs to none. Its
+        messages are bytes of one wire format, so it is one in `dialect`."""
         opening = not any(m.role == "assistant" for m in request.messages)
         keys: list[str] = []
         held: list[str] = []
@@ -152,38 +155,32 @@ class Shelf:
         for group in matching.anchors_to_find(request):
             keys += group
             held += [c for key in group for c in self._anchors.get((tenant, hint, key), ())]
-            found = await self._best(tenant, held, request, now, opening=opening)
+            found = _best(await self._in(dialect, tenant, held), request, now, opening=opening)
             if found and (opening or matching.covers(found[1], request)):
                 return found
         if found is None and (not opening or now < self._ask_until):
-            found = await self._best(tenant, await self._store.find(tenant, hint, keys), request, now, opening=opening)
+            stored = await self._store.find(tenant, hint, keys)
+            found = _best(await self._in(dialect, tenant, stored), request, now, opening=opening)
         if found is None and hint:
-            found = await self._compacted(tenant, hint, request)
+            found = await self._compacted(tenant, hint, request, dialect)
         if found is None and opening and not hint:
-            found = self._retold(tenant, request)
+            found = self._retold(tenant, request, dialect)
         return found or (None, Match(How.NEW))
 
-    async def _best(
-        self, tenant: str, conversations: Iterable[str], request: Request, now: int, *, opening: bool
-    ) -> tuple[Shelved, Match] | None:
-        shelved = [s for i in dict.fromkeys(conversations) if (s := await self.get(tenant, i)) is not None]
-        if opening:
-            retries = ((s, m) for s in shelved if (m := matching.retry_of(s.ledger, request, now)) is not None)
-            return next(retries, None)
-        if (best := matching.best((s.ledger for s in shelved), request)) is None:
-            return None
-        return next(s for s in shelved if s.ledger is best[0]), best[1]
+    async def _in(self, dialect: str, tenant: str, conversations: Iterable[str]) -> list[Shelved]:
+        """Those of these conversations that are in this dialect."""
+        got = [await self.get(tenant, conversation) for conversation in dict.fromkeys(conversations)]
+        return [s for s in got if s is not None and s.ledger.conversation.dialect == dialect]
 
-    async def _compacted(self, tenant: str, hint: str, request: Request) -> tuple[Shelved, Match] | None:
-        for conversation in await self._store.sessions(tenant, hint):
-            shelved = await self.get(tenant, conversation)
-            if shelved and (found := matching.compacted(shelved.ledger, request)):
-                return shelved, found
-        return None
+    async def _compacted(self, tenant: str, hint: str, request: Request, dialect: str) -> tuple[Shelved, Match] | None:
+        named = await self._in(dialect, tenant, await self._store.sessions(tenant, hint))
+        matches = ((s, matching.compacted(s.ledger, request)) for s in named)
+        return next(((s, match) for s, match in matches if match), None)
 
-    def _retold(self, tenant: str, request: Request) -> tuple[Shelved, Match] | None:
+    def _retold(self, tenant: str, request: Request, dialect: str) -> tuple[Shelved, Match] | None:
         """The conversation at hand that `request` opens with a summary of, the newest first."""
-        held = [s for (owner, _), s in self._shelved.items() if owner == tenant and not s.ledger.conversation.hint]
+        ours = (s for (owner, _), s in self._shelved.items() if owner == tenant)
+        held = [s for s in ours if not (about := s.ledger.conversation).hint and about.dialect == dialect]
         matches = ((s, retold(s.ledger, request)) for s in reversed(held[-RETOLD:]))
         return next(((s, match) for s, match in matches if match), None)
 
@@ -322,6 +319,16 @@ class Shelf:
 def _changes_lines(value: Value) -> bool:
     """Whether lines are other ones by it: by what was decided, and by a text of ours that stands on them."""
     return isinstance(value, Event) or (isinstance(value, Entry) and value.kind is Kind.OVERLAY)
+
+
+def _best(shelved: Sequence[Shelved], request: Request, now: int, *, opening: bool) -> tuple[Shelved, Match] | None:
+    """Which of these holds the request, and where."""
+    if opening:
+        retries = ((s, m) for s in shelved if (m := matching.retry_of(s.ledger, request, now)) is not None)
+        return next(retries, None)
+    if (best := matching.best((s.ledger for s in shelved), request)) is None:
+        return None
+    return next(s for s in shelved if s.ledger is best[0]), best[1]
 
 
 def _add(ledger: Ledger, value: Value) -> None:

@@ -113,7 +113,9 @@ class Reception:
         asked = _asked_mode(arrival.headers)
         hint = clients.session_hint(arrival.headers)
         async with self.shelf.lock(arrival.tenant, hint):
-            shelved, found = await self.shelf.locate(arrival.tenant, hint, arrival.request, arrival.now)
+            shelved, found = await self.shelf.locate(
+                arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name
+            )
             part = self._part(arrival, shelved, found)
             if part is Part.SIDE and shelved is not None:
                 return self._beside(arrival, shelved, found)
@@ -163,7 +165,9 @@ class Reception:
 
     def _opened(self, arrival: Arrival, hint: str, origin: tuple[str, str]) -> Shelved:
         """A conversation of its own, under the one it was forked from or delegated by."""
-        return self.shelf.open(Conversation(self.fresh_id(), arrival.tenant, hint, *origin, arrival.now))
+        return self.shelf.open(
+            Conversation(self.fresh_id(), arrival.tenant, hint, *origin, arrival.now, dialect=self.dialect.name)
+        )
 
     # --------------------------------------------------------------------------------------------------------- record
     def _arrived(self, arrival: Arrival, shelved: Shelved, found: Match, asked: str) -> Standing:

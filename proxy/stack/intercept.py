@@ -223,8 +223,10 @@ MOST_WAITING = 4096
 class Show:
     """The client's side of one answer, over all its rounds."""
 
-    def __init__(self, *, wants_usage: bool) -> None:
+    def __init__(self, *, wants_usage: bool, joint: str = JOINT) -> None:
+        """`joint` is said between the texts of two rounds; nothing where each stands in a block of its own."""
         self._wants_usage = wants_usage
+        self._joint = joint
         self._round = 0
         self._waiting: deque[Piece] = deque()
         self._highest = -1
@@ -360,7 +362,7 @@ class Show:
         self._blank += event.text
         if not event.text.strip():
             return None
-        told = Text((JOINT if self.said else "") + self._blank)
+        told = Text((self._joint if self.said else "") + self._blank)
         self._speaking = self.said = True
         return told
 

@@ -98,7 +98,8 @@ class Thread:
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """One client chat. `hint` is the session the client names, or empty; `parent` the conversation it was forked or
-    delegated from; `mode` what a person set for it, or empty. The newest record wins."""
+    delegated from; `mode` what a person set for it, or empty; `dialect` the wire format its messages are in. The
+    newest record wins."""
 
     id: str
     tenant: str
@@ -107,6 +108,7 @@ class Conversation:
     parent_entry: str = ""
     created: int = 0
     mode: str = ""
+    dialect: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------------- ledger

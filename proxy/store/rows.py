@@ -135,6 +135,7 @@ def conversation_row(value: Conversation) -> Values:
         "parent_entry": words(value.parent_entry),
         "created": value.created,
         "mode": words(value.mode),
+        "dialect": words(value.dialect),
         "newest": value.created,
     }
 
@@ -148,6 +149,7 @@ def conversation_of(row: Row[Any]) -> Conversation:
         parent_entry=plain(row.parent_entry),
         created=row.created,
         mode=plain(row.mode),
+        dialect=plain(row.dialect),
     )
 
 

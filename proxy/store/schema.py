@@ -24,7 +24,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
 from sqlalchemy.schema import SchemaItem
 
-VERSIONS = ("0001",)
+VERSIONS = ("0001", "0002")
 """Every schema this program knows, oldest first. The last one is written, the others are migrated."""
 
 VERSION_TABLE = "alembic_version"
@@ -63,6 +63,7 @@ conversations = _table(
     _whole("created"),
     _text("mode"),
     _whole("newest"),  # `created` of the newest record of it: what retention goes by
+    Column("dialect", Text, nullable=False, server_default="openai_chat"),  # the wire format of its messages
     Index("conversations_by_hint", "tenant", "hint", "created"),
     Index("conversations_by_age", "created"),
 )

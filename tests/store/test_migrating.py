@@ -20,8 +20,8 @@ NEXT = '''"""A second version, for the test."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 
 
 def upgrade() -> None:
@@ -37,9 +37,9 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The program as it is after one more migration, which a test may break; the file of the migration."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrating.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    added = folder / "versions" / "second.py"
+    added = folder / "versions" / "next.py"
     added.write_text(NEXT.format(then=""))
-    monkeypatch.setattr(schema, "VERSIONS", ("0001", "0002"))
+    monkeypatch.setattr(schema, "VERSIONS", (*schema.VERSIONS, "0003"))
     monkeypatch.setattr(migrating, "FOLDER", folder)
     return added
 
@@ -97,11 +97,11 @@ async def test_an_older_store_is_migrated_with_its_data_and_a_copy_is_kept(
     new = await making()
 
     assert await new.load("a", "c1") is not None
-    assert rows(path, "SELECT version_num FROM alembic_version") == [("0002",)]
-    assert any("migrated from schema 0001" in note for note in new.health().notes)
-    copy = path.with_name("callstack.db.before-0001")
+    assert rows(path, "SELECT version_num FROM alembic_version") == [("0003",)]
+    assert any("migrated from schema 0002" in note for note in new.health().notes)
+    copy = path.with_name("callstack.db.before-0002")
     assert copy.stat().st_mode & 0o777 == 0o600
-    assert rows(copy, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert rows(copy, "SELECT version_num FROM alembic_version") == [("0002",)]
     assert rows(copy, "SELECT id FROM conversations") == [("c1",)]
     await new.forget("a", "c1")
     assert not copy.exists()
@@ -120,7 +120,7 @@ async def test_a_migration_that_breaks_off_leaves_the_old_version_whole(
     with pytest.raises(StoreError):
         await making()
 
-    assert rows(path, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert rows(path, "SELECT version_num FROM alembic_version") == [("0002",)]
     assert rows(path, "SELECT name FROM sqlite_master WHERE name LIKE '%_half'") == []
     assert rows(path, "SELECT count(*) FROM pragma_table_info('threads') WHERE name = 'note'") == [(0,)]
     added.write_text(NEXT.format(then=""))

@@ -1,0 +1,13 @@
+"""A conversation says which wire format its messages are in; until now there was one."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("conversations", sa.Column("dialect", sa.Text, nullable=False, server_default="openai_chat"))
