@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dialects.chat_answer import KEEP_ALIVE, Answer
+from proxy.dialects.answering import KEEP_ALIVE
+from proxy.dialects.chat_answer import Answer
 from tests.dialects.chat_streams import (
     DONE,
     SSE,

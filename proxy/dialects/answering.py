@@ -1,0 +1,246 @@
+"""The client's answer over all its upstream rounds, as far as every dialect makes it alike.
+
+Which replies are read, what of a round that failed waits, how a plain body is gathered, when a comment may be sent: all
+of it stands here. A dialect adds how a round is read (`Reading`) and how what is shown of it is written (the abstract
+methods). The law: **what needs no change is not written again**. Without a call of ours the bytes that leave are the
+bytes that came, and with `intercept` off even the cuts are the same and the answer is only read along. A failure passes
+as it is: no terminator is ever made up.
+
+What this module does not do: it decides neither what is shown (`stack.intercept`) nor whether a round follows, and it
+knows no wire format but server-sent events.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from proxy.dialects.sse import Events, SseEvent
+from proxy.stack.intercept import Calls, Event, Piece, Show, Shown
+from proxy.stack.transcript import Spoken
+
+BODY_LIMIT = 64 * 1024 * 1024
+"""Bytes of a plain answer that are read; a larger one passes unread."""
+ERROR_LIMIT = 64 * 1024
+"""Bytes kept of an error that cannot be shown because the client's stream has begun."""
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+class Reading(Protocol):
+    """One round while it is read. `data` is that of one event, or a whole plain body."""
+
+    calls: Calls
+    usage: dict[str, Any] | None
+    """As the provider told it, in its own words."""
+    failed: bool
+    """The provider reported an error inside a reply that began well."""
+    silent: bool
+    """It ended without a word, not even of an error."""
+
+    def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
+        """Whether this is one more piece of what is open already (text if `text`, arguments of a client's call if
+        `calls`) and nothing else; if so it is taken."""
+
+    def read(self, data: bytes) -> tuple[Event, ...]:
+        """What `data` brings, in the order a client would take it in."""
+
+    def spoken(self, *, complete: bool) -> Spoken:
+        """The round as it was produced. `complete`: its bytes have all come."""
+
+    def so_far(self) -> Spoken:
+        """What has arrived, while more is coming: nothing is settled by asking."""
+
+
+R = TypeVar("R", bound=Reading)
+
+
+class Answering(ABC, Generic[R]):
+    """The client's answer while it is made: `dialect.Writing` without the words of a dialect.
+
+    `begin` makes the reading of a new round.
+    """
+
+    def __init__(self, begin: Callable[[], R], show: Show, *, stream: bool, intercept: bool) -> None:
+        self._begin = begin
+        self._show = show
+        self._stream = stream
+        self._intercept = intercept
+        self._round = begin()
+        self._events = Events()
+        self._rounds = 0
+        self._usages: list[dict[str, Any]] = []
+        """What the rounds that ended told as their usage, in order."""
+        self._read = False
+        self._body = bytearray()
+        self._pending = b""
+        self._fault = b""
+        self.round_shown = False
+        """Something of this round has left for the client, so it cannot be repeated."""
+        self.begun = False
+        """Bytes of an answer have left for the client."""
+        self.is_error = False
+        """This round's reply is no completion: an error status, or a content type that is not read."""
+        self.error_body = b""
+        """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
+
+    # ---------------------------------------------------------------------------------------------------------- rounds
+    def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
+        """An upstream reply begins. `encoded`: its body is compressed, so it is not read."""
+        wanted = "text/event-stream" if self._stream else "json"
+        kind = content_type.lower()
+        self.is_error = not 200 <= status < 300
+        self._read = not self.is_error and not encoded and (not kind.strip() or wanted in kind)
+        self.is_error = self.is_error or not self._read
+        self._rounds += 1
+        self._round, self._events = self._begin(), Events()
+        self._show.begin_round(self._round.calls)
+        self._body.clear()
+        self._fault = self.error_body = b""
+        self.round_shown = False
+
+    @property
+    def failed(self) -> bool:
+        """The provider reported an error inside a reply that began well."""
+        return self._round.failed
+
+    @property
+    def silent(self) -> bool:
+        """This round ended without a word, and nothing of it has left: it can be asked again."""
+        return self._intercept and self._round.silent and not self.round_shown
+
+    def again(self) -> None:
+        """Another round comes in the place of one that was silent."""
+        self._rounds -= 1
+        self._show.again()
+
+    @property
+    def finished(self) -> bool:
+        """The client has been told that the answer is over: no round can follow."""
+        return self._show.finish_left
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What leaves for the client now that `chunk` has come; b"" for nothing yet."""
+        if not self._read:
+            return self._unread(chunk)
+        out = self._streamed(chunk) if self._stream else self._gathered(chunk)
+        self.begun = self.begun or bool(out)
+        return out
+
+    def end_round(self, *, complete: bool) -> Spoken:
+        """The round as it was produced. `complete` is False when the upstream died or the client left.
+
+        What still leaves of it comes with the next `feed` or `finish`.
+        """
+        if self._read and self._stream:
+            self._end_of_stream()
+        elif self._read:
+            self._end_of_body(bytes(self._body))
+        if self._round.usage:
+            self._usages.append(self._round.usage)
+        return self._round.spoken(complete=complete and self._read)
+
+    def so_far(self) -> Spoken:
+        """What has arrived of the round that is under way; it changes nothing."""
+        return self._round.so_far()
+
+    def finish(self) -> bytes:
+        """The end of the client's answer, after its last round: what was held, the usage of all rounds, the
+        terminator. Nothing of that is made up for a round that failed."""
+        out = self._pending + self._fault
+        self._pending = self._fault = b""
+        if self._read and self._intercept:
+            out += self._stream_end() if self._stream else self._whole_body(bytes(self._body))
+        self.begun = self.begun or bool(out)
+        return out
+
+    def keep_alive(self) -> bytes:
+        """A comment for a client that waits between two rounds, or nothing where none may stand."""
+        fits = self._stream and self._intercept and self.begun and self._events.between_events
+        return KEEP_ALIVE if fits and not self._show.finish_left else b""
+
+    @abstractmethod
+    def broken(self, message: str) -> bytes:
+        """The last bytes of a stream that has begun and cannot go on; b"" where only a closed connection may say so."""
+
+    def _unread(self, chunk: bytes) -> bytes:
+        """Replies that are not read pass as they are, but never into a stream that has begun as another's."""
+        if self.begun and self._rounds > 1:
+            self.error_body = (self.error_body + chunk)[:ERROR_LIMIT]
+            return b""
+        return chunk
+
+    # ---------------------------------------------------------------------------------------------------------- stream
+    @abstractmethod
+    def _renamed(self, raw: bytes) -> bytes:
+        """An event that says nothing new, as it leaves: under the names and numbers the client was told before; b""
+        where that takes reading it."""
+
+    @abstractmethod
+    def _written(self, shown: Shown) -> bytes:
+        """One event for the client: as it came, or with what is kept of it. `shown.piece.source` is what `_seen` put
+        there."""
+
+    @abstractmethod
+    def _stream_end(self) -> bytes:
+        """What was held of the last round's ending."""
+
+    def _streamed(self, chunk: bytes) -> bytes:
+        events = self._events.feed(chunk)
+        reading, plain = self._round, self._round.plain
+        if not self._intercept:
+            for event in events:
+                if not plain(event.data):
+                    reading.read(event.data)
+            return chunk
+        show = self._show
+        out: list[bytes] = []
+        for event in events:
+            raw = self._renamed(event.raw)
+            if raw and show.passes and plain(event.data, text=show.passes_text, calls=show.passes_calls):
+                out.append(raw)
+            else:
+                out += self._seen(event)
+        return self._left(b"".join(out))
+
+    def _left(self, out: bytes) -> bytes:
+        """What really leaves now. A later round that fails before anything of it left may be repeated, so its error
+        waits for `finish`; so does the terminator of one that said nothing."""
+        if (self._rounds > 1 or self._round.silent) and self._round.failed and not self.round_shown:
+            self._fault += out
+            return b""
+        self.round_shown = self.round_shown or bool(out)
+        out, self._pending = self._pending + out, b""
+        return out
+
+    def _seen(self, event: SseEvent) -> list[bytes]:
+        found = self._round.read(event.data)
+        return [self._written(shown) for shown in self._show.see(Piece(found, event))]
+
+    def _end_of_stream(self) -> None:
+        left = self._events.end()
+        if not self._intercept:
+            for event in left:
+                self._round.read(event.data)
+            return
+        out = [piece for event in left for piece in self._seen(event)]
+        out += [self._written(shown) for shown in self._show.end_round()]
+        self._pending += b"".join(out)
+
+    # ------------------------------------------------------------------------------------------------------ plain body
+    @abstractmethod
+    def _end_of_body(self, body: bytes) -> None:
+        """A round's plain body has come as a whole; with `intercept` off it has left already."""
+
+    @abstractmethod
+    def _whole_body(self, body: bytes) -> bytes:
+        """The last round's body, or the answer of all rounds in its shape."""
+
+    def _gathered(self, chunk: bytes) -> bytes:
+        self._body += chunk
+        if len(self._body) <= BODY_LIMIT:
+            return b"" if self._intercept else chunk
+        out = bytes(self._body) if self._intercept else chunk
+        self._body.clear()
+        self._read, self.is_error = False, True
+        return out
