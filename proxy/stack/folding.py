@@ -462,10 +462,14 @@ def _parted(story: Story, gone: _Gone, moment: Moment) -> Parted:
 
 def _muted(line: Sequence[Placed], candidate: Candidate, moment: Moment, pen: Pen) -> tuple[str, ...]:
     """Answers behind the cut that stay without their reasoning: closing words of what left, and where the model binds
-    reasoning to what stands before it, all of them."""
+    reasoning to what stands before it, all of them; the cut is where the first trace stood that is written anew."""
     gone = {id(p) for p in candidate.placed}
-    start, end = line.index(candidate.placed[0]), line.index(candidate.placed[-1])
-    last = len(line) if moment.binds else next((at for at in range(end, len(line)) if _is_user(line[at])), end)
+    leaving = [at for at, p in enumerate(line) if id(p) in gone]
+    start, end = leaving[0], leaving[-1]
+    if moment.binds:
+        start, last = candidate.start // 2, len(line)
+    else:
+        last = next((at for at in range(end, len(line)) if _is_user(line[at])), end)
     staying = [p for p in line[start:last] if id(p) not in gone and _is_assistant(p)]
     return tuple(dict.fromkeys(p.entry.id for p in staying if _reasons(p, pen.scribe)))
 

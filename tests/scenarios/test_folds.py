@@ -579,6 +579,36 @@ def test_a_provider_that_binds_reasoning_never_refuses(stage: Stage, provider: S
     assert any(m.get("reasoning_content") for m in line(provider))
 
 
+def test_what_was_thought_behind_a_trace_goes_when_that_is_written_anew(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """L8: the end of a request takes up the trace of its first part. Words that stay between that trace and the work
+    that leaves now were thought behind the old one."""
+    chat = stage.chat(tools=TOOLS, model="claude-opus-5.5")
+    model = BoundModel()
+
+    def turn(asked: str, *commands: str, closing: str, lines: int = 1_500) -> None:
+        made = [Answer(calls=(bash(f"probe {command}"),), reasoning=f"about {command}") for command in commands]
+        provider.will(*map(model, (*made, Answer(text=closing, reasoning=f"thought of it: {closing}"))))
+        chat.says(asked)
+        for command in commands:
+            chat.returns("\n".join(f"src/{command}/module_{n}.py" for n in range(lines)))
+
+    turn("Build the formatter.", "formatter", closing="It is built.", lines=1)
+    turn("Unrelated: find out why the nightly export leaks.", "cache", "disk", closing="It is not the cache.")
+    turn("go on", closing="It may be the pool.")
+    assert said(provider).count("TRACE") == 1
+    turn("yes, go on", "pool", "lock", closing="It is the pool.")
+    assert "thought of it: It may be the pool." in str(line(provider))
+    turn("Unrelated: write a poem about the sea.", closing="Waves.")
+
+    assert model.faults == []
+    assert "assistant: It may be the po" in said(provider)
+    (trace,) = traces(line(provider))
+    assert "probe cache" in trace
+    assert "probe lock" in trace
+
+
 # --------------------------------------------------------------------------------------------------------------- modes
 def test_passive_injects_recall_alone_and_folds(stage: Stage, provider: ScriptedProvider) -> None:
     """DESIGN 8: no guidance, one tool; the same folds."""
