@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 import msgspec
@@ -30,8 +30,11 @@ from proxy.dialects.chat_message import (
     without_reasoning,
 )
 from proxy.dialects.dialect import Body, Dialect, Wanted
+from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
 from proxy.stack.transcript import Message, Request
+
+TOOL_ARRAYS = ("tools", "functions")
 
 
 # --------------------------------------------------------------------------------------------------------------- read
@@ -42,14 +45,14 @@ def read(body: bytes, known: Known) -> Request:
         sources = known.read(slices.items(fields.get("messages", b"")), _read_one)
     except slices.NotSliced as refused:
         raise Unreadable(str(refused)) from refused
-    model = _value(fields, "model")
+    model = value_of(fields, "model")
     if not isinstance(model, str) or not sources:
         raise Unreadable("a model and at least one message")
     messages = tuple(s.messages[0] for s in sources)
     head = tuple(takewhile(lambda m: m.role in HEAD_ROLES, messages))
-    offered = _offered(fields)
-    tools = known.tools(offered, lambda: _names(fields))
-    stream, answers = _value(fields, "stream") is True, _value(fields, "n")
+    tools = offered(fields, TOOL_ARRAYS)
+    known_tools = known.tools(tools, lambda: tool_names(chain(*(list_in(fields, name) for name in TOOL_ARRAYS))))
+    stream, answers = value_of(fields, "stream") is True, value_of(fields, "n")
     return Request(
         body,
         fields,
@@ -58,14 +61,14 @@ def read(body: bytes, known: Known) -> Request:
         stream and _includes_usage(fields),
         head,
         messages[len(head) :],
-        tools.names,
-        tools.tokens,
+        known_tools.names,
+        known_tools.tokens,
         _choice(fields),
         _structured(fields),
         answers if isinstance(answers, int) else 1,
         sha256("\n".join(m.text.strip() for m in head).encode()).hexdigest()[:32],
         tuple(sources),
-        offered,
+        tools,
     )
 
 
@@ -73,26 +76,16 @@ def _read_one(raw: bytes) -> tuple[Message, ...]:
     return (read_message(raw),)
 
 
-def _value(fields: Mapping[str, bytes], name: str) -> Any:
-    """A small member, read; None when it is absent or no parser takes it."""
-    try:
-        return slices.value(fields[name]) if name in fields else None
-    except slices.NotSliced:
-        return None
-
-
 def _includes_usage(fields: Mapping[str, bytes]) -> bool:
-    options = _value(fields, "stream_options")
-    return isinstance(options, dict) and options.get("include_usage") is True
+    return object_in(fields, "stream_options").get("include_usage") is True
 
 
 def _structured(fields: Mapping[str, bytes]) -> bool:
-    asked = _value(fields, "response_format")
-    return isinstance(asked, dict) and asked.get("type") not in (None, "text")
+    return object_in(fields, "response_format").get("type") not in (None, "text")
 
 
 def _choice(fields: Mapping[str, bytes]) -> str:
-    asked = _value(fields, "tool_choice") or _value(fields, "function_call") or "auto"
+    asked = value_of(fields, "tool_choice") or value_of(fields, "function_call") or "auto"
     if isinstance(asked, dict):
         allowed = asked.get("allowed_tools")
         asked = allowed.get("mode") if asked.get("type") == "allowed_tools" and isinstance(allowed, dict) else "forced"
@@ -101,37 +94,10 @@ def _choice(fields: Mapping[str, bytes]) -> str:
     return asked if asked in ("auto", "none", "required") else "forced"
 
 
-def _names(fields: Mapping[str, bytes]) -> tuple[str, ...]:
-    listed = [*_list(fields, "tools"), *_list(fields, "functions")]
-    return tuple(name for tool in listed if (name := _tool_name(tool)))
-
-
-def _offered(fields: Mapping[str, bytes]) -> bytes:
-    """The tool arrays as the client wrote them; nothing when none is offered."""
-    arrays = [fields[name].strip() for name in ("tools", "functions") if name in fields]
-    return b"".join(a for a in arrays if a.startswith(b"[") and a.strip(b"[] \t\r\n"))
-
-
-def _list(fields: Mapping[str, bytes], name: str) -> list[Any]:
-    found = _value(fields, name)
-    return found if isinstance(found, list) else []
-
-
-def _tool_name(tool: object) -> str:
-    """The name of a tool; of one that runs at the provider, its type."""
-    if not isinstance(tool, dict):
-        return ""
-    inner = next((tool[shape] for shape in ("function", "custom") if isinstance(tool.get(shape), dict)), tool)
-    name = inner.get("name") or tool.get("type")
-    return name if isinstance(name, str) else ""
-
-
 # ------------------------------------------------------------------------------------------------------------- render
 def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: Wanted) -> Body:
     """The body of an upstream request: the client's members in its order, with head and line as the messages."""
-    fields = dict(request.fields)
-    if wanted.extra_tools not in (b"", b"[]"):
-        _offer(fields, wanted.extra_tools)
+    fields = with_tools(request.fields, wanted.extra_tools, behind="messages")
     if wanted.include_usage and request.stream and not request.wants_usage:
         _set(fields, "stream_options", b"include_usage", b"true")
     if wanted.tool_choice_none:
@@ -148,23 +114,6 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
         else:
             glue += raw + b","
     return (*pieces, glue[:-1] + b"}")
-
-
-def _offer(fields: dict[str, bytes], extra: bytes) -> None:
-    """Our tools behind the client's, or, when it offers none, an array of ours behind the messages."""
-    offered = fields.get("tools", b"").strip()
-    inner = offered[1:-1].rstrip() if offered.startswith(b"[") else b""
-    if inner.strip():
-        fields["tools"] = b"[" + inner + b"," + extra[1:]
-    elif "tools" in fields:
-        fields["tools"] = extra
-    else:
-        rest = list(fields.items())
-        fields.clear()
-        for name, raw in rest:
-            fields[name] = raw
-            if name == "messages":
-                fields["tools"] = extra
 
 
 def _set(fields: dict[str, bytes], name: str, member: bytes, raw: bytes) -> None:

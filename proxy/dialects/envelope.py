@@ -1,0 +1,74 @@
+"""The envelope of a request: its top-level members as raw bytes, and what every dialect asks of them alike.
+
+The law: **a member that cannot be read is treated as absent, and still passes**. The tools a client offers are never
+written again: ours are put behind them.
+
+What this module does not do: it knows no member by itself. The names come from the dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from proxy.dialects import slices
+
+Fields = Mapping[str, bytes]
+
+
+def value_of(fields: Fields, name: str) -> Any:
+    """A small member, read; None when it is absent or no parser takes it."""
+    try:
+        return slices.value(fields[name]) if name in fields else None
+    except slices.NotSliced:
+        return None
+
+
+def object_in(fields: Fields, name: str) -> dict[str, Any]:
+    """A member that is an object, read; an empty one where it is none."""
+    found = value_of(fields, name)
+    return found if isinstance(found, dict) else {}
+
+
+def list_in(fields: Fields, name: str) -> list[Any]:
+    """A member that is an array, read; an empty one where it is none."""
+    found = value_of(fields, name)
+    return found if isinstance(found, list) else []
+
+
+def offered(fields: Fields, arrays: Sequence[str]) -> bytes:
+    """These arrays as the client wrote them, in this order; nothing where all are empty."""
+    found = [fields[name].strip() for name in arrays if name in fields]
+    return b"".join(a for a in found if a.startswith(b"[") and a.strip(b"[] \t\r\n"))
+
+
+def tool_names(tools: Iterable[object]) -> tuple[str, ...]:
+    """The names of tools in order; of one that runs at the provider, its type."""
+    return tuple(name for tool in tools if (name := _tool_name(tool)))
+
+
+def _tool_name(tool: object) -> str:
+    if not isinstance(tool, dict):
+        return ""
+    inner = next((tool[shape] for shape in ("function", "custom") if isinstance(tool.get(shape), dict)), tool)
+    name = inner.get("name") or tool.get("type")
+    return name if isinstance(name, str) else ""
+
+
+def with_tools(fields: Fields, extra: bytes, behind: str) -> dict[str, bytes]:
+    """`fields` with our array of tools behind the client's, or, when it offers none, an array of ours behind the
+    member `behind`. Nothing to add changes nothing."""
+    if extra in (b"", b"[]"):
+        return dict(fields)
+    theirs = fields.get("tools", b"").strip()
+    inner = theirs[1:-1].rstrip() if theirs.startswith(b"[") else b""
+    if inner.strip():
+        return {**fields, "tools": b"[" + inner + b"," + extra[1:]}
+    if "tools" in fields:
+        return {**fields, "tools": extra}
+    found: dict[str, bytes] = {}
+    for name, raw in fields.items():
+        found[name] = raw
+        if name == behind:
+            found["tools"] = extra
+    return found
