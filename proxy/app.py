@@ -26,7 +26,7 @@ from proxy.asking import Incoming, Parts
 from proxy.bookkeeping import Record
 from proxy.config import Config
 from proxy.delivery import fail
-from proxy.dialects import DIALECTS, slices
+from proxy.dialects import DIALECTS, dialect_at, slices
 from proxy.edge import Edge, tell_refusal
 from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
 from proxy.limits import Limits
@@ -122,7 +122,7 @@ class App:
             metrics=self.metrics,
             summaries=summariser,
         )
-        self._parts = {path: parts_for(process, dialect) for path, dialect in DIALECTS.items()}
+        self._parts = {dialect.name: parts_for(process, dialect) for dialect in DIALECTS.values()}
         self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
         self._started = now
         self._backstage = (self._store, self.tenant_of, shelf.drop_all, shelf.learn, lambda: self.draining, now)
@@ -210,18 +210,18 @@ class App:
         except TooLarge:
             raise  # the edge answers it: the client is still sending
         except ProxyError as error:
-            await self._refuse(request, reply, error)
+            await self._refuse(request, reply, error, path)
         except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
             log.exception("request failed", extra={"request": request})
             words = "The proxy failed on this request; its log says why. Send it again."
-            await self._refuse(request, reply, ProxyError(words))
+            await self._refuse(request, reply, ProxyError(words), path)
 
-    async def _refuse(self, request: str, reply: AsgiReply, error: ProxyError) -> None:
+    async def _refuse(self, request: str, reply: AsgiReply, error: ProxyError, path: str = "") -> None:
         """What is refused before anything was sent for it."""
         keeper = next(iter(self._parts.values())).keeper
         record = Record(keeper, request, "", time.perf_counter(), "", "", "error", error.code)
         record.settle(error.status)
-        await fail(reply, error, record.headers())
+        await fail(reply, error, record.headers(), dialect_at(path))
 
     async def _tell_health(self, reply: AsgiReply, *, body: bool) -> None:
         """Answered here, because probes ask it of every process and the management API is made only when asked for."""
@@ -279,9 +279,9 @@ class App:
         return Incoming(request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode)
 
     async def _answer(self, scope: Scope, incoming: Incoming, reply: AsgiReply) -> None:
-        parts = next((p for end, p in self._parts.items() if scope["path"].endswith(end)), None)
-        if parts is not None and incoming.method == "POST":
-            await exchange.serve(parts, incoming, reply)
+        dialect = dialect_at(scope["path"])
+        if dialect is not None and incoming.method == "POST":
+            await exchange.serve(self._parts[dialect.name], incoming, reply)
             return
         some = next(iter(self._parts.values()))
         await passing.pass_through(some, incoming, reply, _model(incoming.body))

@@ -284,7 +284,7 @@ class Asker:
         if waking is None:
             raise Unfit("an asleep thread is not rendered", code="internal")
         head = self._parts.dialect.extended_head(self._request, waking.guidance)
-        wanted = Wanted(waking.tools.encode(), include_usage=True, tool_choice_none=no_calls)
+        wanted = Wanted(waking.tools.encode(), include_usage=True, tool_choice_none=no_calls, fork=line.fork)
         body = self._parts.dialect.render(self._request, line.messages, head, wanted)
         tools, texts = self._own_tokens(turn)
         pieces = [(m.identity, m.tokens) for m in line.messages]

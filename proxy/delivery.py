@@ -11,9 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-import msgspec
-
-from proxy.dialects import Dialect, Writing
+from proxy.dialects import OPENAI_CHAT, Dialect, Writing
 from proxy.errors import ProxyError
 from proxy.stack.transcript import Request, Spoken
 from proxy.upstream import Answer, RawHeaders
@@ -46,6 +44,7 @@ class Delivery:
         self, dialect: Dialect, request: Request, reply: Reply, told: Callable[[], RawHeaders], *, intercept: bool
     ) -> None:
         self.reply = reply
+        self._dialect = dialect
         self._told = told
         self._stream = request.stream
         self._intercept = intercept
@@ -105,8 +104,11 @@ class Delivery:
         await self.reply.end(body)
 
     async def fail(self, error: ProxyError) -> None:
-        """An error of ours, or of the way to the provider."""
-        await fail(self.reply, error, self._told())
+        """An error of ours, or of the way to the provider: behind a stream that has begun the dialect's word for it,
+        where it has one, and the broken connection."""
+        if self.reply.started and self._stream and (word := self.writing.broken(str(error))):
+            await self.reply.send(word)
+        await fail(self.reply, error, self._told(), self._dialect)
 
     @asynccontextmanager
     async def kept_alive(self, every_s: float) -> AsyncIterator[None]:
@@ -127,25 +129,16 @@ class Delivery:
                 await self.reply.send(comment)
 
 
-async def fail(reply: Reply, error: ProxyError, headers: RawHeaders) -> None:
-    """Tell an error; behind an answer that has begun only the broken connection can say so."""
+async def fail(reply: Reply, error: ProxyError, headers: RawHeaders, dialect: Dialect | None = None) -> None:
+    """Tell an error in the shape of the API that was asked; behind an answer that has begun only the broken connection
+    can say so."""
     if reply.started:
         reply.abort()
-    else:
-        await answer_error(reply, error, headers)
-
-
-async def answer_error(reply: Reply, error: ProxyError, headers: RawHeaders) -> None:
-    """An error in the API's own shape."""
-    body = error_body(error)
+        return
+    body = (dialect or OPENAI_CHAT).error_body(error.status, str(error), error.code)
     kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await reply.start(error.status, [*kind, *headers])
     await reply.end(body)
-
-
-def error_body(error: ProxyError) -> bytes:
-    kind = "invalid_request_error" if error.status < 500 else "api_error"
-    return msgspec.json.encode({"error": {"message": str(error), "type": kind, "param": None, "code": error.code}})
 
 
 def _resized(headers: RawHeaders) -> RawHeaders:

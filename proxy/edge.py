@@ -14,7 +14,6 @@ It knows nothing about keys, tenants, models or what a body says.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import secrets
@@ -22,6 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from proxy.config import Config, is_loopback
+from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import BadRequest, Forbidden, ProxyError, TooLarge
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,8 @@ class Edge:
             self._refuse_strangers(headers)
             self._refuse_announced_size(headers)
         except ProxyError as error:
-            await self._refuse(error, body, send, drain=isinstance(error, TooLarge) and not _expects(headers))
+            drain = isinstance(error, TooLarge) and not _expects(headers)
+            await self._refuse(error, body, scope["path"], send, drain=drain)
             return
         # A copy: the server's list may still grow by trailers.
         scope["headers"] = [header for header in headers if not _is_result_header(header[0])]
@@ -91,12 +92,12 @@ class Edge:
         except TooLarge as error:
             if answer.started:
                 raise
-            await self._refuse(error, body, send, drain=True)
+            await self._refuse(error, body, scope["path"], send, drain=True)
 
-    async def _refuse(self, error: ProxyError, body: _LimitedBody, send: Send, *, drain: bool) -> None:
+    async def _refuse(self, error: ProxyError, body: _LimitedBody, path: str, send: Send, *, drain: bool) -> None:
         """Answer and close. Whole answer first; then, with `drain`, a moment of reading what the client still sends."""
         self._refused(error.code)
-        text = error_body(error)
+        text = (dialect_at(path) or OPENAI_CHAT).error_body(error.status, str(error), error.code)
         headers = [
             *tell_refusal(error.code, error.status),
             (b"content-type", b"application/json"),
@@ -191,12 +192,6 @@ class _Answering:
     async def send(self, message: Message) -> None:
         self.started = True
         await self._send(message)
-
-
-def error_body(error: ProxyError) -> bytes:
-    """An error as the API's clients know it."""
-    kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    return json.dumps({"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}).encode()
 
 
 async def _drain(body: _LimitedBody) -> None:

@@ -20,7 +20,7 @@ from proxy import overflow
 from proxy.asking import Incoming, Parts, shortened_request, weighed
 from proxy.bookkeeping import Record
 from proxy.delivery import Reply, fail
-from proxy.dialects import slices
+from proxy.dialects import dialect_at, slices
 from proxy.errors import UpstreamError
 from proxy.stack.transcript import Request
 from proxy.upstream import Answer, Route, outgoing_headers
@@ -62,7 +62,7 @@ async def _pass(passing: Passing, reply: Reply, record: Record) -> None:
     except UpstreamError as error:
         record.failed(error.code)
         record.settle(record.upstream_status or error.status)
-        await fail(reply, error, record.headers())
+        await fail(reply, error, record.headers(), dialect_at(passing.incoming.path))
     except asyncio.CancelledError:
         record.failed("client_left")
         record.settle(record.upstream_status)

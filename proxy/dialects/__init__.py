@@ -16,7 +16,12 @@ from proxy.dialects.dialect import Body, Dialect, Wanted, Writing
 from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.openai_chat import OPENAI_CHAT
 
-__all__ = ["DIALECTS", "OPENAI_CHAT", "Body", "Dialect", "Known", "Unreadable", "Wanted", "Writing"]
+__all__ = ["DIALECTS", "OPENAI_CHAT", "Body", "Dialect", "Known", "Unreadable", "Wanted", "Writing", "dialect_at"]
 
 DIALECTS: Mapping[str, Dialect] = {"/chat/completions": OPENAI_CHAT}
 """By the end of the path."""
+
+
+def dialect_at(path: str) -> Dialect | None:
+    """The dialect of requests posted to `path`; None for endpoints that are none of ours."""
+    return next((dialect for end, dialect in DIALECTS.items() if path.endswith(end)), None)

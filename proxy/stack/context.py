@@ -49,6 +49,9 @@ class Line:
     left_out: frozenset[str]
     own_tokens: int = 0
     """Of `tokens`, those of messages that are ours."""
+    fork: int = 0
+    """How many messages stand before the first one that the active frame owns: what its parent's line began with.
+    0 in the root, and where it owns none."""
 
     @property
     def tokens(self) -> int:
@@ -76,7 +79,17 @@ def assemble(story: Story, scribe: Scribe) -> Line:
     messages = tuple(_paired(units, scribe))
     entries = frozenset(u.entry for u in units if u.entry)
     own = sum(_own_tokens(u) for u in units if u.ours or not u.entry)
-    return Line(messages, entries, frozenset(p.at for p in story.placed) - entries, own)
+    left_out = frozenset(p.at for p in story.placed) - entries
+    return Line(messages, entries, left_out, own, _fork(story, selected, units, messages))
+
+
+def _fork(story: Story, selected: Sequence[Placed], units: Sequence[Unit], messages: Sequence[Message]) -> int:
+    frame = story.tree.frames.get(story.tree.active)
+    if frame is None or not frame.parent:
+        return 0
+    own = {p.at for p in selected if owner_of(story, p) == frame.owner}
+    begins = next((u.message for u in units if u.entry in own), None)
+    return next((at for at, m in enumerate(messages) if m is begins), 0)
 
 
 def _own_tokens(unit: Unit) -> int:
