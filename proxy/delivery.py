@@ -50,9 +50,7 @@ class Delivery:
         self._intercept = intercept
         self._held: list[bytes] = []
         self._head: Answer | None = None
-        self.writing: Writing = dialect.answer(
-            stream=request.stream, wants_usage=request.wants_usage, intercept=intercept
-        )
+        self.writing: Writing = dialect.answer(request, intercept=intercept)
 
     async def begin_round(self, got: Answer) -> None:
         """The provider has answered a round; the first one begins the client's stream."""

@@ -81,10 +81,9 @@ class Writing(Protocol):
 
 
 class Writer(Protocol):
-    """Begins an answer. `wants_usage`: the client itself asked for usage in its stream. Without `intercept` it is only
-    read along."""
+    """Begins the answer to a client's request. Without `intercept` it is only read along."""
 
-    def __call__(self, *, stream: bool, wants_usage: bool, intercept: bool) -> Writing: ...
+    def __call__(self, request: Request, *, intercept: bool) -> Writing: ...
 
 
 @dataclass(frozen=True, slots=True)

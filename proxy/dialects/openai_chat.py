@@ -158,6 +158,10 @@ def error_body(status: int, message: str, code: str) -> bytes:
     return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
+def answer(request: Request, *, intercept: bool) -> Answer:
+    return Answer(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
+
+
 OPENAI_CHAT = Dialect(
     "openai_chat",
     read,
@@ -170,5 +174,5 @@ OPENAI_CHAT = Dialect(
     without_reasoning,
     retold,
     error_body,
-    Answer,
+    answer,
 )
