@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from proxy.errors import StoreError
 from proxy.stack import matching
-from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, Thread
+from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, Thread, answer_of
 from proxy.stack.matching import How, Match
 from proxy.stack.retelling import retold
 from proxy.stack.story import Story, follow
@@ -208,6 +208,17 @@ class Shelf:
         for conversation in self._anchors.get((tenant, "", matching.prompt_anchor(text)), ()):
             shelved = await self.get(tenant, conversation)
             if shelved and (turn := matching.delegated_at(shelved.ledger, text)):
+                return shelved, turn
+        return None
+
+    async def answered(self, tenant: str, answer: str) -> tuple[Shelved, str] | None:
+        """The conversation with the turn that the client knows by this id, and the turn."""
+        key = matching.answer_anchor(answer)
+        held = self._anchors.get((tenant, "", key)) or await self._store.find(tenant, "", [key])
+        for conversation in held:
+            shelved = await self.get(tenant, conversation)
+            turns = shelved.ledger.rounds.items() if shelved else ()
+            if shelved and (turn := next((t for t, rounds in turns if answer_of(rounds) == answer), "")):
                 return shelved, turn
         return None
 

@@ -18,7 +18,7 @@ from proxy.stack import matching, tools
 from proxy.stack.context import Line, Scribe, assemble
 from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent, apply, call_key, recorded
-from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round, turn_id
+from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round, answer_of, turn_id
 from proxy.stack.recalled import is_recall
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import UNBOUNDED, Desk, Group, Outcome, Settings
@@ -127,7 +127,7 @@ class Turn:
     def keep(self, spoken: Spoken, results: tuple[Message, ...], events: list[Event], now: int, *, last: bool) -> None:
         """Write a round with its results and what was decided in it. Raises StoreError; then nothing has changed."""
         done = Round(self.entry.id, self.number, spoken, results, last, now)
-        others = [self._anchored(done, now)] if last else []
+        others = self._anchored(done, now) if last else []
         self.shelf.record(self.standing.shelved, [*self._unwritten(), done, *events], others)
         if spoken.client_calls:
             self.shelf.expect(self.standing.shelved, matching.prompts_in((done,)))
@@ -152,12 +152,14 @@ class Turn:
             [] if self.entry.id in self.standing.ledger.entries else [replace(self.entry, seq=self.standing.ledger.seq)]
         )
 
-    def _anchored(self, done: Round, now: int) -> Anchored:
-        """Under which keys the conversation is found when the client echoes this turn."""
+    def _anchored(self, done: Round, now: int) -> list[Anchored]:
+        """Under which keys the conversation is found when the client echoes this turn, or names it."""
         conversation = self.standing.ledger.conversation
         rounds = (*(r for r in self.standing.ledger.rounds.get(self.entry.id, ()) if r.number != done.number), done)
         keys = matching.anchors_of_turn(self.standing.request.messages, rounds)
-        return Anchored(conversation.id, conversation.hint, keys, now)
+        echoed = Anchored(conversation.id, conversation.hint, keys, now)
+        named = answer_of(rounds)
+        return [echoed, Anchored(conversation.id, "", (matching.answer_anchor(named),), now)] if named else [echoed]
 
     async def durable(self, left_out: Set[str] | None = None) -> None:
         """All of the conversation is on disk; with `left_out`, what a line without these entries depends on. Raises

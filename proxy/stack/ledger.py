@@ -207,7 +207,18 @@ def turn_id(request_node: str, attempt: int) -> str:
     return sha256(f"{request_node}\nattempt {attempt}".encode()).hexdigest()[:32]
 
 
+ANSWER = "response_id"
+"""The member of `Spoken.extra` with the id that the provider gave its answer, a JSON string, where clients may name it.
+"""
+
+
 # --------------------------------------------------------------------------------------------------------------- seen
+def answer_of(rounds: Sequence[Round]) -> str:
+    """The id by which the client knows a turn: that of its first round. Empty where it has none."""
+    told = rounds[0].spoken.extra.get(ANSWER) if rounds else None
+    return msgspec.json.decode(told, type=str) if told else ""
+
+
 def seen_text(rounds: Sequence[Round]) -> str:
     """What the client read of a turn."""
     return JOINT.join(r.spoken.message.text for r in rounds if r.spoken.message.text.strip())

@@ -110,6 +110,11 @@ def _texts(call: Call) -> list[str]:
     return [v for v in values if isinstance(v, str) and len(v.strip()) >= PROMPT]
 
 
+def answer_anchor(answer: str) -> str:
+    """Of a turn, by the id the provider gave its answer."""
+    return "i" + sha256(answer.encode()).hexdigest()[:32]
+
+
 def delegated_at(ledger: Ledger, text: str) -> str:
     """The newest turn with a call that delegates `text` and has no result yet; empty when there is none."""
     key = prompt_anchor(text)
