@@ -1,0 +1,191 @@
+"""The messages API, the client's side: a request taken apart, and written again for the upstream.
+
+The law: **bytes in, the same bytes out**, as in chat. What differs: the system text is a member of its own and the
+whole head; a user message with results in it is several messages of the conversation and is put together again from
+runs of blocks; cache markers are taken off what is read and put where this request is worth them
+(`anthropic_markers`).
+
+What this module does not do: it counts no tokens (`known`), reads no answers (`anthropic_answer`), and checks nothing
+that the provider checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from proxy.dialects import slices
+from proxy.dialects.anthropic_markers import markers_of, placed
+from proxy.dialects.anthropic_message import NO_BLOCKS, read_message, read_system, with_text
+from proxy.dialects.dialect import Body, Wanted
+from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
+from proxy.dialects.known import Known, Unreadable
+from proxy.stack.transcript import Message, Request
+
+CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "forced"}
+OPENING = b'{"role":"user","content":'
+"""A user message, up to its blocks."""
+
+
+# --------------------------------------------------------------------------------------------------------------- read
+def read(body: bytes, known: Known) -> Request:
+    """The request in `body`. Raises Unreadable."""
+    try:
+        fields = slices.members(body)
+        system, messages = _system(fields), slices.items(fields.get("messages", b""))
+        if not all(raw.startswith(b"{") for raw in messages):
+            raise Unreadable("every message is an object")
+        sources = known.read([*system, *messages], _read_one)
+    except slices.NotSliced as refused:
+        raise Unreadable(str(refused)) from refused
+    model = value_of(fields, "model")
+    if not isinstance(model, str) or not messages:
+        raise Unreadable("a model and at least one message")
+    head = tuple(m for source in sources[: len(system)] for m in source.messages)
+    arrays = offered(fields, ("tools",))
+    tools = known.tools(arrays, lambda: tool_names(list_in(fields, "tools")))
+    return Request(
+        body,
+        fields,
+        model,
+        stream=value_of(fields, "stream") is True,
+        wants_usage=True,
+        head=head,
+        messages=tuple(m for source in sources[len(system) :] for m in source.messages),
+        tool_names=tools.names,
+        tools_tokens=tools.tokens,
+        choice=_choice(fields),
+        structured=_structured(fields),
+        answers_wanted=1,
+        system_hash=sha256("".join(m.text.strip() for m in head).encode()).hexdigest()[:32],
+        sources=tuple(sources),
+        offered=arrays,
+    )
+
+
+def _system(fields: Mapping[str, bytes]) -> list[bytes]:
+    """The system text, a string or blocks; none where the client sends none. Raises Unreadable."""
+    raw = fields.get("system", b"null")
+    if raw == b"null":
+        return []
+    if not raw.startswith((b'"', b"[")):
+        raise Unreadable("a system text is a string or blocks")
+    return [raw]
+
+
+def _read_one(raw: bytes) -> tuple[Message, ...]:
+    return read_message(raw) if raw.startswith(b"{") else (read_system(raw),)
+
+
+def _choice(fields: Mapping[str, bytes]) -> str:
+    return CHOICES.get(object_in(fields, "tool_choice").get("type", "auto"), "forced")
+
+
+def _structured(fields: Mapping[str, bytes]) -> bool:
+    asked = object_in(fields, "output_config").get("format") or object_in(fields, "output_format")
+    return isinstance(asked, dict) and asked.get("type") not in (None, "text")
+
+
+# ------------------------------------------------------------------------------------------------------------- render
+def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: Wanted) -> Body:
+    """The body of an upstream request: the client's members in its order, with this system text and this line."""
+    fields = _with_system(with_tools(request.fields, wanted.extra_tools, behind="messages"), request, head)
+    if wanted.tool_choice_none:
+        fields["tool_choice"] = b'{"type":"none"}'
+    theirs = [source.raw for source in request.sources[len(request.head) :]]
+    wires = placed(line, wanted.fork, markers_of(request.fields, theirs))
+    pieces: list[bytes] = []
+    glue = b"{"
+    for name, raw in fields.items():
+        glue += slices.encoded(name) + b":"
+        if name == "messages":
+            written, glue = _written(wires, glue + b"[")
+            pieces += written
+            glue += b"],"
+        else:
+            glue += raw + b","
+    return (*pieces, glue[:-1] + b"}")
+
+
+def _with_system(fields: dict[str, bytes], request: Request, head: Sequence[bytes]) -> dict[str, bytes]:
+    """The members with this head for their system text; one of ours stands before the messages."""
+    if head and "system" not in fields:
+        before = {"system": head[0], "messages": fields["messages"]}
+        return {
+            n: r for name, raw in fields.items() for n, r in (before if name == "messages" else {name: raw}).items()
+        }
+    if head:
+        return {**fields, "system": head[0]}
+    return {name: raw for name, raw in fields.items() if name != "system" or not request.head}
+
+
+def _written(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:
+    """The items of `messages`, behind `glue`, in pieces: objects as they are, each stretch of runs as one user message.
+    And the glue that is left behind the last one."""
+    pieces: list[bytes] = []
+    comma = b""
+    for is_run, stretch in groupby((wire for wire in wires if wire != NO_BLOCKS), key=lambda wire: wire[:1] == b"["):
+        same = list(stretch)
+        if not is_run:
+            for wire in same:
+                pieces += [glue + comma, wire]
+                glue, comma = b"", b","
+            continue
+        glue += comma + OPENING
+        if len(same) == 1:  # the very same bytes every time, so that they are stored and hashed once
+            pieces += [glue, same[0]]
+            glue = b"}"
+        else:
+            glue += b"["
+            for number, wire in enumerate(same):
+                pieces += [glue if number == 0 else b",", wire[1:-1]]
+            glue = b"]}"
+        comma = b","
+    return pieces, glue
+
+
+def client_body(request: Request) -> Body:
+    """The client's own body, cut at the borders of its messages."""
+    return slices.cut(
+        request.body, request.fields["messages"], [source.raw for source in request.sources[len(request.head) :]]
+    )
+
+
+def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
+    """The system text with `suffix` at its end; a system text of ours where the client sends none. Nothing to say
+    changes nothing."""
+    wires = tuple(m.wire for m in request.head)
+    if not suffix:
+        return wires
+    return (with_text(wires[0] if wires else b"", suffix),)
+
+
+def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
+    """The array of tools of ours, each with name, description and parameters: constant bytes for constant tools."""
+    return msgspec.json.encode([_tool(definition) for definition in definitions])
+
+
+def _tool(definition: Mapping[str, Any]) -> dict[str, Any]:
+    return {("input_schema" if name == "parameters" else name): value for name, value in definition.items()}
+
+
+KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+"""Types of errors by their status, beside the two general ones."""
+
+
+def error_body(status: int, message: str, code: str) -> bytes:
+    """An error in the API's own shape."""
+    kind = KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message, "code": code}})
