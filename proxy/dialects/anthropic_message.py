@@ -33,7 +33,13 @@ ENVELOPE = {"role", "content"}
 
 
 # --------------------------------------------------------------------------------------------------------------- read
-def read_message(raw: bytes) -> tuple[Message, ...]:
+def read_message(raw: bytes) -> Message:
+    """The message in one that is not taken apart, as none of an assistant is."""
+    (message,) = messages_in(raw)
+    return message
+
+
+def messages_in(raw: bytes) -> tuple[Message, ...]:
     """The messages in one of the client's, in order. Raises NotSliced when it is no object with a role, or holds
     results beside members of its own, which would be lost."""
     fields = slices.members(raw)

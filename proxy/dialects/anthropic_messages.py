@@ -20,7 +20,7 @@ import msgspec
 
 from proxy.dialects import slices
 from proxy.dialects.anthropic_markers import markers_of, placed
-from proxy.dialects.anthropic_message import NO_BLOCKS, read_message, read_system, with_text
+from proxy.dialects.anthropic_message import NO_BLOCKS, messages_in, read_system, with_text
 from proxy.dialects.dialect import Body, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
@@ -78,7 +78,7 @@ def _system(fields: Mapping[str, bytes]) -> list[bytes]:
 
 
 def _read_one(raw: bytes) -> tuple[Message, ...]:
-    return read_message(raw) if raw.startswith(b"{") else (read_system(raw),)
+    return messages_in(raw) if raw.startswith(b"{") else (read_system(raw),)
 
 
 def _choice(fields: Mapping[str, bytes]) -> str:
