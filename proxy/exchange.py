@@ -203,7 +203,7 @@ class Call:
         if shorter is not None:
             if again:
                 self._record.unanswered()
-            self._record.shortened("window")
+            self._record.shortened("" if self._record.status == "bypass" else "window")
             self._record.sending(client_chain(shorter), (shorter.body,))
         return shorter
 
