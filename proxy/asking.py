@@ -29,8 +29,8 @@ from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.limits import Limits, Window
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
-from proxy.stack.context import Line, unpaired
-from proxy.stack.events import FrameEvent
+from proxy.stack.context import Line, unbound, unpaired
+from proxy.stack.events import FrameEvent, ReasoningRemoved
 from proxy.stack.pruning import candidates, cuts
 from proxy.stack.transcript import Request, Spoken
 from proxy.stack.trim import KEPT, shortened, trimmed
@@ -154,7 +154,7 @@ class Asker:
         """The line with new outputs that alone are too long cut to `output_cap`; for a window that nobody knows there
         is none (L4)."""
         cap = self._parts.config.output_cap or (int(window.tokens * CAP_SHARE) if window.binds else 0)
-        return await self._decided(turn, cuts(turn.story, cap, self._parts.counter.count) if cap else ()) or line
+        return await self._decided(turn, line, cuts(turn.story, cap, self._parts.counter.count) if cap else ()) or line
 
     def _own_tokens(self, turn: Turn) -> tuple[int, int]:
         """Tokens of our tools and of our guidance."""
@@ -170,22 +170,29 @@ class Asker:
     async def _shortened(self, turn: Turn, line: Line, enough: int, room: int) -> Line | None:
         """A shorter line: old outputs cleared, and where that does not bring it below `enough` tokens, the oldest
         groups trimmed, down to `room`. None where nothing can go."""
-        cleared = await self._decided(turn, candidates(turn.story, line))
+        cleared = await self._decided(turn, line, candidates(turn.story, line))
         if cleared is not None and self._tokens(turn, cleared) <= enough:
             return cleared
         left = cleared or line
         fixed = self._tokens(turn, left) - left.tokens
         event = trimmed(turn.story, left, room - fixed)
-        return await self._decided(turn, (event,) if event else ()) or cleared
+        return await self._decided(turn, left, (event,) if event else ()) or cleared
 
-    async def _decided(self, turn: Turn, events: Sequence[FrameEvent]) -> Line | None:
-        """The line after these events, which are durable then; None without one."""
-        for event in events:
-            turn.note(event, self._parts.now())
+    async def _decided(self, turn: Turn, line: Line, events: Sequence[FrameEvent]) -> Line | None:
+        """What becomes of the line by these events, which are durable then; None without one. Reasoning that its
+        provider binds to what stood before it goes where that is something else now (L8)."""
         if not events:
             return None
+        for event in events:
+            turn.note(event, self._parts.now())
+        changed = turn.line()
+        if self._parts.config.tariff_of(self._route.model).binding != "none":
+            gone = unbound(turn.story, line, changed, self._parts.writer)
+            if gone:
+                turn.note(ReasoningRemoved(gone), self._parts.now())
+                changed = turn.line()
         await turn.durable()
-        return turn.line()
+        return changed
 
     def would_send(self, turn: Turn) -> int:
         """Shadow: tokens of the first round in mode active; 0 where that cannot be said."""

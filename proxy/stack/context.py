@@ -92,6 +92,17 @@ def _fork(story: Story, selected: Sequence[Placed], units: Sequence[Unit], messa
     return next((at for at, m in enumerate(messages) if m is begins), 0)
 
 
+def unbound(story: Story, before: Line, after: Line, scribe: Scribe) -> tuple[str, ...]:
+    """L8: the answers of `story` on the line `after` whose reasoning was made behind a message that `before` has and
+    `after` has not, as it stood: all behind the first difference."""
+    pairs = zip(before.messages, after.messages, strict=False)
+    same = next((at for at, (was, now) in enumerate(pairs) if was.wire != now.wire), len(before.messages))
+    behind = {id(m) for m in after.messages[same:]}
+    said = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in story.placed)
+    answers = ((entry, m) for entry, m in said if m and id(m) in behind and m.role == "assistant")
+    return tuple(dict.fromkeys(entry for entry, m in answers if scribe.without_reasoning(m) is not m))
+
+
 def _own_tokens(unit: Unit) -> int:
     return sum(r.tokens for r in unit.ours.values()) if unit.entry else unit.message.tokens
 

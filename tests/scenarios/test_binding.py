@@ -4,8 +4,10 @@ there too."""
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
-from tests.harness import Conversation, Stage
+from proxy.scripted import Answer, Model, ScriptedProvider, says
+from proxy.stack.pruning import CLEARED
+from tests.harness import Conversation, Stage, bash
+from tests.scenarios.bound import BoundModel
 
 BOUND, FREE = "claude-opus-5.5", "some-free-model"
 ANSWERS = (("one", "first"), ("two", "second"), ("three", "third"))
@@ -64,3 +66,60 @@ def test_off_sends_the_clients_bytes_where_nothing_is_bound(
     provider.will(says("four"))
     chat.says("without you", model=FREE, headers={"x-stack-mode": "off"})
     assert thoughts(provider.asked[-1].body) == ["first", "second", "third"]
+
+
+# ------------------------------------------------------------------------------------------- what does not fit
+WINDOW = 80_000
+SMALL = {"models": [Model(BOUND, window=WINDOW), Model(FREE, window=WINDOW)]}
+"""A provider that refuses what is longer."""
+UNFOLDED = {"infer_requests": False, "mirror_plans": False, "frame_max_tokens": 10_000_000}
+"""Nothing else shall change the line."""
+
+
+@pytest.mark.parametrize("provider", [SMALL], indirect=True)
+@pytest.mark.parametrize(
+    ("sizes", "told", "kept"), [((30_000,) * 3, "oldest steps", []), ((15_000,) * 6, CLEARED, ["about 0"])]
+)
+def test_a_line_that_is_made_shorter_leaves_out_what_was_thought_behind_the_change(
+    stage: Stage, provider: ScriptedProvider, sizes: tuple[int, ...], told: str, kept: list[str]
+) -> None:
+    """The oldest groups leave as one trace, or old outputs are cleared: all but what was thought before those was
+    thought behind them. The one refusal is for the length."""
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    bound = worked_through(chat, provider, BOUND, sizes)
+
+    assert [r.status for r in provider.received].count(400) == 1
+    assert told in str(provider.received[-1].messages)
+    assert in_short(provider) == kept
+    provider.will(bound(says("and that", reasoning="behind the change")), bound(says("indeed")))
+    chat.says("and this?", model=BOUND)
+    chat.says("really?", model=BOUND)
+    assert bound.faults == []
+    assert in_short(provider) == [*kept, "at last", "behind the change"]
+
+
+@pytest.mark.parametrize("provider", [SMALL], indirect=True)
+def test_a_line_of_a_model_that_binds_nothing_is_made_shorter_with_its_thoughts(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    worked_through(stage.chat(stage.proxy(**UNFOLDED)), provider, FREE, (15_000,) * 6)
+
+    assert CLEARED in str(provider.received[-1].messages)
+    assert len(thoughts(provider.received[-1].body)) == 6
+
+
+def in_short(provider: ScriptedProvider) -> list[str]:
+    """The thoughts of the newest request, without their seals."""
+    return [thought.partition("|")[0] for thought in thoughts(provider.received[-1].body)]
+
+
+def worked_through(chat: Conversation, provider: ScriptedProvider, model: str, sizes: tuple[int, ...]) -> BoundModel:
+    """A loop of calls with outputs of so many tokens and a thought before each, until the last one is too much."""
+    bound = BoundModel()
+    steps = (Answer(calls=(bash(f"step {n}"),), reasoning=f"about {n}") for n in range(len(sizes)))
+    provider.will(*map(bound, (*steps, says("done", reasoning="at last"))))
+    chat.says("do it all", model=model)
+    for n, tokens in enumerate(sizes):
+        chat.proxy.stage.excuse()
+        assert chat.returns(f"result {n} " + "word " * tokens, model=model).text == "done" * (n + 1 == len(sizes))
+    return bound

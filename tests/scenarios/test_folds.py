@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from proxy.scripted import Answer, Received, ScriptedProvider, Usage, overflow, says
-from proxy.scripted.binding import Bound, Fault, Item, examine, seal
+from proxy.scripted import Answer, ScriptedProvider, Usage, overflow, says
 from tests.harness import Json, Stage, bash, does, everything, pop, push, recall, texts
+from tests.scenarios.bound import BoundModel
 from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in
 
 THREE_TASKS = """
@@ -525,36 +524,6 @@ def test_long_work_is_cut_into_parts(stage: Stage, provider: ScriptedProvider) -
 
 # ------------------------------------------------------------------------------------------------------- bound
 # reasoning
-class BoundModel:
-    """A model whose every thought holds only behind the exact prefix it was made behind. `faults` are what such a
-    provider would have refused."""
-
-    def __init__(self) -> None:
-        self.faults: list[Fault] = []
-
-    def __call__(self, answer: Answer) -> Callable[[Received], Answer]:
-        def answered(received: Received) -> Answer:
-            before = as_bound(received)
-            found = examine(b"secret", before)
-            self.faults += found.faults
-            thought = seal(b"secret", answer.reasoning, before, found.last)
-            return answer.but(reasoning=f"{thought.content}|{thought.token}")
-
-        return answered
-
-
-def as_bound(received: Received) -> Bound:
-    """A request as binding sees it: thoughts stand in front of the message they were made with."""
-    head = json.dumps([received.body.get("tools"), received.messages[0]]).encode()
-    parts: list[bytes | Item] = []
-    for message in received.messages[1:]:
-        if thought := message.pop("reasoning_content", ""):
-            content, _, token = thought.partition("|")
-            parts.append(Item(content, token))
-        parts.append(json.dumps(message, sort_keys=True).encode())
-    return Bound(head, tuple(parts))
-
-
 def test_a_provider_that_binds_reasoning_never_refuses(stage: Stage, provider: ScriptedProvider) -> None:
     """L8: through waking, folds inside a loop and at the user's words, and a restart; the provider's check is the
     judge. What is thought behind the last fold is still there."""

@@ -1,0 +1,38 @@
+"""A model that binds its reasoning: every thought holds only behind the exact prefix it was made behind (L8)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from proxy.scripted import Answer, Received
+from proxy.scripted.binding import Bound, Fault, Item, examine, seal
+
+
+class BoundModel:
+    """Put around the answers of a scripted provider. `faults` are what a provider that binds would have refused."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+
+    def __call__(self, answer: Answer) -> Callable[[Received], Answer]:
+        def answered(received: Received) -> Answer:
+            before = as_bound(received)
+            found = examine(b"secret", before)
+            self.faults += found.faults
+            thought = seal(b"secret", answer.reasoning, before, found.last)
+            return answer.but(reasoning=f"{thought.content}|{thought.token}")
+
+        return answered
+
+
+def as_bound(received: Received) -> Bound:
+    """A request as binding sees it: thoughts stand in front of the message they were made with."""
+    head = json.dumps([received.body.get("tools"), received.messages[0]]).encode()
+    parts: list[bytes | Item] = []
+    for message in received.messages[1:]:
+        if thought := message.pop("reasoning_content", ""):
+            content, _, token = thought.partition("|")
+            parts.append(Item(content, token))
+        parts.append(json.dumps(message, sort_keys=True).encode())
+    return Bound(head, tuple(parts))
