@@ -82,7 +82,8 @@ def _read_one(raw: bytes) -> tuple[Message, ...]:
 
 
 def _choice(fields: Mapping[str, bytes]) -> str:
-    return CHOICES.get(object_in(fields, "tool_choice").get("type", "auto"), "forced")
+    kind = object_in(fields, "tool_choice").get("type", "auto")
+    return CHOICES.get(kind, "forced") if isinstance(kind, str) else "forced"
 
 
 def _structured(fields: Mapping[str, bytes]) -> bool:

@@ -64,7 +64,11 @@ def _part(part: object) -> str:
 
 
 def _sorted(said: object) -> str:
-    return json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    """Raises NotSliced for what is nested as deep as a parser goes, and deeper than a writer does."""
+    try:
+        return json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError as refused:
+        raise slices.NotSliced("nested too deep to be written") from refused
 
 
 def calls_of(said: Mapping[str, Any]) -> tuple[Call, ...]:

@@ -139,6 +139,18 @@ def test_p2_one_odd_message_makes_no_body_unreadable_and_is_kept_byte_for_byte(o
     assert read(raw, Known()).messages[1].identity == asked.messages[1].identity
 
 
+@pytest.mark.parametrize("depth", range(900, 1000, 2))
+def test_a_value_of_any_depth_is_read_or_refused(depth: int) -> None:
+    """There is a depth that a parser still takes and a writer does not."""
+    raw = b'{"role":"user","content":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
+    try:
+        asked = read(b'{"model":"m","messages":[' + raw + b"]}", Known())
+    except Unreadable:
+        assert depth > 920
+    else:
+        assert asked.messages[0].wire == raw
+
+
 # ---------------------------------------------------------------------------------------------------------- identity
 @pytest.mark.parametrize(
     "other",

@@ -1,0 +1,495 @@
+"""A request of the messages API taken apart and written again (RELIABILITY P1-P3, H6; X-21..X-23; CLIENTS 8)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.anthropic_message import (
+    NO_BLOCKS,
+    messages_in,
+    read_message,
+    retold,
+    tool_result,
+    user_message,
+    without_reasoning,
+)
+from proxy.dialects.anthropic_messages import client_body, error_body, extended_head, read, render, tools_json
+from proxy.dialects.dialect import Wanted
+from proxy.dialects.known import Known, Unreadable, countables, weighed
+from proxy.stack.transcript import Message, Request, identity_of
+
+USER = {"role": "user", "content": "Fix the login."}
+THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+HIDDEN = {"type": "redacted_thinking", "data": "b3BhcXVl"}
+LOOK = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
+READ = {"type": "tool_use", "id": "t2", "name": "Read", "input": {"file_path": "a.py"}}
+CALLED = {"role": "assistant", "content": [THOUGHT, {"type": "text", "text": "Looking."}, LOOK, READ]}
+LISTED = {"type": "tool_result", "tool_use_id": "t1", "content": "login.py"}
+SHOWN = {
+    "type": "tool_result",
+    "tool_use_id": "t2",
+    "content": [{"type": "text", "text": "x = 1"}],
+    "is_error": False,
+    "x": 1.50,
+}
+WORDS = {"type": "text", "text": "And hurry."}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
+ODDITY = {"type": "unheard_of", "deep": {"a": [1, 2]}}
+ANSWERED = {"role": "user", "content": [LISTED, SHOWN, WORDS, IMAGE, ODDITY]}
+REMINDER = {"role": "system", "content": "The plan is empty."}
+SYSTEM = [{"type": "text", "text": "You are Ada."}, {"type": "text", "text": "Be brief."}]
+TOOLS = [{"name": "Bash", "description": "d", "input_schema": {"type": "object"}}, {"type": "web_search_20250305"}]
+OURS = tools_json([{"name": "stack_recall", "description": "r", "parameters": {"type": "object"}}])
+
+
+def compact(said: object) -> bytes:
+    return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def body(*messages: object, **members: Any) -> bytes:
+    return compact({"model": "m", "max_tokens": 9, "messages": list(messages), **members})
+
+
+def request(*messages: object, **members: Any) -> Request:
+    return read(body(*messages, **members), Known())
+
+
+def written(
+    asked: Request, line: list[Message] | None = None, wanted: Wanted | None = None, guidance: str = ""
+) -> bytes:
+    """The upstream body with this line, the client's own where none is given."""
+    messages = asked.messages if line is None else line
+    return b"".join(render(asked, messages, extended_head(asked, guidance), wanted or Wanted()))
+
+
+def rendered(asked: Request, *args: Any, **more: Any) -> dict[str, Any]:
+    found = json.loads(written(asked, *args, **more))
+    assert isinstance(found, dict)
+    return found
+
+
+def message(said: object) -> Message:
+    return read_message(compact(said))
+
+
+# -------------------------------------------------------------------------------------------------------------- read
+def test_a_request_is_read() -> None:
+    asked = request(USER, REMINDER, CALLED, ANSWERED, system=SYSTEM, tools=TOOLS, stream=True)
+    assert [m.role for m in asked.head] == ["system"]
+    assert [m.role for m in asked.messages] == ["user", "system", "assistant", "tool", "tool", "user"]
+    assert (asked.model, asked.stream, asked.wants_usage, asked.answers_wanted) == ("m", True, True, 1)
+    assert asked.tool_names == ("Bash", "web_search_20250305")
+    assert [(c.id, c.name, c.arguments) for c in asked.messages[2].calls] == [
+        ("t1", "Bash", '{"command":"ls"}'),
+        ("t2", "Read", '{"file_path":"a.py"}'),
+    ]
+    assert [m.answers for m in asked.messages] == ["", "", "", "t1", "t2", ""]
+    assert [m.text for m in asked.messages[:5]] == [
+        "Fix the login.", "The plan is empty.", "Looking.", "login.py", "x = 1"
+    ]  # fmt: skip
+
+
+def test_a_user_message_with_results_is_taken_apart_into_runs_of_its_blocks() -> None:
+    listed, words, shown, rest = messages_in(
+        compact({"role": "user", "content": [LISTED, WORDS, SHOWN, IMAGE, ODDITY]})
+    )
+    assert [listed.wire, words.wire] == [compact([LISTED]), compact([WORDS])]
+    assert [shown.wire, rest.wire] == [compact([SHOWN]), compact([IMAGE, ODDITY])]
+    assert [m.role for m in (listed, words, shown, rest)] == ["tool", "user", "tool", "user"]
+    assert words.text == "And hurry."
+    assert json.loads(rest.text.split("\n\n")[1]) == ODDITY
+
+
+@pytest.mark.parametrize("content", ["Fix it.", "", None, [], [WORDS], [WORDS, IMAGE, ODDITY]])
+def test_a_user_message_without_results_is_one_with_its_own_bytes(content: object) -> None:
+    raw = b' {"x":1e2, "content": ' + json.dumps(content).encode() + b',"role":"user" }'
+    asked = read(b'{"model":"m","messages":[' + raw + b"]}", Known())
+    assert [m.wire for m in asked.messages] == [raw.strip()]
+
+
+def test_an_input_is_the_text_it_came_as() -> None:
+    raw = b'{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"n","input":{ "b":1E+2, "a":"\\u00e9"}}]}'
+    assert read_message(raw).calls[0].arguments == '{ "b":1E+2, "a":"\\u00e9"}'
+    assert message({"role": "assistant", "content": [{"type": "tool_use"}]}).calls[0].arguments == "{}"
+
+
+def test_what_a_server_runs_is_no_call_of_the_client() -> None:
+    ran = [{**LOOK, "type": "server_tool_use"}, {"type": "web_search_tool_result", "tool_use_id": "t1", "content": []}]
+    found = message({"role": "assistant", "content": ran})
+    assert found.calls == ()
+    assert "web_search_tool_result" in found.text
+
+
+@pytest.mark.parametrize(
+    ("members", "choice"),
+    [
+        ({}, "auto"),
+        ({"tool_choice": None}, "auto"),
+        ({"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}, "auto"),
+        ({"tool_choice": {"type": "none"}}, "none"),
+        ({"tool_choice": {"type": "any"}}, "required"),
+        ({"tool_choice": {"type": "tool", "name": "Bash"}}, "forced"),
+        ({"tool_choice": {"type": ["new"]}}, "forced"),
+    ],
+)
+def test_x23_a_forced_choice_is_known(members: dict[str, Any], choice: str) -> None:
+    assert request(USER, **members).choice == choice
+
+
+def test_x23_structured_answers_are_known() -> None:
+    assert request(USER, output_config={"effort": "high", "format": {"type": "json_schema"}}).structured
+    assert request(USER, output_format={"type": "json_schema"}).structured
+    assert not request(USER, output_config={"effort": "high"}).structured
+    assert not request(USER, output_config=7).structured
+
+
+UNREADABLE = {
+    "nothing": b"",
+    "no JSON": b"no json",
+    "an array": b"[]",
+    "no model": b'{"messages":[{"role":"user"}]}',
+    "a model that is no text": b'{"model":1,"messages":[{"role":"user"}]}',
+    "messages that are no list": b'{"model":"m","messages":{}}',
+    "no messages": b'{"model":"m","messages":[]}',
+    "a message that is no object": b'{"model":"m","messages":["hi"]}',
+    "a role that is no text": b'{"model":"m","messages":[{"role":7}]}',
+    "a system text that is none": b'{"model":"m","system":{"role":"x"},"messages":[{"role":"user"}]}',
+    "cut off": b'{"model":"m","messages":[{"role":"user"}]',
+    "deep arrays": b"[" * 100_000,
+    "brackets that cross": b'{"model":"\\ud800","messages":[}',
+    "no text at all": b"\x00\xff",
+}
+
+
+@pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_be_taken_apart_says_so_and_never_crashes(raw: bytes) -> None:
+    with pytest.raises(Unreadable):
+        read(raw, Known())
+
+
+def test_x22_a_message_of_results_with_members_of_its_own_is_not_taken_apart() -> None:
+    """They would be lost where its blocks are spliced; the client's own bytes lose nothing."""
+    with pytest.raises(Unreadable):
+        request(USER, CALLED, ANSWERED | {"unheard_of": 1})
+    assert request(USER | {"unheard_of": 1}, CALLED | {"more": None}).messages[1].calls
+
+
+ODD = {
+    "lone surrogate": rb'"\ud83d alone"',
+    "30 digits": b"123456789012345678901234567890",
+    "NUL": rb'"a\u0000b"',
+    "raw NUL": b'"a\x00b"',
+    "nesting": b"[" * 50_000 + b"]" * 50_000,
+    "NaN": b"NaN",
+    "invalid UTF-8": b'"\xff\xfe"',
+    "odd escapes": rb'"\q"',
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_p2_one_odd_block_makes_no_body_unreadable_and_is_kept_byte_for_byte(odd: bytes) -> None:
+    result = b'{ "type" : "tool_result", "tool_use_id":"t1",  "content": ' + odd + b', "x":1.50 }'
+    text = b'{"type":"text", "text": ' + odd + b"}"
+    said = b'{"role":"assistant","content":[ {"type":"tool_use","id":"t1","name":"n","input":' + odd + b"} ]}"
+    last = b'{"role":"user","content":[' + result + b" , " + text + b"]}"
+    whole = b'{"role":"user", "content":' + odd + b"}"
+    raw = b'{"temperature":1E+2,"model":"m","messages":[' + b", ".join([whole, said, last]) + b"]}"
+    asked = read(raw, Known())
+    assert [m.role for m in asked.messages] == ["user", "assistant", "tool", "user"]
+    assert [m.wire for m in asked.messages] == [whole, said, b"[" + result + b"]", b"[" + text + b"]"]
+    assert (asked.messages[1].calls[0].id, asked.messages[2].answers) == ("t1", "t1")
+    assert b"".join(client_body(asked)) == raw
+    for words in [*countables(asked), *(m.text for m in asked.messages)]:
+        words.encode()
+    assert [m.identity for m in read(raw, Known()).messages] == [m.identity for m in asked.messages]
+    for wire in (whole, said, result, text):
+        assert wire in written(asked)
+
+
+@pytest.mark.parametrize("depth", range(900, 1000, 2))
+def test_a_value_of_any_depth_is_read_or_refused(depth: int) -> None:
+    """There is a depth that a parser still takes and a writer does not."""
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    block = b'{"type":"tool_result","tool_use_id":"t1","content":' + deep + b"}"
+    try:
+        asked = read(b'{"model":"m","messages":[{"role":"user","content":[' + block + b"]}]}", Known())
+    except Unreadable:
+        assert depth > 920
+    else:
+        assert [(m.wire, m.answers) for m in asked.messages] == [(b"[" + block + b"]", "t1")]
+
+
+# ---------------------------------------------------------------------------------------------------------- identity
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"role": "assistant", "content": CALLED["content"][1:]},
+        {"role": "assistant", "content": [HIDDEN, *CALLED["content"]]},
+        {"role": "assistant", "content": [*CALLED["content"], {"type": "text", "text": ""}]},
+        CALLED | {"unheard_of": {"a": 1}},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "Looking.", "citations": [], "cache_control": {"type": "ephemeral"}},
+                LOOK | {"caller": {"type": "direct"}},
+                READ | {"cache_control": {"type": "ephemeral"}},
+            ],
+        },
+    ],
+)
+def test_forms_a_client_may_echo_a_message_in_have_one_identity(other: object) -> None:
+    assert message(other).identity == message(CALLED).identity
+
+
+def test_a_string_and_one_text_block_are_the_same() -> None:
+    assert message({"role": "user", "content": [{"type": "text", "text": "Fix the login."}]}).identity == (
+        message(USER).identity
+    )
+    assert messages_in(compact({"role": "user", "content": [LISTED | {"content": [WORDS]}]}))[0].identity == (
+        tool_result("t1", "And hurry.").identity
+    )
+
+
+def test_the_texts_of_a_message_are_joined_as_those_of_the_rounds_of_a_turn() -> None:
+    """What a client echoes of a turn with hidden rounds has the identity that the turn has."""
+    echoed = message({"role": "assistant", "content": [WORDS, THOUGHT, {"type": "text", "text": "Done."}, LOOK]})
+    assert echoed.text == "And hurry.\n\nDone."
+    assert echoed.identity == identity_of("assistant", "And hurry.\n\nDone.", echoed.calls)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        CALLED | {"content": [WORDS, LOOK, READ]},
+        CALLED | {"content": [{"type": "text", "text": "Looking."}, READ, LOOK]},
+        CALLED | {"content": [{"type": "text", "text": "Looking."}, ODDITY, LOOK, READ]},
+        CALLED | {"role": "user"},
+    ],
+)
+def test_another_content_is_another_identity(other: object) -> None:
+    assert message(other).identity != message(CALLED).identity
+
+
+def test_the_system_text_is_known_by_its_words() -> None:
+    marked = [SYSTEM[0], SYSTEM[1] | {"cache_control": {"type": "ephemeral"}}]
+    hashes = [
+        request(USER, system=said).system_hash for said in (SYSTEM, marked, "You are Ada.\n\nBe brief.", "x", None)
+    ]
+    assert hashes[0] == hashes[1] == hashes[2]
+    assert len(set(hashes)) == 3
+
+
+# ------------------------------------------------------------------------------------------------------------- known
+def test_a_message_is_read_and_counted_once() -> None:
+    known = Known()
+    first = read(body(USER, CALLED, ANSWERED, system=SYSTEM, tools=TOOLS), known)
+    texts = countables(first)
+    assert texts[:2] == ["You are Ada.\n\nBe brief.", "Fix the login."]
+    assert texts[3:5] == ["login.py", "x = 1"]
+    full = weighed(first, [len(t) for t in texts], known)
+    assert full.tokens == sum(len(t) for t in texts)
+    assert (len(full.head), len(full.messages)) == (1, 5)
+    again = read(body(USER, CALLED, ANSWERED, REMINDER, system=SYSTEM, tools=TOOLS), known)
+    assert countables(again) == ["The plan is empty."]
+    assert again.messages[3] is full.messages[3]
+
+
+# ------------------------------------------------------------------------------------------------------------ render
+def test_p1_what_is_not_changed_is_the_clients_bytes() -> None:
+    for members in ({"system": SYSTEM}, {"system": "Be brief."}, {"system": None}, {}):
+        raw = body(USER, REMINDER, CALLED, {"role": "user", "content": [LISTED, SHOWN]}, tools=TOOLS, x=[1], **members)
+        asked = read(raw, Known())
+        assert written(asked) == raw
+        assert b"".join(client_body(asked)) == raw
+        assert {source.raw for source in asked.sources[len(asked.head) :]} <= set(client_body(asked))
+
+
+def test_a_message_put_together_again_is_equal_and_every_message_is_a_piece() -> None:
+    asked = request({"role": "user", "content": [LISTED]}, CALLED, ANSWERED, USER, ANSWERED)
+    assert rendered(asked) == json.loads(asked.body)
+    pieces = render(asked, asked.messages, (), Wanted())
+    for wire in (asked.messages[0].wire, asked.messages[1].wire, compact(LISTED), compact(SHOWN)):
+        assert wire in pieces
+
+
+def test_l1_results_of_ours_stand_inside_the_clients_message_in_the_order_of_the_line() -> None:
+    asked = request(USER, CALLED, ANSWERED)
+    user, called, listed, shown, rest = asked.messages
+    line = [
+        user,
+        called,
+        listed,
+        tool_result("s1", "pushed"),
+        shown,
+        tool_result("s2", "popped"),
+        rest,
+        user_message("n"),
+    ]
+    (_, _, answered) = rendered(asked, line)["messages"]
+    assert answered["role"] == "user"
+    ours = [{"type": "tool_result", "tool_use_id": f"s{n}", "content": t} for n, t in ((1, "pushed"), (2, "popped"))]
+    assert answered["content"] == [LISTED, ours[0], SHOWN, ours[1], WORDS, IMAGE, ODDITY, {"type": "text", "text": "n"}]
+
+
+def test_texts_of_ours_stand_alone_among_messages_that_are_none_of_ours() -> None:
+    asked = request(USER, USER)
+    line = [user_message("trace"), *asked.messages, user_message("a"), user_message("b")]
+    alone, first, second, last = rendered(asked, line)["messages"]
+    assert alone == {"role": "user", "content": [{"type": "text", "text": "trace"}]}
+    assert first == second == USER
+    assert [block["text"] for block in last["content"]] == ["a", "b"]
+
+
+def test_our_tools_stand_behind_the_clients_and_their_bytes_are_constant() -> None:
+    asked = request(USER, tools=TOOLS)
+    found = rendered(asked, wanted=Wanted(extra_tools=OURS))
+    assert found["tools"] == [*TOOLS, {"name": "stack_recall", "description": "r", "input_schema": {"type": "object"}}]
+    assert asked.fields["tools"][:-1] + b"," + OURS[1:] in written(asked, wanted=Wanted(extra_tools=OURS))
+    assert list(rendered(request(USER, x=1), wanted=Wanted(extra_tools=OURS))) == [
+        "model", "max_tokens", "messages", "tools", "x"
+    ]  # fmt: skip
+
+
+def test_x12_the_last_round_takes_no_calls_and_keeps_its_arrays() -> None:
+    asked = request(USER, tools=TOOLS, tool_choice={"type": "auto", "disable_parallel_tool_use": True})
+    found = rendered(asked, wanted=Wanted(OURS, tool_choice_none=True))
+    assert found["tool_choice"] == {"type": "none"}
+    assert len(found["tools"]) == 3
+    assert "stream_options" not in rendered(request(USER, stream=True))
+
+
+def test_p3_the_same_request_is_the_same_bytes() -> None:
+    asked = [request(USER, CALLED, ANSWERED, system=SYSTEM, tools=TOOLS, stream=True) for _ in range(2)]
+    assert len({written(a, wanted=Wanted(OURS, fork=1), guidance="g") for a in asked}) == 1
+
+
+@pytest.mark.parametrize(
+    ("system", "extended"),
+    [
+        ("Be brief.", 'Be brief.\n\nUse "frames".\n'),
+        ("", 'Use "frames".\n'),
+        (None, 'Use "frames".\n'),
+        ([], [{"type": "text", "text": 'Use "frames".\n'}]),
+        (SYSTEM, [*SYSTEM, {"type": "text", "text": 'Use "frames".\n'}]),
+    ],
+)
+def test_guidance_stands_at_the_end_of_the_clients_system_text(system: object, extended: object) -> None:
+    assert rendered(request(USER, system=system), guidance='Use "frames".\n')["system"] == extended
+
+
+def test_guidance_is_a_system_text_of_ours_where_the_client_sends_none() -> None:
+    found = rendered(request(USER, x=1), guidance="g")
+    assert list(found) == ["model", "max_tokens", "system", "messages", "x"]
+    assert found["system"] == "g"
+
+
+def test_guidance_moves_no_marker() -> None:
+    marked = [SYSTEM[0], SYSTEM[1] | {"cache_control": {"type": "ephemeral", "ttl": "1h"}}]
+    assert rendered(request(USER, system=marked), guidance="g")["system"] == [*marked, {"type": "text", "text": "g"}]
+
+
+# --------------------------------------------------------------------------------------------------------------- ours
+def test_messages_of_ours_are_read_like_any_other() -> None:
+    ours = tool_result("t1", "done \ud800")
+    assert json.loads(ours.wire) == [LISTED | {"content": "done \ufffd"}]
+    assert tool_result("t1", "login.py") == messages_in(compact({"role": "user", "content": [LISTED]}))[0]
+    assert user_message("Fix the login.").identity == message(USER).identity
+    assert json.loads(user_message("a\ud800").wire) == [{"type": "text", "text": "a\ufffd"}]
+
+
+def test_thinking_is_taken_out_and_everything_else_stays() -> None:
+    said = message({"x": 1, "role": "assistant", "content": [THOUGHT, HIDDEN, WORDS, THOUGHT, LOOK, ODDITY], "y": 2})
+    less = without_reasoning(said)
+    assert json.loads(less.wire) == {"x": 1, "role": "assistant", "content": [WORDS, LOOK, ODDITY], "y": 2}
+    assert (less.identity, less.text, less.calls) == (said.identity, said.text, said.calls)
+
+
+@pytest.mark.parametrize(
+    "said", [USER, CALLED | {"content": [WORDS, LOOK]}, CALLED | {"content": "thinking"}, CALLED | {"role": "user"}]
+)
+def test_a_message_without_thinking_is_the_very_same(said: object) -> None:
+    one = message(said)
+    assert without_reasoning(one) is one
+
+
+def test_an_answer_that_was_thinking_alone_leaves_no_message_without_it() -> None:
+    """An empty message is refused, and nothing may be put in the assistant's mouth."""
+    asked = request(USER, {"role": "assistant", "content": [THOUGHT]}, USER)
+    line = [without_reasoning(m) for m in asked.messages]
+    assert line[1].wire == NO_BLOCKS
+    assert rendered(asked, line)["messages"] == [USER, USER]
+    assert without_reasoning(line[1]) is line[1]
+
+
+def test_a_result_retold_keeps_every_member_but_its_content() -> None:
+    failed = SHOWN | {"is_error": True}
+    (result,) = messages_in(compact({"role": "user", "content": [failed]}))
+    told = retold(result, "gone \ud800")
+    assert json.loads(told.wire) == [failed | {"content": "gone \ufffd"}]
+    assert (told.role, told.answers, told.text, told.tokens) == ("tool", "t2", "gone \ud800", 0)
+    assert told.identity != result.identity
+
+
+def test_any_message_can_be_retold() -> None:
+    assert json.loads(retold(message(USER | {"x": 1}), "b").wire) == {"role": "user", "content": "b", "x": 1}
+    assert json.loads(retold(user_message("a"), "b").wire) == [{"type": "text", "text": "b"}]
+    told = retold(message(CALLED), "b")
+    assert json.loads(told.wire)["content"] == [{"type": "text", "text": "b"}, LOOK, READ]
+    assert told.calls == message(CALLED).calls
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "invalid_request_error"), (401, "authentication_error"), (429, "rate_limit_error"), (503, "api_error")],
+)
+def test_an_error_of_ours_has_the_shape_of_the_api(status: int, kind: str) -> None:
+    assert json.loads(error_body(status, "No.", "why")) == {
+        "type": "error", "error": {"type": kind, "message": "No.", "code": "why"}
+    }  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------------- laws
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+MEMBERS = st.dictionaries(st.text(), JSON, max_size=3)
+KINDS = st.sampled_from(["text", "tool_use", "tool_result", "thinking", "image", "unheard_of"])
+BLOCKS = st.builds(
+    lambda more, kind, said: more | {"type": kind, "tool_use_id": "t", "id": "t", "name": "n", **said},
+    MEMBERS,
+    KINDS,
+    st.fixed_dictionaries({}, optional={"text": JSON, "content": JSON, "input": JSON}),
+)
+CONTENTS = JSON | st.lists(BLOCKS | JSON, max_size=4)
+ASSISTANTS = st.builds(lambda more, said: more | {"role": "assistant", "content": said}, MEMBERS, CONTENTS)
+USERS = st.builds(lambda said: {"role": "user", "content": said}, CONTENTS)
+
+
+def is_split(said: dict[str, Any]) -> bool:
+    blocks = said["content"] if isinstance(said["content"], list) else []
+    return said["role"] == "user" and any(isinstance(b, dict) and b.get("type") == "tool_result" for b in blocks)
+
+
+@given(MEMBERS, st.lists(ASSISTANTS | USERS, min_size=1, max_size=4), st.booleans(), st.sampled_from([None, 1]))
+def test_x22_any_request_survives_byte_for_byte(
+    more: dict[str, Any], messages: list[Any], ascii_only: bool, indent: int | None
+) -> None:
+    apart = [m for m, before in zip(messages, [None, *messages], strict=False) if not (before and is_split(before))]
+    said = more | {"model": "m", "messages": apart}
+    try:
+        raw = json.dumps(said, ensure_ascii=ascii_only, indent=indent).encode()
+    except UnicodeEncodeError:
+        raw = json.dumps(said, indent=indent).encode()
+    asked = read(raw, Known())
+    assert b"".join(client_body(asked)) == raw
+    assert json.loads(written(asked)) == said
+    for m in asked.messages:
+        assert json.loads(without_reasoning(m).wire) is not None
+        assert retold(m, "t").text == "t"
