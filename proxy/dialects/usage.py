@@ -28,7 +28,7 @@ WRITTEN = (
     ("input_tokens_details", "cache_write_tokens"),
 )
 OUTPUT_SIDE = ("completion_tokens", "output_tokens")
-OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
+OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "server_tool_use")
 
 
 def usage_of(told: Mapping[str, Any]) -> Usage:
@@ -38,6 +38,12 @@ def usage_of(told: Mapping[str, Any]) -> Usage:
     apart = "prompt_tokens" not in told and ("cache_read_input_tokens" in told or "cache_creation_input_tokens" in told)
     thoughts = _figure(told.get("thoughtsTokenCount"))
     return Usage(whole + (cached + written if apart else 0), _first(told, OUTPUT) + thoughts, cached, written)
+
+
+def merged_usage(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The usage of one round that is told in parts, each a total so far: the newest counts, but a part that says
+    nothing or 0 takes nothing back."""
+    return dict(before) | {name: told for name, told in now.items() if told or not before.get(name)}
 
 
 def told_of(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
