@@ -26,6 +26,7 @@ from proxy.delivery import Delivery, Reply
 from proxy.dialects import Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
 from proxy.passing import Passing, bypass, is_fine, record_of, renamed, under_its_name
+from proxy.referring import whole
 from proxy.stack.context import Line
 from proxy.stack.ledger import Ledger
 from proxy.stack.recalled import frames_named, is_recall
@@ -76,6 +77,8 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
         log.exception("request could not be placed", extra={"request": incoming.id})
         await _without_us(passing, reply, "internal")
     else:
+        if standing.request.body is not request.body:  # it named what only we know
+            incoming = under_its_name(replace(incoming, body=standing.request.body), request.model, route)
         await Call(parts, incoming, reply, route, standing).carry_out()
 
 
@@ -84,7 +87,7 @@ async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing
         raise Unfit("there is no message to place", code="no_messages")
     if (trouble := parts.keeper.store.trouble()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
-    request = await weighed(parts, request)
+    request = await weighed(parts, await whole(parts, incoming.tenant, request))
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
         return await parts.reception.stand(
             Arrival(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)

@@ -211,15 +211,15 @@ class Shelf:
                 return shelved, turn
         return None
 
-    async def answered(self, tenant: str, answer: str) -> tuple[Shelved, str] | None:
-        """The conversation with the turn that the client knows by this id, and the turn."""
-        key = matching.answer_anchor(answer)
+    async def answered(self, tenant: str, name: str) -> tuple[Shelved, str] | None:
+        """The conversation of which the client knows a turn, or a part of one, by this id; and the turn, empty where
+        it is a part."""
+        key = matching.answer_anchor(name)
         held = self._anchors.get((tenant, "", key)) or await self._store.find(tenant, "", [key])
         for conversation in held:
-            shelved = await self.get(tenant, conversation)
-            turns = shelved.ledger.rounds.items() if shelved else ()
-            if shelved and (turn := next((t for t, rounds in turns if answer_of(rounds) == answer), "")):
-                return shelved, turn
+            if (shelved := await self.get(tenant, conversation)) is not None:
+                turns = shelved.ledger.rounds.items()
+                return shelved, next((turn for turn, rounds in turns if answer_of(rounds) == name), "")
         return None
 
     async def beside(self, shelved: Shelved, frames: Iterable[str]) -> tuple[Ledger, ...]:

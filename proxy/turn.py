@@ -10,7 +10,7 @@ What it does not do: it speaks to nobody. `exchange` asks the upstream and answe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from proxy.shelf import Shelf
@@ -18,11 +18,11 @@ from proxy.stack import matching, tools
 from proxy.stack.context import Line, Scribe, assemble
 from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent, apply, call_key, recorded
-from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round, answer_of, turn_id
+from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round, turn_id
 from proxy.stack.recalled import is_recall
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import UNBOUNDED, Desk, Group, Outcome, Settings
-from proxy.stack.transcript import Call, Message, Spoken
+from proxy.stack.transcript import Call, Message, Request, Spoken
 from proxy.standing import Standing
 from proxy.store import Anchored
 
@@ -39,6 +39,8 @@ class Toolkit:
     settings: Settings
     prices: Callable[[str], Prices]
     """Of a model, by its name."""
+    named: Callable[[Request, Sequence[Round]], tuple[str, ...]] = lambda *_: ()
+    """The ids by which a client may name the answer to a request, or parts of it."""
 
 
 @dataclass
@@ -158,8 +160,8 @@ class Turn:
         rounds = (*(r for r in self.standing.ledger.rounds.get(self.entry.id, ()) if r.number != done.number), done)
         keys = matching.anchors_of_turn(self.standing.request.messages, rounds)
         echoed = Anchored(conversation.id, conversation.hint, keys, now)
-        named = answer_of(rounds)
-        return [echoed, Anchored(conversation.id, "", (matching.answer_anchor(named),), now)] if named else [echoed]
+        named = tuple(map(matching.answer_anchor, self.kit.named(self.standing.request, rounds)))
+        return [echoed, Anchored(conversation.id, "", named, now)] if named else [echoed]
 
     async def durable(self, left_out: Set[str] | None = None) -> None:
         """All of the conversation is on disk; with `left_out`, what a line without these entries depends on. Raises

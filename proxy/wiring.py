@@ -9,9 +9,9 @@ What this module does not do: it opens nothing, starts nothing and reads no cloc
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 
 from proxy.acting import Actor
@@ -26,6 +26,8 @@ from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack import tools
 from proxy.stack.inferring import Watch
+from proxy.stack.ledger import Round, answer_of
+from proxy.stack.transcript import Request
 from proxy.standing import Reception, tool_settings
 from proxy.store import Store
 from proxy.summaries import Summaries
@@ -76,7 +78,9 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
     """What a request in this dialect is served with."""
     config, counter = process.config, process.counter
     writer = Writer(dialect, counter.count)
-    kit = Toolkit(writer, counter.count, process.nonce, tool_settings(config), config.prices_of)
+    kit = Toolkit(
+        writer, counter.count, process.nonce, tool_settings(config), config.prices_of, partial(names_in, dialect)
+    )
     actor = actor_for(process, dialect, writer, kit)
     return Parts(
         config=config,
@@ -94,6 +98,15 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         limits=process.limits,
         summaries=process.summaries,
     )
+
+
+def names_in(dialect: Dialect, request: Request, rounds: Sequence[Round]) -> tuple[str, ...]:
+    """The ids by which a client may name this answer to its request, or parts of it."""
+    references = dialect.references
+    if references is None or not references.kept(request):
+        return ()
+    items = (name for done in rounds for name in references.items(done.spoken.message))
+    return tuple(name for name in dict.fromkeys((answer_of(rounds), *items)) if name)
 
 
 def actor_for(process: Process, dialect: Dialect, writer: Writer, kit: Toolkit) -> Actor:

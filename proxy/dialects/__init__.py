@@ -12,11 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxy.dialects.dialect import Body, Dialect, Wanted, Writing
+from proxy.dialects.dialect import Body, Dialect, References, Wanted, Writing
 from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.openai_chat import OPENAI_CHAT
 
-__all__ = ["DIALECTS", "OPENAI_CHAT", "Body", "Dialect", "Known", "Unreadable", "Wanted", "Writing", "dialect_at"]
+__all__ = [
+    "DIALECTS",
+    "OPENAI_CHAT",
+    "Body",
+    "Dialect",
+    "Known",
+    "References",
+    "Unreadable",
+    "Wanted",
+    "Writing",
+    "dialect_at",
+]
 
 DIALECTS: Mapping[str, Dialect] = {"/chat/completions": OPENAI_CHAT}
 """By the end of the path."""

@@ -6,7 +6,7 @@ written again**, in both directions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -87,6 +87,26 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class References:
+    """How requests of a dialect name what was said before instead of sending it again."""
+
+    kept: Callable[[Request], bool]
+    """Whether the answer to a request is kept by the provider, so that the client may name it."""
+    previous: Callable[[Request], str]
+    """The id of the answer that a request goes on from, or empty."""
+    referred: Callable[[Request], tuple[str, ...]]
+    """The ids of the items that stand for themselves in it, in order."""
+    unplaceable: Callable[[Request, Container[str]], str]
+    """Why a request cannot be placed, where these items are known; or empty."""
+    resolved: Callable[[Request, Sequence[Message], Mapping[str, bytes]], Request]
+    """The request behind these earlier messages, with these items (by id) in the places of their names."""
+    items: Callable[[Message], Mapping[str, bytes]]
+    """The items of an answer by the ids a client may name them with."""
+    seen: Callable[[Sequence[Message]], Message]
+    """What the rounds of a turn were for the client."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """One wire format."""
 
@@ -113,3 +133,5 @@ class Dialect:
     error_body: Callable[[int, str, str], bytes]
     """An error of ours in the API's own shape, from its HTTP status, its words and its code."""
     answer: Writer
+    references: References | None = None
+    """None where every request holds its whole history."""
