@@ -4,9 +4,9 @@ An `Answer` is one value: the words (text, reasoning, calls), how they are cut a
 the delivery goes wrong. Builders below make the common ones readable in a test; `Answer.but` changes any field of
 one.
 
-Its one law: an answer knows nothing of the request it will meet. What depends on the request (ids, token counts,
-templates) is filled in by `model.py`; what the bytes look like is decided in `completion.py`, `call_forms.py` and
-`event_forms.py`.
+Its one law: an answer knows nothing of the request it will meet, not even its dialect. What depends on the request
+(ids, token counts, templates) is filled in by `model.py`; what the bytes look like is decided by the writer of each
+dialect: `completion.py`, `messages_wire.py`, `responses_wire.py`.
 """
 
 from __future__ import annotations
@@ -89,8 +89,20 @@ class ErrorEvent:
     error: Mapping[str, Any]
     after_events: int = 0
     with_choices: bool = False
-    """Put `choices: []` beside the error, as some gateways do."""
+    """Chat completions: put `choices: []` beside the error, as some gateways do."""
     then_done: bool = False
+    as_failed: bool = False
+    """Responses: say `response.failed` in place of `error`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiError:
+    """An error as every API tells it: words, and what kind of error it is where the status does not say so."""
+
+    message: str
+    kind: str = "invalid_request_error"
+    code: int | str | None = None
+    param: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +112,16 @@ class Reply:
     status: int
     body: bytes = b""
     headers: Headers = (JSON_TYPE,)
+    error: ApiError | None = None
+    """What `body` says, for an API that puts its errors into another shape; `None` sends the body as it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """A refusal for length in the words of whichever API is asked. Counts are tokens."""
+
+    used: int
+    window: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +136,12 @@ class Answer:
     usage: Usage | None = None
     """`None` reports what the provider counted."""
 
-    instead: Reply | bytes | None = None
+    redacted: bool = False
+    """Messages: the reasoning is data that nobody can read."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further members of the answer's object; in streams of the messages API they come with its end."""
+
+    instead: Reply | TooLong | bytes | None = None
     """A fixed reply; as bytes, what to write on the socket in place of any HTTP."""
     error: ErrorEvent | None = None
     ending: Ending | None = None
@@ -168,9 +195,11 @@ def answers(text: str = "", calls: Sequence[Call] = (), reasoning: str = "", **o
 def status(
     code: int, *, headers: Mapping[str, str] | None = None, body: JsonObject | str | bytes | None = None
 ) -> Answer:
-    """An error reply. `body` as text or bytes is sent as it stands; left out, it is OpenAI's error object."""
-    content = error_body(f"Scripted status {code}.", "scripted_error", str(code)) if body is None else _encoded(body)
-    return Answer(instead=Reply(code, content, _with_type(headers)))
+    """An error reply. `body` as text or bytes is sent as it stands; left out, it is the API's own error object."""
+    if body is not None:
+        return Answer(instead=Reply(code, _encoded(body), _with_type(headers)))
+    error = ApiError(f"Scripted status {code}.", "scripted_error", str(code))
+    return Answer(instead=error_reply(code, error, _with_type(headers)))
 
 
 def cut(answer: Answer, *, after_bytes: int | None = None, after_events: int | None = None) -> Answer:
@@ -212,8 +241,11 @@ def error_chunk(
     return answer.but(error=ErrorEvent(error, after_events))
 
 
-def overflow(wording: int | str = "openai", *, used: int = 210_000, window: int = 200_000) -> Answer:
-    """A refusal for length in one provider's words, by name or number in `wordings.OVERFLOWS`. Counts are tokens."""
+def overflow(wording: int | str | None = None, *, used: int = 210_000, window: int = 200_000) -> Answer:
+    """A refusal for length: in the words of the API that is asked, or in those of a provider, by its name or number in
+    `wordings.OVERFLOWS`. Counts are tokens."""
+    if wording is None:
+        return Answer(instead=TooLong(used, window))
     return refused(overflow_wording(wording), used=used, window=window)
 
 
@@ -223,7 +255,14 @@ def throttled(wording: int | str = 0) -> Answer:
 
 
 def refused(wording: Wording, *, used: int = 0, window: int = 0) -> Answer:
-    return Answer(instead=Reply(wording.status, wording.body(used, window)))
+    """A provider's refusal, in its words."""
+    return Answer(instead=refusal(wording, used, window))
+
+
+def refusal(wording: Wording, used: int, window: int) -> Reply:
+    """The reply with these words. What has OpenAI's shape is put into that of the API that is asked."""
+    error = ApiError(wording.text(used, window), wording.kind, wording.code) if wording.shape == "openai" else None
+    return Reply(wording.status, wording.body(used, window), error=error)
 
 
 def only_done() -> Answer:
@@ -233,7 +272,7 @@ def only_done() -> Answer:
 
 def json_error(message: str = "internal error", code: int | str = 500) -> Answer:
     """Status 200 with an error as its JSON body."""
-    return Answer(instead=Reply(200, error_body(message, "server_error", code)))
+    return Answer(instead=error_reply(200, ApiError(message, "server_error", code)))
 
 
 def html(page: str = "<html><body><h1>502 Bad Gateway</h1></body></html>", code: int = 200) -> Answer:
@@ -259,9 +298,14 @@ def raw(data: bytes) -> Answer:
     return Answer(instead=data)
 
 
-def error_body(message: str, kind: str, code: int | str | None) -> bytes:
+def error_reply(status_code: int, error: ApiError, headers: Headers = (JSON_TYPE,)) -> Reply:
+    """The reply that tells an error, in OpenAI's shape until it is known which API was asked."""
+    return Reply(status_code, error_body(error.message, error.kind, error.code, error.param), headers, error)
+
+
+def error_body(message: str, kind: str, code: int | str | None, param: str | None = None) -> bytes:
     """OpenAI's error object as bytes."""
-    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+    return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
 
 
 def _encoded(body: JsonObject | str | bytes) -> bytes:

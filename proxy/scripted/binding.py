@@ -19,16 +19,19 @@ import hashlib
 import hmac
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from proxy.scripted.answer import Answer, JsonObject
 from proxy.scripted.lenient import mapping, mappings
 
 Kind = Literal["prefix", "gap", "tampered", "orphan"]
-Mode = Literal["error", "drop"]
+Mode = Literal["error", "drop", "none"]
+"""What a model does about reasoning that no longer fits: refuse, leave it out and say so, or take no notice."""
 HARD: frozenset[Kind] = frozenset({"tampered", "orphan"})
+OURS = "c2NyaXB0ZWQ6"
+"""How every token begins. It is base64 too, so that a token looks like any other."""
 STAND_IN = "skip_thought_signature_validator"
 """What Gemini accepts as the signature of a call it did not make."""
 
@@ -85,8 +88,9 @@ def seal(secret: bytes, content: str, before: Bound, predecessor: str = "", toge
     return Item(content, _token(secret, content, bound_to))
 
 
-def examine(secret: bytes, request: Bound) -> Examination:
-    """Hold every item of `request` against what stands around it now, oldest first."""
+def examine(secret: bytes, request: Bound, known_as: Callable[[bytes], bytes] = bytes) -> Examination:
+    """Hold every item of `request` against what stands around it now, oldest first. `known_as` tells what a part is
+    known by to the item that was made with it, where that is not all of its bytes."""
     faults: list[Fault] = []
     held: list[Item] = []
     seen: list[bytes] = []
@@ -96,7 +100,8 @@ def examine(secret: bytes, request: Bound) -> Examination:
             seen.append(part)
             continue
         predecessor = None if first else (held[-1].token if held else "")
-        fault = _fault(secret, part, _prefix(request.head, seen), predecessor, request.parts[position + 1 :])
+        visible = next((known_as(other) for other in request.parts[position + 1 :] if isinstance(other, bytes)), b"")
+        fault = _fault(secret, part, _prefix(request.head, seen), predecessor, visible)
         first = False
         if fault:
             faults.append(fault)
@@ -105,49 +110,60 @@ def examine(secret: bytes, request: Bound) -> Examination:
     return Examination(tuple(faults), tuple(held), held[-1].token if held else "")
 
 
-def verdict(found: Examination, mode: Mode) -> Verdict:
-    """`error` refuses at the first fault; `drop` leaves the items out and says so, except for hard faults."""
+def own(request: Bound) -> Bound:
+    """The request less the items that another provider made: a model that binds nothing passes over them."""
+    return replace(request, parts=tuple(p for p in request.parts if isinstance(p, bytes) or p.token.startswith(OURS)))
+
+
+WORDS: Mapping[Kind, str] = {
+    "prefix": "{path}: The thinking block is bound to a different conversation: {why}",
+    "gap": "{path}: The thinking block is bound to a different conversation: {why}",
+    "tampered": "{path}: Invalid `signature` in `thinking` block: {why}",
+    "orphan": "{path}: reasoning item was provided without its required following item.",
+}
+"""How the messages API refuses each kind, which has no orphans."""
+
+
+def verdict(found: Examination, mode: Mode, words: Mapping[Kind, str] = WORDS) -> Verdict:
+    """`error` refuses at the first fault; `drop` leaves the items out and says so; `none` lets them pass. Hard faults
+    are refused in any mode."""
     refused = next((fault for fault in found.faults if mode == "error" or fault.kind in HARD), None)
-    if refused is None:
-        return Verdict(
-            input_transformations=tuple(
-                {"type": "thinking_dropped", "path": fault.path, "reason": "prefix_binding_mismatch"}
-                for fault in found.faults
-            )
+    if refused is not None:
+        return Verdict(words[refused.kind].format(path=refused.path, why=refused.why))
+    if mode == "none":
+        return Verdict()
+    return Verdict(
+        input_transformations=tuple(
+            {"type": "thinking_dropped", "path": fault.path, "reason": "prefix_binding_mismatch"}
+            for fault in found.faults
         )
-    if refused.kind == "orphan":
-        return Verdict(f"{refused.path}: reasoning item was provided without its required following item.")
-    if refused.kind == "tampered":
-        return Verdict(f"{refused.path}: Invalid signature in thinking block: {refused.why}")
-    return Verdict(f"{refused.path}: The thinking block is bound to a different conversation: {refused.why}")
+    )
 
 
-def _fault(
-    secret: bytes, item: Item, prefix: str, predecessor: str | None, following: Sequence[bytes | Item]
-) -> Fault | None:
-    """`predecessor` is `None` for the first item of a request: leaving out from the start is allowed."""
+def _fault(secret: bytes, item: Item, prefix: str, predecessor: str | None, visible: bytes) -> Fault | None:
+    """`predecessor` is `None` for the first item of a request: leaving out from the start is allowed. `visible` is what
+    follows."""
     bound_to = _opened(secret, item)
     if bound_to is None:
         return Fault("tampered", item.path, "token or content are not what was sent")
+    if bound_to["with"] and bound_to["with"] != _digest(visible):
+        return Fault("orphan", item.path, "what was made with it does not follow")
     if bound_to["prefix"] != prefix:
         return Fault("prefix", item.path, "something before it changed")
     if predecessor is not None and bound_to["behind"] != (_digest(predecessor.encode()) if predecessor else ""):
         return Fault("gap", item.path, "it was produced behind another item")
-    visible = next((part for part in following if isinstance(part, bytes)), b"")
-    if bound_to["with"] and bound_to["with"] != _digest(visible):
-        return Fault("orphan", item.path, "what was made with it does not follow")
     return None
 
 
 def _token(secret: bytes, content: str, bound_to: Mapping[str, str]) -> str:
     readable = json.dumps(bound_to, sort_keys=True).encode()
     mark = hmac.new(secret, readable + b"\0" + content.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
-    return base64.b64encode(mark + readable).decode()
+    return OURS + base64.b64encode(mark + readable).decode()
 
 
 def _opened(secret: bytes, item: Item) -> dict[str, str] | None:
     try:
-        bound_to: dict[str, str] = json.loads(base64.b64decode(item.token, validate=True)[32:])
+        bound_to: dict[str, str] = json.loads(base64.b64decode(item.token.removeprefix(OURS), validate=True)[32:])
     except ValueError:
         return None
     genuine = hmac.compare_digest(_token(secret, item.content, bound_to), item.token)

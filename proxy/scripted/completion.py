@@ -1,51 +1,34 @@
 """An answer in the shape of OpenAI's chat completions: one JSON body, or the events of a stream.
 
-`body_of` and `events_of` are pure: answer and facts in, bytes out. Besides the documented fields both carry some that
-a proxy has never heard of (`x_vendor`) or likes to forget (`service_tier`, `system_fingerprint`), so that
-pass-through can be checked. Cutting, pacing and breaking the bytes is `delivery.py`'s.
+`body_of` and `events_of` are pure: answer and facts in, a value or bytes out. Besides the documented fields both
+carry some that a proxy has never heard of (`x_vendor`) or likes to forget (`service_tier`, `system_fingerprint`), so
+that pass-through can be checked. Cutting, pacing and breaking the bytes is `delivery.py`'s.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from proxy.scripted import event_forms
 from proxy.scripted.answer import Answer, JsonObject, Usage
 from proxy.scripted.call_forms import call_deltas, extra_content, pieces_of
+from proxy.scripted.facts import Facts
+from proxy.scripted.lenient import mapping
+from proxy.scripted.spelling import encoded
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the request and the provider decide about an answer."""
-
-    number: int
-    """Running number of the answer, from 1."""
-    model: str
-    created: int
-    """Seconds since 1970."""
-    usage: Usage
-    choices: int = 1
-    include_usage: bool = False
-    logprobs: bool = False
-    legacy_functions: bool = False
-    """The request offers `functions`, so a call comes back as `function_call`."""
-
-
-def body_of(answer: Answer, facts: Facts) -> bytes:
+def body_of(answer: Answer, facts: Facts) -> JsonObject:
     """The unstreamed answer."""
     choices = [
         {
             "index": index,
             "message": _message(answer, facts),
-            "logprobs": _logprobs(answer.text) if facts.logprobs else None,
+            "logprobs": _logprobs(answer.text) if _wants_logprobs(facts) else None,
             "finish_reason": _finish(answer, facts),
         }
-        for index in range(facts.choices)
+        for index in range(_choices(facts))
     ]
-    return encoded(_frame(facts, "chat.completion") | {"choices": choices, "usage": usage_object(facts.usage)})
+    return _frame(facts, "chat.completion") | {"choices": choices, "usage": usage_object(facts.usage)}
 
 
 def events_of(answer: Answer, facts: Facts) -> list[bytes]:
@@ -58,11 +41,6 @@ def events_of(answer: Answer, facts: Facts) -> list[bytes]:
         error = _frame(facts, "chat.completion.chunk") | {"choices": []} | error
     done = [event_forms.DONE] if answer.error.then_done else []
     return event_forms.events_of([*payloads[: answer.error.after_events], encoded(error), *done], answer.events)
-
-
-def encoded(value: Any) -> bytes:
-    """Compact JSON in UTF-8. A lone surrogate, which UTF-8 cannot hold, is written as the JSON escape it came from."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def usage_object(usage: Usage) -> JsonObject:
@@ -83,7 +61,7 @@ def _message(answer: Answer, facts: Facts) -> JsonObject:
         message |= _reasoning(answer, answer.reasoning)
     if not answer.calls:
         return message
-    if facts.legacy_functions:
+    if _is_legacy(facts):
         first = answer.calls[0]
         return message | {"function_call": {"name": first.name, "arguments": first.arguments_text()}}
     return message | {
@@ -105,7 +83,7 @@ def _chunks(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
     for delta in deltas:
         yield from _for_each_choice(facts, delta, None)
     yield from _for_each_choice(facts, {}, _finish(answer, facts))
-    if facts.include_usage:
+    if _wants_usage(facts):
         yield _frame(facts, "chat.completion.chunk") | {"choices": [], "usage": usage_object(facts.usage)}
 
 
@@ -115,7 +93,7 @@ def _deltas(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
         yield _reasoning(answer, piece)
     for piece in pieces_of(answer.text, answer.piece):
         yield {"content": piece}
-    if facts.legacy_functions:
+    if _is_legacy(facts):
         yield from _function_deltas(answer)
         return
     for calls in call_deltas(answer.calls, answer.call_forms, answer.piece):
@@ -130,10 +108,10 @@ def _function_deltas(answer: Answer) -> Iterator[JsonObject]:
 
 
 def _for_each_choice(facts: Facts, delta: JsonObject, finish: str | None) -> Iterator[JsonObject]:
-    for index in range(facts.choices):
-        logprobs = _logprobs(delta["content"]) if facts.logprobs and delta.get("content") else None
+    for index in range(_choices(facts)):
+        logprobs = _logprobs(delta["content"]) if _wants_logprobs(facts) and delta.get("content") else None
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        usage: JsonObject = {"usage": None} if facts.include_usage else {}
+        usage: JsonObject = {"usage": None} if _wants_usage(facts) else {}
         yield _frame(facts, "chat.completion.chunk") | {"choices": [choice]} | usage
 
 
@@ -151,7 +129,7 @@ def _frame(facts: Facts, kind: str) -> JsonObject:
 
 
 def _finish(answer: Answer, facts: Facts) -> str:
-    made_by_calls = "function_call" if facts.legacy_functions else "tool_calls"
+    made_by_calls = "function_call" if _is_legacy(facts) else "tool_calls"
     return answer.finish or (made_by_calls if answer.calls else "stop")
 
 
@@ -165,3 +143,22 @@ def _logprobs(text: str) -> JsonObject:
     tokens: Sequence[str] = pieces_of(text, 4)
     content = [{"token": t, "logprob": -0.25, "bytes": list(t.encode()), "top_logprobs": []} for t in tokens]
     return {"content": content, "refusal": None}
+
+
+# ---------------------------------------------------------------------------------------------- what the request wants
+def _choices(facts: Facts) -> int:
+    wanted = facts.request.get("n")
+    return wanted if isinstance(wanted, int) and 0 < wanted <= 128 else 1
+
+
+def _wants_usage(facts: Facts) -> bool:
+    return mapping(facts.request.get("stream_options")).get("include_usage") is True
+
+
+def _wants_logprobs(facts: Facts) -> bool:
+    return facts.request.get("logprobs") is True
+
+
+def _is_legacy(facts: Facts) -> bool:
+    """The request offers `functions`, so a call comes back as `function_call`."""
+    return bool(facts.request.get("functions")) and not facts.request.get("tools")

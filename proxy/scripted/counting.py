@@ -14,6 +14,7 @@ from typing import Any
 from proxy.scripted.answer import Answer, JsonObject
 from proxy.scripted.caches import Part
 from proxy.scripted.lenient import mapping, mappings
+from proxy.scripted.spelling import canonical
 from proxy.scripted.templates import text_of
 
 try:
@@ -47,8 +48,8 @@ def parts_of(body: JsonObject, count: Counter) -> tuple[Part, ...]:
     messages: list[JsonObject] = body["messages"]
     heads = [message for message in messages if message.get("role") in ("system", "developer")]
     leading = heads if messages[: len(heads)] == heads else []
-    content = [(_canonical(offered), count(json.dumps(offered, ensure_ascii=False)))] if offered else []
-    content += [(_canonical(message), tokens_of(message, count)) for message in messages]
+    content = [(canonical(offered), count(json.dumps(offered, ensure_ascii=False)))] if offered else []
+    content += [(canonical(message), tokens_of(message, count)) for message in messages]
     head_end = (1 if offered else 0) + len(leading) - 1
     last = len(content) - 1
     return tuple(Part(data, tokens, at in (head_end, last)) for at, (data, tokens) in enumerate(content))
@@ -66,16 +67,3 @@ def completion_tokens(answer: Answer, count: Counter) -> tuple[int, int]:
     reasoning = count(answer.reasoning) if answer.reasoning else 0
     said: Sequence[str] = [answer.text, *(f"{call.name} {call.arguments_text()}" for call in answer.calls)]
     return reasoning + sum(count(text) for text in said if text), reasoning
-
-
-def _canonical(value: Any) -> bytes:
-    return json.dumps(_without_markers(value), sort_keys=True).encode()
-
-
-def _without_markers(value: Any) -> Any:
-    """The same value less cache markers, which say where to cache and are no text."""
-    if isinstance(value, dict):
-        return {key: _without_markers(item) for key, item in value.items() if key != "cache_control"}
-    if isinstance(value, list):
-        return [_without_markers(item) for item in value]
-    return value

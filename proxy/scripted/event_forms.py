@@ -98,13 +98,18 @@ FORMS: frozenset[str] = frozenset({*WRITINGS, *SEQUENCES})
 
 def events_of(payloads: Sequence[bytes], forms: Sequence[str]) -> list[bytes]:
     """The bytes of each event, in order, each with the blank line that ends it."""
-    writing, sequence = Writing(), list(payloads)
+    sequence = list(payloads)
     for form in forms:
-        if form in SEQUENCES:
-            sequence = SEQUENCES[form](sequence)
-        else:
-            writing = replace(writing, **WRITINGS[form])
-    events = [_event(payload, number, writing) for number, payload in enumerate(sequence)]
+        sequence = SEQUENCES[form](sequence) if form in SEQUENCES else sequence
+    return written([("", payload) for payload in sequence], forms)
+
+
+def written(payloads: Sequence[tuple[str, bytes]], forms: Sequence[str]) -> list[bytes]:
+    """The bytes of each event, given its type (empty: it has none) and its data; only how they are written changes."""
+    writing = Writing()
+    for form in forms:
+        writing = replace(writing, **WRITINGS.get(form, {}))
+    events = [_event(kind, payload, number, writing) for number, (kind, payload) in enumerate(payloads)]
     if writing.mark:
         events[0] = BYTE_ORDER_MARK + events[0]
     if not writing.last_blank:
@@ -113,10 +118,12 @@ def events_of(payloads: Sequence[bytes], forms: Sequence[str]) -> list[bytes]:
     return events
 
 
-def _event(payload: bytes, number: int, writing: Writing) -> bytes:
+def _event(kind: str, payload: bytes, number: int, writing: Writing) -> bytes:
     lines = [b": still here"] if writing.comment else []
+    if kind or writing.fields:
+        lines.append(b"event:" + writing.space + (kind or "message").encode())
     if writing.fields:
-        lines += [b"event: message", b"id: %d" % number, b"retry: 3000"]
+        lines += [b"id: %d" % number, b"retry: 3000"]
     data = _spread(payload) if writing.many_lines and payload != DONE else [payload]
     lines += [b"data:" + writing.space + line for line in data]
     return writing.line_end.join([*lines, b"", b""])

@@ -1,24 +1,37 @@
-"""The provider's side of one chat request, without a socket: check, count, choose an answer, plan its delivery.
+"""The provider's side of one request, without a socket: check, count, choose an answer, plan its delivery.
 
-`ScriptedModel.respond` is the whole way, in the order a real provider takes it: can the body be read, is the prompt
-short enough, is required reasoning there, what does the model say, what does it cost. A request that is refused takes
-no answer off the script.
+`ScriptedModel.respond` is the whole way, in the order a real provider takes it: is the request in order, is the prompt
+short enough, does its reasoning fit and is the required one there, what does the model say, what does it cost. What
+differs between dialects is asked of their `Wire`. A request that is refused takes no answer off the script.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from proxy.scripted.answer import EVENT_STREAM_TYPE, JSON_TYPE, Answer, Call, Headers, Reply, Usage, error_body
-from proxy.scripted.binding import REQUIRED_FIELDS, Field, Required
+from proxy.scripted import messages_check
+from proxy.scripted.answer import (
+    EVENT_STREAM_TYPE,
+    JSON_TYPE,
+    Answer,
+    ApiError,
+    Call,
+    Reply,
+    TooLong,
+    Usage,
+    error_reply,
+    refusal,
+)
+from proxy.scripted.binding import REQUIRED_FIELDS, Bound, Field, Item, Mode, Required, examine, own, seal, verdict
 from proxy.scripted.caches import CACHE_RULES, CacheUse, Part, PrefixCache
-from proxy.scripted.completion import Facts, body_of, encoded, events_of
-from proxy.scripted.counting import Counter, completion_tokens, parts_of
+from proxy.scripted.counting import Counter, completion_tokens
 from proxy.scripted.delivery import Delivery, deliver
+from proxy.scripted.facts import Facts
 from proxy.scripted.script import Received, Script
+from proxy.scripted.spelling import encoded
 from proxy.scripted.templates import TemplateError, fill
+from proxy.scripted.wires import WIRES, Wire
 from proxy.scripted.wordings import overflow_wording
 
 
@@ -29,20 +42,39 @@ class Model:
     name: str
     window: int | None = None
     """Tokens a prompt may have; `None` is no limit."""
-    cache: str = "openai"
-    """A name of `caches.CACHE_RULES`."""
+    cache: str | None = None
+    """A name of `caches.CACHE_RULES`; `None` is that of the API that is asked."""
     required: tuple[Field, ...] = ()
     """What must come back with calls. The model invents it where the script does not give it."""
-    refusal: str = "openai"
-    """In whose words a prompt is too long: a name of `wordings.OVERFLOWS`."""
+    refusal: str | None = None
+    """In whose words a prompt is too long: a name of `wordings.OVERFLOWS`; `None` is the API that is asked."""
+    binding: Mode = "none"
+    """What becomes of reasoning that stands behind something else than it was made behind."""
 
     def __post_init__(self) -> None:
-        overflow_wording(self.refusal)
-        if self.cache not in CACHE_RULES or not set(self.required) <= set(REQUIRED_FIELDS):
+        if self.refusal is not None:
+            overflow_wording(self.refusal)
+        if self.cache not in (None, *CACHE_RULES) or not set(self.required) <= set(REQUIRED_FIELDS):
             raise ValueError(f"model {self.name!r} names an unknown cache or required field")
 
 
 DEFAULT_MODEL = Model("scripted-model")
+SECRET = b"scripted provider"
+"""What seals reasoning. It is no secret: one provider can go on where another stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that is in order, and what was found out about it on the way."""
+
+    received: Received
+    wire: Wire
+    traits: Model
+    parts: Sequence[Part]
+    bound: Bound
+    last: str
+    """The token of the newest reasoning item that holds."""
+    transformations: tuple[Mapping[str, str], ...]
 
 
 class ScriptedModel:
@@ -71,93 +103,119 @@ class ScriptedModel:
         return self.models.get(name) or next(iter(self.models.values()))
 
     def respond(self, received: Received) -> Delivery | bytes:
-        """What to write for this chat request; bytes are written in place of any HTTP."""
-        unreadable = _unreadable(received)
-        if unreadable:
-            return fixed(Reply(400, error_body(unreadable, "invalid_request_error", None)))
+        """What to write for this request for an answer; bytes are written in place of any HTTP."""
+        wire = WIRES[received.dialect or "chat"]
         try:
-            parts = parts_of(received.body, self._count)
+            asked = self._asked(received, wire)
         except RecursionError:
-            return fixed(Reply(400, error_body("The request is nested too deeply.", "invalid_request_error", None)))
+            asked = error_reply(400, ApiError("The request is nested too deeply."))
+        return fixed(asked, wire=wire) if isinstance(asked, Reply) else self._scripted(asked)
+
+    def count(self, received: Received) -> Delivery:
+        """What the messages API says to a request that only asks for its tokens."""
+        words = messages_check.refusal(received.body, counted=True)
+        if words:
+            return fixed(error_reply(400, ApiError(words)), wire=WIRES["messages"])
+        tokens = sum(part.tokens for part in WIRES["messages"].parts(received, self._count))
+        return fixed(Reply(200, encoded({"input_tokens": tokens})))
+
+    def _asked(self, received: Received, wire: Wire) -> Asked | Reply:
+        """The request, taken apart, or why it is refused."""
+        words = wire.check(received)
+        if words:
+            return error_reply(400, ApiError(words))
         traits = self.model(str(received.body.get("model")))
-        refusal = self._refused(received, parts, traits)
-        return fixed(refusal) if refusal else self._scripted(received, parts, traits)
-
-    def _scripted(self, received: Received, parts: Sequence[Part], traits: Model) -> Delivery | bytes:
-        """What the script says to a request that is in order."""
-        try:
-            scripted = self.script.take(received)
-            answer = fill(scripted, received.messages) if scripted else None
-        except TemplateError as error:
-            return fixed(Reply(500, error_body(str(error), "script_error", "script_template")))
-        except Exception as error:  # whatever a test's own condition or answer raises must be seen by that test
-            return fixed(Reply(500, error_body(f"script failed: {error!r}", "script_error", "script_failed")))
-        if answer is None:
-            words = f"script exhausted: nothing is left for chat request {received.chat}"
-            return fixed(Reply(500, error_body(words, "script_error", "script_exhausted")))
-        if isinstance(answer.instead, bytes):
-            return answer.instead
-        if answer.instead is not None:
-            return fixed(answer.instead, answer)
-        return self._completed(answer, received, parts, traits)
-
-    def _refused(self, received: Received, parts: Sequence[Part], traits: Model) -> Reply | None:
+        parts = wire.parts(received, self._count)
         used = sum(part.tokens for part in parts)
         if traits.window is not None and used > traits.window:
-            wording = overflow_wording(traits.refusal)
-            return Reply(wording.status, wording.body(used, traits.window))
-        missing = self._required.refuse(received.messages, traits.required)
-        return Reply(400, error_body(missing, "invalid_request_error", "invalid_request_error")) if missing else None
+            return _too_long(TooLong(used, traits.window), traits.refusal or wire.too_long)
+        bound = wire.bound(received)
+        found = examine(SECRET, own(bound) if traits.binding == "none" else bound, wire.known_as)
+        judged = verdict(found, wire.mode(received, traits.binding), wire.words)
+        missing = judged.refusal or self._missing(received, traits)
+        if missing:
+            return error_reply(400, ApiError(missing, code="invalid_request_error"))
+        return Asked(received, wire, traits, parts, bound, found.last, judged.input_transformations)
 
-    def _completed(self, answer: Answer, received: Received, parts: Sequence[Part], traits: Model) -> Delivery:
+    def _missing(self, received: Received, traits: Model) -> str | None:
+        """Why required reasoning is not there; only chat completions have a place for it."""
+        return self._required.refuse(received.messages, traits.required) if received.dialect == "chat" else None
+
+    def _scripted(self, asked: Asked) -> Delivery | bytes:
+        """What the script says to a request that is in order."""
+        answer = self._taken(asked.received)
+        if isinstance(answer, Reply):
+            return fixed(answer, wire=asked.wire)
+        match answer.instead:
+            case None:
+                return self._completed(answer, asked)
+            case bytes():
+                return answer.instead
+            case TooLong():
+                return fixed(_too_long(answer.instead, asked.wire.too_long), answer, wire=asked.wire)
+            case Reply():
+                return fixed(answer.instead, answer, wire=asked.wire)
+
+    def _taken(self, received: Received) -> Answer | Reply:
+        """The next answer of the script, its templates filled, or what is wrong with the script."""
+        try:
+            scripted = self.script.take(received)
+            if scripted is not None:
+                return fill(scripted, received.messages)
+        except TemplateError as error:
+            return _script_error(str(error), "script_template")
+        except Exception as error:  # whatever a test's own condition or answer raises must be seen by that test
+            return _script_error(f"script failed: {error!r}", "script_failed")
+        words = f"script exhausted: nothing is left for {received.dialect} request {received.chat}"
+        return _script_error(words, "script_exhausted")
+
+    def _completed(self, answer: Answer, asked: Asked) -> Delivery:
+        received, traits, wire = asked.received, asked.traits, asked.wire
         self._answers += 1
-        answer = self._with_required(self._numbered(answer), traits)
+        answer = self._with_required(self._numbered(answer, wire.call_id), traits)
         self._required.give(answer, traits.required)
         # The cache is used also where the script says what to report: the next request must find this one in it.
-        use = self._cache_of(received, traits).use(parts)
+        use = self._cache_of(asked).use(asked.parts)
         received.usage = answer.usage or self._usage(answer, use)
-        facts = self._facts(received, received.usage)
-        headers: Headers = (
-            ("x-request-id", f"req-scripted-{self._answers}"),
-            ("x-ratelimit-remaining-requests", "999"),
-        )
+        facts = self._facts(answer, asked, received.usage)
+        headers = wire.headers(self._answers)
         if received.body.get("stream") is True:
-            return deliver(answer, 200, (EVENT_STREAM_TYPE, *headers), events_of(answer, facts), streamed=True)
-        body = encoded({"error": dict(answer.error.error)}) if answer.error else body_of(answer, facts)
-        return deliver(answer, 200, (JSON_TYPE, *headers), [body], streamed=False)
+            events = wire.events_of(answer, facts)
+            return deliver(answer, 200, (EVENT_STREAM_TYPE, *headers), events, streamed=True)
+        body = wire.failure(answer.error) if answer.error else wire.body_of(answer, facts)
+        return deliver(answer, 200, (JSON_TYPE, *headers), [encoded(body)], streamed=False)
 
-    def _facts(self, received: Received, usage: Usage) -> Facts:
-        body = received.body
-        options = body.get("stream_options")
+    def _facts(self, answer: Answer, asked: Asked, usage: Usage) -> Facts:
         return Facts(
             number=self._answers,
-            model=str(body.get("model")),
+            model=str(asked.received.body.get("model")),
             created=int(self._now()),
             usage=usage,
-            choices=body["n"] if isinstance(body.get("n"), int) and 0 < body["n"] <= 128 else 1,
-            include_usage=isinstance(options, dict) and options.get("include_usage") is True,
-            logprobs=body.get("logprobs") is True,
-            legacy_functions=bool(body.get("functions")) and not body.get("tools"),
+            request=asked.received.body,
+            token=_sealed(answer, asked).token if answer.reasoning else "",
+            transformations=asked.transformations,
         )
 
     def _usage(self, answer: Answer, use: CacheUse) -> Usage:
         completion, reasoning = completion_tokens(answer, self._count)
         return Usage(use.cached + use.written + use.uncached, completion, use.cached, use.written, reasoning)
 
-    def _cache_of(self, received: Received, traits: Model) -> PrefixCache:
+    def _cache_of(self, asked: Asked) -> PrefixCache:
         """The cache of the request's model and account."""
-        key = (str(received.body.get("model")), received.header("authorization") or "")
+        received = asked.received
+        account = received.header("authorization") or received.header("x-api-key") or ""
+        key = (str(received.body.get("model")), account)
         if key not in self._caches:
-            self._caches[key] = PrefixCache(CACHE_RULES[traits.cache], self._clock)
+            self._caches[key] = PrefixCache(CACHE_RULES[asked.traits.cache or asked.wire.cache], self._clock)
         return self._caches[key]
 
-    def _numbered(self, answer: Answer) -> Answer:
+    def _numbered(self, answer: Answer, prefix: str) -> Answer:
         """Every call with an id."""
-        return answer.but(calls=tuple(self._with_id(call) for call in answer.calls))
+        return answer.but(calls=tuple(self._with_id(call, prefix) for call in answer.calls))
 
-    def _with_id(self, call: Call) -> Call:
+    def _with_id(self, call: Call, prefix: str) -> Call:
         self._calls += 1
-        return call if call.id else replace(call, id=f"call_{self._calls:08d}")
+        return call if call.id else replace(call, id=f"{prefix}{self._calls:08d}")
 
     def _with_required(self, answer: Answer, traits: Model) -> Answer:
         if not answer.calls:
@@ -170,19 +228,22 @@ class ScriptedModel:
         return answer
 
 
-def fixed(reply: Reply, answer: Answer | None = None) -> Delivery:
-    """The delivery of a fixed reply, cut and broken as `answer` says."""
-    return deliver(answer or Answer(), reply.status, reply.headers, [reply.body], streamed=False)
+def fixed(reply: Reply, answer: Answer | None = None, *, wire: Wire | None = None) -> Delivery:
+    """The delivery of a fixed reply, cut and broken as `answer` says, its error in the shape of the dialect."""
+    body = wire.error_body(reply) if wire and reply.error else reply.body
+    return deliver(answer or Answer(), reply.status, reply.headers, [body], streamed=False)
 
 
-def _unreadable(received: Received) -> str:
-    """Why the body is no chat request; empty where it is one."""
-    body: Any = received.body
-    if not isinstance(body, dict):
-        return "We could not parse the JSON body of your request."
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        return "Invalid 'messages': expected a non-empty array."
-    if not all(isinstance(message, dict) for message in messages):
-        return "Invalid 'messages': expected objects."
-    return ""
+def _too_long(refused: TooLong, name: str) -> Reply:
+    """The refusal in the words of this name, whoever is asked."""
+    return refusal(overflow_wording(name), refused.used, refused.window)
+
+
+def _script_error(words: str, code: str) -> Reply:
+    return error_reply(500, ApiError(words, "script_error", code))
+
+
+def _sealed(answer: Answer, asked: Asked) -> Item:
+    """The reasoning of an answer, tied to the request and to what is said with it."""
+    content = "" if answer.redacted else answer.reasoning
+    return seal(SECRET, content, asked.bound, asked.last, asked.wire.together(answer))

@@ -1,4 +1,4 @@
-"""`ScriptedProvider`: an OpenAI-compatible provider with a scripted model, in this process, on a real socket.
+"""`ScriptedProvider`: a provider with a scripted model and three APIs, in this process, on a real socket.
 
     with ScriptedProvider() as provider:                 # its own thread and event loop: for plain tests
         provider.will(says("hello"))
@@ -20,13 +20,14 @@ from types import TracebackType
 from typing import Self
 
 from proxy.scripted.answer import Reply, error_body
-from proxy.scripted.completion import encoded
 from proxy.scripted.counting import Counter, default_counter
 from proxy.scripted.delivery import Delivery
+from proxy.scripted.dialect import dialect_of
 from proxy.scripted.http1 import Request
 from proxy.scripted.model import Model, ScriptedModel, fixed
 from proxy.scripted.script import Condition, Received, Script, Scripted, contains
 from proxy.scripted.server import Server, parsed
+from proxy.scripted.spelling import encoded
 
 PATIENCE_S = 5.0
 """How long the waiting methods wait unless told otherwise."""
@@ -70,7 +71,7 @@ class ScriptedProvider:
 
     # ------------------------------------------------------------------------------------------------------- scripting
     def will(self, *answers: Scripted) -> None:
-        """Queue answers; they are given in the order in which chat requests arrive."""
+        """Queue answers; they are given in the order in which they are asked for."""
         self.script.will(answers)
 
     def when(self, condition: Condition | str, *answers: Scripted, loop: bool = False) -> None:
@@ -78,7 +79,7 @@ class ScriptedProvider:
         self.script.when(contains(condition) if isinstance(condition, str) else condition, answers, loop=loop)
 
     def reply(self, path: str, reply: Reply) -> None:
-        """A fixed reply for a path other than chat completions, such as `/v1/embeddings`."""
+        """A fixed reply for a path, such as `/v1/embeddings`, that would have none or another one."""
         self._replies[path] = reply
 
     # ----------------------------------------------------------------------------------------------------- observation
@@ -93,7 +94,7 @@ class ScriptedProvider:
 
     @property
     def asked(self) -> list[Received]:
-        """The chat requests among those received."""
+        """The requests for an answer among those received, in whichever dialect."""
         return [received for received in self.received if received.chat]
 
     @property
@@ -115,9 +116,9 @@ class ScriptedProvider:
     # --------------------------------------------------------------------------------------------- what the server asks
     def receive(self, request: Request) -> Received:
         with self._changed:
-            chat = request.method == "POST" and request.path.rstrip("/").endswith("/chat/completions")
+            dialect = dialect_of(request.path) if request.method == "POST" else None
             self._arrivals += 1
-            self._chats += chat
+            self._chats += dialect is not None
             received = Received(
                 number=self._arrivals,
                 method=request.method,
@@ -128,7 +129,8 @@ class ScriptedProvider:
                 body=parsed(request.body),
                 arrived=self._clock(),
                 trailers=request.trailers,
-                chat=self._chats if chat else 0,
+                chat=self._chats if dialect else 0,
+                dialect=dialect,
             )
             if self._remember:
                 self.received.append(received)
@@ -138,9 +140,11 @@ class ScriptedProvider:
     def respond(self, received: Received) -> Delivery | bytes:
         if received.path in self._replies:
             return fixed(self._replies[received.path])
-        if received.chat:
+        if received.dialect:
             return self._model.respond(received)
         path = received.path.rstrip("/")
+        if received.method == "POST" and path.endswith("/messages/count_tokens"):
+            return self._model.count(received)
         if received.method in ("GET", "HEAD") and path.endswith("/models"):
             listed = [_model_object(name) for name in self._model.models]
             return fixed(Reply(200, encoded({"object": "list", "data": listed})))

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 
 from proxy.errors import InvalidConfiguration
-from proxy.scripted import call_forms, event_forms
+from proxy.scripted import call_forms, event_forms, typed_events
 from proxy.scripted.answer import (
     EVERY_BYTE,
     WHOLE_EVENTS,
@@ -30,12 +30,14 @@ from proxy.scripted.answer import (
     Framing,
     How,
     Reply,
+    TooLong,
     Usage,
     overflow,
     status,
     throttled,
 )
 from proxy.scripted.binding import Field as RequiredField
+from proxy.scripted.binding import Mode
 from proxy.scripted.caches import CACHE_RULES
 from proxy.scripted.model import Model
 from proxy.scripted.script import Rule, Script, When
@@ -69,7 +71,7 @@ def _nearest(word: str, words: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; use one of {', '.join(sorted(words))}"
 
 
-EventForm = Annotated[str, _known(sorted(event_forms.FORMS), "event form")]
+EventForm = Annotated[str, _known(sorted(event_forms.FORMS | typed_events.FORMS), "event form")]
 CallForm = Annotated[str, _known(sorted(call_forms.FORMS), "call form")]
 OverflowName = Annotated[str, _known([row.name for row in OVERFLOWS], "overflow wording")]
 ThrottleName = Annotated[str, _known([row.name for row in THROTTLES], "throttling wording")]
@@ -123,10 +125,11 @@ class _ErrorEvent(_Strict):
     after_events: int = 0
     with_choices: bool = False
     then_done: bool = False
+    as_failed: bool = False
 
     def value(self) -> ErrorEvent:
         error = {"message": self.message, "type": "server_error", "code": self.code}
-        return ErrorEvent(error, self.after_events, self.with_choices, self.then_done)
+        return ErrorEvent(error, self.after_events, self.with_choices, self.then_done, self.as_failed)
 
 
 class _Answer(_Strict):
@@ -138,6 +141,8 @@ class _Answer(_Strict):
     calls: tuple[_Call, ...] = ()
     finish: str | None = None
     usage: _Usage | None = None
+    redacted: bool = False
+    extra: dict[str, Any] = {}
 
     status: int | None = None
     body: dict[str, Any] | str | None = None
@@ -188,7 +193,7 @@ class _Answer(_Strict):
             **self.model_dump(include=_CARRIED_OVER),
         )
 
-    def _stand_in(self) -> Reply | bytes | None:
+    def _stand_in(self) -> Reply | TooLong | bytes | None:
         if self.status is not None:
             return status(self.status, body=self.body).instead
         if self.overflow is not None:
@@ -206,7 +211,9 @@ _CARRIED_OVER = {
     "call_forms",
     "reasoning_fields",
     "encoding",
+    "extra",
     "framing",
+    "redacted",
 }
 """Keys whose values need no translation."""
 
@@ -239,9 +246,10 @@ class _Rule(_Strict):
 
 class _Model(_Strict):
     window: int | None = Field(default=None, gt=0)
-    cache: CacheName = "openai"
+    cache: CacheName | None = None
     required: tuple[RequiredField, ...] = ()
-    refusal: OverflowName = "openai"
+    refusal: OverflowName | None = None
+    binding: Mode = "none"
 
 
 class _Scenario(_Strict):

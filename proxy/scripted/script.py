@@ -13,9 +13,12 @@ import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
-from proxy.scripted.answer import Answer, Headers, JsonObject, Usage
+from proxy.scripted import messages_view, responses_view
+from proxy.scripted.answer import Answer, Call, Headers, JsonObject, Usage
+from proxy.scripted.dialect import Dialect
 from proxy.scripted.lenient import mapping, mappings
 from proxy.scripted.templates import last_text, text_of
 
@@ -38,7 +41,11 @@ class Received:
     """Seconds of the provider's clock."""
     trailers: Headers = ()
     chat: int = 0
-    """Counted over the chat requests alone, from 1; 0 for others."""
+    """Counted over the requests for an answer alone, in whichever dialect, from 1; 0 for others."""
+    dialect: Dialect | None = None
+    """In which an answer is asked for; `None` for other requests."""
+    items: list[JsonObject] | None = None
+    """Responses: the whole input, with what the request only refers to put in its place."""
     status: int = 0
     usage: Usage | None = None
     """What the model was charged for, as reported."""
@@ -52,13 +59,43 @@ class Received:
 
     @property
     def messages(self) -> list[JsonObject]:
-        """The messages of the body; empty where it has none."""
-        return [dict(message) for message in mappings(mapping(self.body).get("messages"))]
+        """The messages of the body; empty where it has none. Those of other dialects are told as chat messages."""
+        body = mapping(self.body)
+        if self.dialect == "messages":
+            return messages_view.conversation(body)
+        if self.dialect == "responses":
+            return responses_view.conversation(body, self.items)
+        return [dict(message) for message in mappings(body.get("messages"))]
+
+    @property
+    def system(self) -> str:
+        """All leading system text, joined by blank lines."""
+        roles = ("system", "developer")
+        leading = takewhile(lambda message: message.get("role") in roles, self.messages)
+        return "\n\n".join(text_of(message.get("content")) for message in leading)
+
+    @property
+    def calls(self) -> list[Call]:
+        """All calls of the conversation, oldest first, their arguments as text."""
+        made = [call for message in self.messages for call in mappings(message.get("tool_calls"))]
+        functions = [(call, mapping(call.get("function"))) for call in made]
+        return [Call(str(f.get("name")), str(f.get("arguments")), str(call.get("id"))) for call, f in functions]
+
+    @property
+    def results(self) -> list[tuple[str, str]]:
+        """All tool results of the conversation, oldest first: the id of the call, and the text."""
+        found = [message for message in self.messages if message.get("role") in ("tool", "function")]
+        return [(str(each.get("tool_call_id")), text_of(each.get("content"))) for each in found]
 
     @property
     def tool_names(self) -> list[str]:
         """Names of the tools offered, in order."""
-        return [str(mapping(tool.get("function")).get("name")) for tool in mappings(mapping(self.body).get("tools"))]
+        body = mapping(self.body)
+        if self.dialect == "responses":
+            return [tool.name for tool in responses_view.tools_of(body, self.items)]
+        if self.dialect == "messages":
+            return [str(tool.get("name")) for tool in mappings(body.get("tools"))]
+        return [str(mapping(tool.get("function")).get("name")) for tool in mappings(body.get("tools"))]
 
     def header(self, name: str) -> str | None:
         """The first value of a header, whatever its case."""
@@ -84,7 +121,7 @@ class When:
     body: str | None = None
     """In the body as it was sent."""
     request: int | None = None
-    """It is the n-th chat request, from 1."""
+    """It is the n-th request for an answer, from 1."""
 
     def __call__(self, received: Received) -> bool:
         checks = (

@@ -32,8 +32,13 @@ class Wording:
         text = self.text(used, window)
         return text.encode() if self.shape == "text" else json.dumps(self._envelope(text)).encode()
 
+    @property
+    def kind(self) -> str:
+        """What the envelopes that name kinds call it."""
+        return "rate_limit_error" if self.status == 429 else "invalid_request_error"
+
     def _envelope(self, text: str) -> Any:
-        kind = "rate_limit_error" if self.status == 429 else "invalid_request_error"
+        kind = self.kind
         return {
             "openai": {"error": {"message": text, "type": kind, "param": "messages", "code": self.code}},
             "anthropic": {"type": "error", "error": {"type": kind, "message": text}},

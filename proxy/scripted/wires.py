@@ -1,0 +1,117 @@
+"""The three dialects as the scripted model sees them: one `Wire` each, all with the same questions.
+
+A wire checks a request, takes it apart for caches and binding, and writes answers and errors. Everything else
+(scripts, counting, deliveries) is the same for all of them and lives in `model.py`. A new dialect is one more entry
+in `WIRES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from proxy.scripted import completion, messages_check, messages_view, messages_wire
+from proxy.scripted.answer import Answer, ErrorEvent, Headers, JsonObject, Reply
+from proxy.scripted.binding import WORDS, Bound, Kind, Mode
+from proxy.scripted.caches import Part
+from proxy.scripted.counting import Counter, parts_of
+from proxy.scripted.dialect import Dialect
+from proxy.scripted.facts import Facts
+from proxy.scripted.lenient import mapping, mappings
+from proxy.scripted.script import Received
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One dialect. `check` gives the words of a refusal, empty where the request is in order."""
+
+    check: Callable[[Received], str]
+    parts: Callable[[Received, Counter], tuple[Part, ...]]
+    bound: Callable[[Received], Bound]
+    body_of: Callable[[Answer, Facts], JsonObject]
+    events_of: Callable[[Answer, Facts], list[bytes]]
+    error_body: Callable[[Reply], bytes]
+    """A reply that tells an error, in the shape of this API."""
+    failure: Callable[[ErrorEvent], JsonObject]
+    """What an unstreamed answer is where the streamed one turns into an error."""
+    headers: Callable[[int], Headers]
+    """Of an answer, by its number."""
+    call_id: str
+    """What the ids of calls begin with."""
+    words: Mapping[Kind, str]
+    """How reasoning that does not fit is refused."""
+    cache: str = "openai"
+    """The cache of a model that names none."""
+    too_long: str = "openai"
+    """The words for a prompt that is too long, of a model that names none."""
+    mode: Callable[[Received, Mode], Mode] = lambda _, mode: mode
+    """What a request makes of the way in which its model binds reasoning."""
+    known_as: Callable[[bytes], bytes] = bytes
+    together: Callable[[Answer], bytes] = lambda _: b""
+    """What the reasoning of an answer is bound to of the answer itself, as `known_as` tells it."""
+
+
+# ----------------------------------------------------------------------------------------------------- chat completions
+def _check_chat(received: Received) -> str:
+    body = received.body
+    if not isinstance(body, dict):
+        return "We could not parse the JSON body of your request."
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return "Invalid 'messages': expected a non-empty array."
+    if len(mappings(messages)) != len(messages):
+        return "Invalid 'messages': expected objects."
+    return ""
+
+
+def _openai_headers(number: int) -> Headers:
+    return (("x-request-id", f"req-scripted-{number}"), ("x-ratelimit-remaining-requests", "999"))
+
+
+CHAT = Wire(
+    check=_check_chat,
+    parts=lambda received, count: parts_of(received.body, count),
+    bound=lambda _: Bound(b""),
+    body_of=completion.body_of,
+    events_of=completion.events_of,
+    error_body=lambda reply: reply.body,
+    failure=lambda event: {"error": dict(event.error)},
+    headers=_openai_headers,
+    call_id="call_",
+    words=WORDS,
+)
+
+
+# ------------------------------------------------------------------------------------------------------------- messages
+def _betas(received: Received) -> str:
+    return ",".join(value for name, value in received.headers if name.lower() == "anthropic-beta")
+
+
+def _mode_of_messages(received: Received, mode: Mode) -> Mode:
+    """A request may choose, where its model binds at all."""
+    binding = mapping(mapping(received.body.get("thinking")).get("block_binding"))
+    wanted: Mapping[object, Mode] = {"drop_block": "drop", "error": "error"}
+    return mode if mode == "none" else wanted.get(binding.get("prefix_mismatch_behavior"), mode)
+
+
+def _anthropic_headers(number: int) -> Headers:
+    return (("request-id", f"req_scripted_{number}"), ("anthropic-ratelimit-requests-remaining", "999"))
+
+
+MESSAGES = Wire(
+    check=lambda received: messages_check.refusal(received.body, _betas(received)),
+    parts=lambda received, count: messages_view.parts_of(received.body, count),
+    bound=lambda received: messages_view.bound_of(received.body),
+    body_of=messages_wire.body_of,
+    events_of=messages_wire.events_of,
+    error_body=messages_wire.error_body,
+    failure=messages_wire.failure,
+    headers=_anthropic_headers,
+    call_id="toolu_",
+    words=WORDS,
+    cache="anthropic",
+    too_long="anthropic",
+    mode=_mode_of_messages,
+)
+
+WIRES: Mapping[Dialect, Wire] = {"chat": CHAT, "messages": MESSAGES}
