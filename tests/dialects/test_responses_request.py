@@ -1,0 +1,411 @@
+"""A request of the responses API taken apart and written again (RELIABILITY P1-P3; X-20..X-23; CLIENTS 8)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.dialect import Wanted
+from proxy.dialects.known import Known, Unreadable, countables, weighed
+from proxy.dialects.openai_responses import client_body, extended_head, read, render, tools_json
+from proxy.dialects.responses_item import tool_result
+from proxy.stack.context import NEVER_ANSWERED
+from proxy.stack.transcript import Message, Request
+from tests.dialects.responses_items import (
+    ADDED,
+    CALL,
+    CUSTOM,
+    DEVELOPER,
+    REASONING,
+    RESULT,
+    SAID,
+    TOOLS,
+    USER,
+    body,
+    request,
+)
+
+OURS = tools_json([{"name": "stack_recall", "description": "d", "parameters": {}}])
+
+
+def rendered(asked: Request, wanted: Wanted | None = None, guidance: str = "", *line: Message) -> dict[str, Any]:
+    pieces = render(asked, line or asked.messages, extended_head(asked, guidance), wanted or Wanted())
+    found = json.loads(b"".join(pieces))
+    assert isinstance(found, dict)
+    return found
+
+
+def roles(asked: Request) -> list[str]:
+    return [message.role for message in asked.messages]
+
+
+# -------------------------------------------------------------------------------------------------------------- read
+def test_x20_a_request_is_read() -> None:
+    asked = request(ADDED, DEVELOPER, USER, REASONING, SAID, CALL, RESULT, instructions="Be brief.", stream=True)
+    assert [(m.role, m.text) for m in asked.head] == [
+        ("system", "Be brief."),
+        ("developer", ""),
+        ("developer", "You write code."),
+    ]
+    assert roles(asked) == ["user", "assistant", "tool"]
+    run = asked.messages[1]
+    assert run.text == "I look."
+    assert [(c.id, c.name, c.arguments) for c in run.calls] == [("c1", "bash", '{"cmd": "ls", "a": 1}')]
+    assert json.loads(run.wire) == [REASONING, SAID, CALL]
+    assert (asked.messages[2].answers, asked.messages[2].text) == ("c1", "login.py")
+    assert (asked.model, asked.stream, asked.wants_usage, asked.answers_wanted) == ("m", True, True, 1)
+
+
+def test_an_input_that_is_a_text_is_a_users_message_and_stays_a_text_while_it_is_alone() -> None:
+    asked = request(input="Fix the login.")
+    assert [(m.role, m.text) for m in asked.messages] == [("user", "Fix the login.")]
+    assert asked.messages[0].identity == request(USER).messages[0].identity
+    assert rendered(asked)["input"] == "Fix the login."
+    assert b"".join(client_body(asked)) == asked.body
+    answered = rendered(asked, None, "", *asked.messages, *request(SAID).messages)
+    assert answered["input"] == [{"role": "user", "content": "Fix the login."}, SAID]
+
+
+def test_instructions_and_an_input_of_the_same_words_are_two_messages() -> None:
+    known = Known()
+    first = read(body(input="same", instructions="same"), known)
+    for asked in (first, read(first.body, known)):
+        assert [m.role for m in (*asked.head, *asked.messages)] == ["system", "user"]
+
+
+@pytest.mark.parametrize("instructions", [None, ["a"], 7])
+def test_instructions_that_are_no_text_pass_and_are_no_message(instructions: object) -> None:
+    asked = request(USER, instructions=instructions)
+    assert asked.head == ()
+    assert rendered(asked)["instructions"] == instructions
+
+
+@pytest.mark.parametrize(
+    ("members", "choice"),
+    [
+        ({}, "auto"),
+        ({"tool_choice": None}, "auto"),
+        ({"tool_choice": "none"}, "none"),
+        ({"tool_choice": "required"}, "required"),
+        ({"tool_choice": {"type": "function", "name": "bash"}}, "forced"),
+        ({"tool_choice": {"type": "web_search"}}, "forced"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, "required"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}, "auto"),
+    ],
+)
+def test_x23_a_forced_choice_is_known(members: dict[str, Any], choice: str) -> None:
+    assert request(USER, **members).choice == choice
+
+
+def test_x23_structured_answers_are_known() -> None:
+    assert request(USER, text={"format": {"type": "json_schema"}, "verbosity": "low"}).structured
+    assert not request(USER, text={"format": {"type": "text"}}).structured
+    assert not request(USER, text={"verbosity": "low"}).structured
+
+
+def test_tools_are_known_by_name_those_of_the_provider_by_type_those_in_namespaces_by_themselves() -> None:
+    web = {"type": "web_search", "external_web_access": False}
+    space = {"type": "namespace", "name": "agents", "description": "", "tools": [{"type": "function", "name": "spawn"}]}
+    patch = {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}
+    asked = request(ADDED, USER, tools=[*TOOLS, web, space, patch, 7])
+    assert asked.tool_names == ("bash", "web_search", "spawn", "apply_patch", "exec", "wait")
+    assert request(USER, ADDED).tool_names == ("exec", "wait")
+    assert request(USER).tool_names == ()
+
+
+def test_tools_in_the_input_are_counted_once_as_tools() -> None:
+    known = Known()
+    asked = read(body(ADDED, USER), known)
+    texts = countables(asked)
+    assert texts[:2] == ["", "Fix the login."]
+    assert json.loads(texts[2]) == ADDED
+    full = weighed(asked, [len(t) for t in texts], known)
+    assert full.tokens == sum(len(t) for t in texts)
+    assert (full.head, full.messages) == (tuple(full.sources[0].messages), tuple(full.sources[1].messages))
+    assert countables(read(body(ADDED, USER), known)) == []
+
+
+UNREADABLE = {
+    "nothing": b"",
+    "no JSON": b"no json",
+    "an array": b"[]",
+    "no members": b"{}",
+    "no model": b'{"input":"hi"}',
+    "a model that is no text": b'{"model":1,"input":"hi"}',
+    "no input": b'{"model":"m","instructions":"x"}',
+    "an input that is no list": b'{"model":"m","input":{}}',
+    "an empty input": b'{"model":"m","input":[]}',
+    "an item that is no object": b'{"model":"m","input":["hi"]}',
+    "an item that is an array": b'{"model":"m","input":[[{"type":"reasoning"}]]}',
+    "a model item that is no object": b'{"model":"m","input":[{"type":"reasoning"},7,{"type":"reasoning"}]}',
+    "cut off": b'{"model":"m","input":[{"role":"user"}]',
+    "something behind it": b'{"model":"m","input":"hi"} {}',
+    "deep arrays": b"[" * 100_000,
+    "brackets that cross": b'{"model":"\\ud800","input":[}',
+    "no text at all": b"\x00\xff",
+}
+
+
+@pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_be_taken_apart_says_so_and_never_crashes(raw: bytes) -> None:
+    with pytest.raises(Unreadable):
+        read(raw, Known())
+
+
+ODD = {
+    "lone surrogate": rb'"\ud83d alone"',
+    "30 digits": b"123456789012345678901234567890",
+    "5000 digits": b"9" * 5000,
+    "NUL": rb'"a\u0000b"',
+    "raw NUL": b'"a\x00b"',
+    "nesting": b"[" * 50_000 + b"]" * 50_000,
+    "NaN": b"NaN",
+    "invalid UTF-8": b'"\xff\xfe"',
+    "odd escapes": rb'"\q"',
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_p2_one_odd_item_makes_no_body_unreadable_and_is_kept_byte_for_byte(odd: bytes) -> None:
+    result = b'{ "call_id":"c1",  "output": ' + odd + b', "type" : "function_call_output", "x":1.50 }'
+    call = b'{"type":"function_call","name":"bash","call_id":"c1","arguments":' + odd + b"}"
+    run = b'{"type":"message","role":"assistant","content":' + odd + b"} , \n" + call
+    items = b'[{"role":"user","content":' + odd + b"}," + run + b"," + result + b"]"
+    raw = b'{"model":"m","temperature":1E+2,"instructions":"a","input": ' + items + b"}"
+    asked = read(raw, Known())
+    assert roles(asked) == ["user", "assistant", "tool"]
+    assert [(c.id, c.name) for c in asked.messages[1].calls] == [("c1", "bash")]
+    assert [m.wire for m in asked.messages[1:]] == [b"[" + run + b"]", result]
+    assert asked.messages[2].answers == "c1"
+    assert b"".join(client_body(asked)) == raw
+    for text in [*countables(asked), *(m.text for m in asked.messages)]:
+        text.encode()
+    assert [m.identity for m in read(raw, Known()).messages] == [m.identity for m in asked.messages]
+
+
+def test_p2_odd_instructions_are_kept_and_take_guidance() -> None:
+    raw = b'{"model":"m","instructions":"a\\q\xff","input":"hi"}'
+    asked = read(raw, Known())
+    assert b"".join(client_body(asked)) == raw
+    assert extended_head(asked, "g") == (b'"a\\q\xff\\n\\ng"',)
+
+
+# ------------------------------------------------------------------------------------------------------------- known
+def test_a_run_is_read_and_counted_once() -> None:
+    known = Known()
+    first = read(body(USER, REASONING, SAID, CALL, instructions="Be brief."), known)
+    texts = countables(first)
+    assert texts == ["Be brief.", "Fix the login.", 'I look.\nbash {"cmd": "ls", "a": 1}']
+    full = weighed(first, [len(t) for t in texts], known)
+    assert full.tokens == sum(len(t) for t in texts)
+    again = read(body(USER, REASONING, SAID, CALL, RESULT, instructions="Be brief."), known)
+    assert countables(again) == ["login.py"]
+    assert again.messages[1] is full.messages[1]
+
+
+def test_a_run_that_grew_is_another_message() -> None:
+    known = Known()
+    read(body(USER, SAID), known)
+    assert [m.text for m in read(body(USER, SAID, CALL), known).messages] == ["Fix the login.", "I look."]
+
+
+# ------------------------------------------------------------------------------------------------------------ render
+def test_p1_what_is_not_changed_is_the_clients_bytes() -> None:
+    items = b'{"type":"reasoning","id":"r"},\n {"type":"function_call","call_id":"c","name":"b"},{"role":"user"}'
+    raw = b'{"model":"m","x":{"y": [1,  2]},"instructions":"a","input":[{"role":"system"},' + items + b'],"store":true}'
+    asked = read(raw, Known())
+    pieces = render(asked, asked.messages, [m.wire for m in asked.head], Wanted())
+    assert b"".join(pieces) == raw == b"".join(client_body(asked))
+    assert asked.messages[-1].wire in pieces
+    assert set(pieces) >= set(client_body(asked)[1::2])
+
+
+def test_what_the_client_says_beside_its_items_is_untouched() -> None:
+    beside = {
+        "prompt_cache_key": "k",
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "client_metadata": {"turn": "1"},
+        "metadata": {"a": "b"},
+        "parallel_tool_calls": False,
+        "truncation": "auto",
+        "unheard_of": 1,
+    }
+    found = rendered(request(USER, **beside), Wanted(OURS), "g")
+    assert {name: found[name] for name in beside} == beside
+
+
+def test_our_tools_stand_behind_the_clients_and_their_bytes_are_constant() -> None:
+    asked = request(USER, tools=TOOLS, temperature=0)
+    found = rendered(asked, Wanted(OURS))
+    assert [t["name"] for t in found["tools"]] == ["bash", "stack_recall"]
+    ours = {"type": "function", "name": "stack_recall", "description": "d", "parameters": {}, "strict": False}
+    assert found["tools"][1] == ours
+    assert asked.fields["tools"][:-1] + b"," + OURS[1:] in b"".join(render(asked, asked.messages, [], Wanted(OURS)))
+
+
+@pytest.mark.parametrize("members", [{}, {"tools": []}, {"tools": None}])
+def test_an_array_of_ours_where_the_client_sends_none(members: dict[str, Any]) -> None:
+    found = rendered(request(USER, **members, temperature=0), Wanted(OURS))
+    assert list(found) == ["model", "input", "tools", "temperature"]
+    assert found["tools"] == json.loads(OURS)
+
+
+def test_where_tools_stand_in_the_input_ours_stand_there_in_a_namespace_as_theirs_do() -> None:
+    found = rendered(request(ADDED, DEVELOPER, USER), Wanted(OURS), "g")
+    assert "tools" not in found
+    *theirs, ours = found["input"][0]["tools"]
+    assert theirs == ADDED["tools"]
+    assert (ours["type"], ours["tools"]) == ("namespace", json.loads(OURS))
+    assert found["input"][0] == ADDED | {"tools": [*theirs, ours]}
+    assert found["input"][1] == DEVELOPER
+
+
+@pytest.mark.parametrize("theirs", [TOOLS, [], None])
+def test_beside_tools_of_the_input_without_a_namespace_ours_have_none(theirs: object) -> None:
+    found = rendered(request(ADDED | {"tools": theirs}, USER), Wanted(OURS))
+    assert found["input"][0]["tools"] == [*(TOOLS if theirs else []), *json.loads(OURS)]
+
+
+@pytest.mark.parametrize("items", [(USER, ADDED), (ADDED, USER)])
+def test_tools_of_the_input_behind_a_message_or_beside_an_array_are_left_alone(items: tuple[Any, ...]) -> None:
+    asked = request(*items, tools=TOOLS) if items[0] is ADDED else request(*items)
+    found = rendered(asked, Wanted(OURS))
+    assert found["input"] == list(items)
+    assert found["tools"][-1:] == json.loads(OURS)
+
+
+def test_x12_the_last_round_takes_no_calls_and_keeps_its_arrays() -> None:
+    found = rendered(request(USER, tools=TOOLS, tool_choice="auto"), Wanted(OURS, tool_choice_none=True))
+    assert found["tool_choice"] == "none"
+    assert len(found["tools"]) == 2
+    assert rendered(request(USER), Wanted(tool_choice_none=True))["tool_choice"] == "none"
+
+
+def test_s4_07_usage_is_never_asked_for() -> None:
+    assert rendered(request(USER, stream=True), Wanted()).keys() == {"model", "input", "stream"}
+
+
+def test_p3_the_same_request_is_the_same_bytes() -> None:
+    asked = [request(ADDED, USER, SAID, instructions="a") for _ in range(2)]
+    assert len({render(a, a.messages[:1], extended_head(a, "g"), Wanted(OURS)) for a in asked}) == 1
+
+
+def test_a_run_of_nothing_leaves_no_trace() -> None:
+    empty = Message("assistant", b"[]", "e")
+    asked = request(USER, RESULT)
+    assert rendered(asked, None, "", empty, asked.messages[0], empty, asked.messages[1], empty)["input"] == [
+        USER,
+        RESULT,
+    ]
+
+
+ANSWERS: Mapping[str, dict[str, Any]] = {
+    "function_call": {"type": "function_call_output", "output": NEVER_ANSWERED},
+    "custom_tool_call": {"type": "custom_tool_call_output", "output": NEVER_ANSWERED},
+    "apply_patch_call": {"type": "apply_patch_call_output", "status": "failed", "output": NEVER_ANSWERED},
+    "tool_search_call": {"type": "tool_search_output", "execution": "client", "status": "completed", "tools": []},
+    "local_shell_call": {"type": "function_call_output", "output": NEVER_ANSWERED},
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_s4_53_a_call_the_client_never_answered_is_answered_as_its_kind_asks(kind: str) -> None:
+    asked = request(USER, CUSTOM | {"type": kind, "call_id": "c9"})
+    line = (*asked.messages, tool_result("c9", NEVER_ANSWERED), tool_result("c9", "of ours"))
+    said = rendered(asked, None, "", *line)["input"]
+    assert said[2] == ANSWERS[kind] | {"call_id": "c9"}
+    assert said[3] == {"type": "function_call_output", "call_id": "c9", "output": "of ours"}
+
+
+# ---------------------------------------------------------------------------------------------------------- guidance
+def test_guidance_stands_at_the_end_of_the_instructions() -> None:
+    found = rendered(request(DEVELOPER, USER, instructions="Be brief."), Wanted(), 'Use "frames".\n')
+    assert found["instructions"] == 'Be brief.\n\nUse "frames".\n'
+    assert found["input"] == [DEVELOPER, USER]
+    assert rendered(request(USER, instructions=""), Wanted(), "g")["instructions"] == "g"
+
+
+@pytest.mark.parametrize(
+    ("head", "role"),
+    [
+        ([], "developer"),
+        ([DEVELOPER], "developer"),
+        ([{"role": "system", "content": "a"}], "system"),
+        ([ADDED], "developer"),
+    ],
+)
+def test_guidance_without_instructions_is_one_more_item_behind_the_leading_ones(head: list[Any], role: str) -> None:
+    found = rendered(request(*head, USER), Wanted(), "g")
+    ours = {"type": "message", "role": role, "content": [{"type": "input_text", "text": "g"}]}
+    assert found["input"] == [*head, ours, USER]
+
+
+def test_nothing_to_say_changes_nothing() -> None:
+    asked = request(DEVELOPER, USER, instructions="a")
+    assert extended_head(asked, "") == tuple(m.wire for m in asked.head)
+
+
+# -------------------------------------------------------------------------------------------------------------- laws
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+MEMBERS = st.dictionaries(st.text(), JSON, max_size=4)
+TYPES = (
+    st.sampled_from(
+        [
+            "message",
+            "reasoning",
+            "function_call",
+            "function_call_output",
+            "compaction",
+            "unheard_of",
+            "item_reference",
+            None,
+        ]
+    )
+    | st.text()
+)
+ROLES = st.sampled_from(["system", "user", "assistant", "tool", "developer", None])
+ITEMS = (
+    st.builds(
+        lambda more, type_, role, said: (
+            more | {"type": type_, "role": role, "content": said, "call_id": said, "tools": said}
+        ),
+        MEMBERS,
+        TYPES,
+        ROLES,
+        JSON,
+    )
+    | MEMBERS
+)
+
+
+@given(
+    MEMBERS,
+    st.lists(ITEMS, min_size=1, max_size=6) | st.text(),
+    JSON,
+    st.booleans(),
+    st.sampled_from([None, 1]),
+)
+def test_x22_any_request_survives_byte_for_byte(
+    more: dict[str, Any], items: list[Any] | str, instructions: object, ascii_only: bool, indent: int | None
+) -> None:
+    said = more | {"model": "m", "instructions": instructions, "input": items}
+    try:
+        raw = json.dumps(said, ensure_ascii=ascii_only, indent=indent).encode()
+    except UnicodeEncodeError:
+        raw = json.dumps(said, indent=indent).encode()
+    asked = read(raw, Known())
+    assert b"".join(client_body(asked)) == raw
+    written = b"".join(render(asked, asked.messages, [m.wire for m in asked.head], Wanted()))
+    assert json.loads(written) == said
+    assert b"".join(client_body(read(written, Known()))) == written
+    assert [m.identity for m in read(written, Known()).messages] == [m.identity for m in asked.messages]
