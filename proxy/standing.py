@@ -28,7 +28,7 @@ from proxy.stack.inferring import inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.names import remember
-from proxy.stack.rereading import is_note, supplied
+from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, is_stack_tool
@@ -260,22 +260,19 @@ class Reception:
             standing = self._recorded(standing, acted.events)
         if not standing.story.tree.awake:
             return replace(standing, status="asleep", reason=acted.reason)
-        if standing.story.tree.trims:
-            standing = self._supplied(standing, folded=bool(acted.events))
-        return self._introduced(replace(standing, status="full"))
+        return self._introduced(replace(self._supplied(standing, acted.events), status="full"))
 
-    def _supplied(self, standing: Standing, *, folded: bool) -> Standing:
+    def _supplied(self, standing: Standing, decided: Sequence[FrameEvent]) -> Standing:
         """Clients answer a second read of a file with a note about the first one. Where that left the line, its
-        content is told with the note; behind a fold everything is sent anew, so older notes are looked at too."""
+        content is told with the note; behind what was `decided` now, with older notes too, for they are sent anew."""
         messages = standing.request.messages
         spoken = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), 0)
-        if not any(m.answers and is_note(m.text) for m in messages[0 if folded else spoken :]):
+        if not any(m.answers and is_note(m.text) for m in messages[0 if decided else spoken :]):
             return standing
-        line = on_line(standing.story)
-        last = next((at for at in range(len(line) - 1, -1, -1) if line[at].round), 0)
-        new = {p.at for p in line[0 if folded else last :]}
+        shown = {p.at for p in on_line(standing.story)}
+        new = sent_anew(standing.story, decided)
         means = self.actor.means(_here(standing, standing.mode))
-        given = supplied(standing.ledger, standing.story, {p.at for p in line}, new, means)
+        given = supplied(standing.ledger, standing.story, shown, new, means)
         if not given:
             return standing
         return self._recorded(standing, [Replaced(entry, text, "read again") for entry, text in given])

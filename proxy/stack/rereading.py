@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import msgspec
 
 from proxy.stack.compaction import CHANGED, READ, Touched
+from proxy.stack.events import Folded, FrameEvent, Woken
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe.files import touched_by
 from proxy.stack.ranking import longest_fitting
@@ -80,6 +81,19 @@ def is_note(text: str) -> bool:
     return len(text) <= LONGEST_NOTE and _NOTE.match(text) is not None
 
 
+def sent_anew(story: Story, decided: Iterable[FrameEvent]) -> frozenset[str]:
+    """The entries on the path that no cache of the provider holds: what came since the last answer; behind a fold among
+    what was `decided` all from the first entry that left, for a prefix is broken there; all, where the thread wakes."""
+    gone: set[str] = set()
+    for event in decided:
+        if isinstance(event, Woken):
+            return frozenset(p.at for p in story.placed)
+        gone.update(event.entries if isinstance(event, Folded) else ())
+    since = next((at for at in range(len(story.placed) - 1, -1, -1) if story.placed[at].round), 0)
+    cut = next((at for at, p in enumerate(story.placed[:since]) if p.entry.id in gone), since)
+    return frozenset(p.at for p in story.placed[cut:])
+
+
 def supplied(
     ledger: Ledger, story: Story, on_line: Container[str], new: Container[str], means: Means
 ) -> tuple[tuple[str, str], ...]:
@@ -87,7 +101,7 @@ def supplied(
     the line.
 
     `story` includes the new results; `on_line` are the entries on the line as it is about to be sent. New are results
-    that were not sent yet, and those behind the place where a fold breaks the prefix anyway.
+    that are sent anew: a note that the provider has cached stays as it is.
     """
     noted = {p.entry.id for p in story.placed if p.at in new and p.entry.message and is_note(p.entry.message.text)}
     told = dict(story.tree.replaced)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import Answer, ScriptedProvider, Usage, overflow, says
-from tests.harness import Json, Stage, bash, does, everything, pop, push, recall, texts
+from proxy.scripted import Answer, Model, ScriptedProvider, Usage, overflow, says
+from tests.harness import Conversation, Json, Stage, bash, does, everything, pop, push, recall, texts
 from tests.scenarios.bound import BoundModel
 from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in
 
@@ -353,6 +353,63 @@ def test_a_provider_that_caches_nothing_any_more_has_nothing_to_lose(
     session.plays(UNEVEN)
 
     assert (2 in session.outputs_sent()) == bool(reported)
+
+
+# ---------------------------------------------------------------------------------------------------------- told again
+NOTE = "[File src/a.py unchanged since last read in this session.]"
+FULL = {"models": [Model("gpt-x", window=40_000)]}
+"""A provider that refuses what is longer."""
+
+
+@pytest.mark.parametrize("provider", [FULL], indirect=True)
+def test_a_note_in_front_of_a_fold_stays_as_it_was_sent(stage: Stage, provider: ScriptedProvider) -> None:
+    """L2: what a note points at was trimmed; a later fold is no reason to tell it again in a prefix that is cached."""
+    chat = stage.chat(stage.proxy(frame_max_tokens=10_000_000), tools=TOOLS)
+    work = ("read src/a.py", "read src/a.py", "run b", "todo: [>] One | [ ] Two", "run c", "run d", "run e")
+    made = [made_by(step)[0] for step in (*work, "todo: [x] One | [>] Two")]
+    provider.will(*(Answer(calls=(call,)) for call in made), says("Two is begun."))
+    chat.says("Build the formatter.")
+    for result in ("content " * 30_000, NOTE, "built " * 11_000, "ok", *("done " * 2_000 for _ in "cde")):
+        stage.excuse()
+        chat.returns(result)
+    before = line(provider)
+    chat.returns("ok")
+
+    assert chat.proxy.receipts()[-1]["decisions"][0]["done"]
+    assert "content content" not in str(before)
+    note = next(at for at, m in enumerate(before) if m["content"] == NOTE)
+    assert line(provider)[: note + 1] == before[: note + 1]
+
+
+@pytest.mark.parametrize("provider", [FULL], indirect=True)
+def test_a_note_behind_a_fold_that_took_its_content_is_told_with_it(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 8: a note is never a dead end."""
+    chat = stage.chat(tools=TOOLS)
+    work = ("todo: [>] One | [ ] Two", "read src/a.py", "run c", "run d", "todo: [x] One | [>] Two", "read src/a.py")
+    provider.will(*(Answer(calls=(made_by(step)[0],)) for step in work), says("Two is begun."))
+    chat.says("Build the formatter.")
+    for result in ("ok", "content " * 2_000, "done " * 2_000, "done " * 2_000, "ok"):
+        chat.returns(result)
+    assert "content content" not in str(line(provider))
+    chat.returns(NOTE)
+
+    told = str(line(provider)[-1]["content"])
+    assert told.startswith(NOTE)
+    assert "content content" in told
+
+
+def test_a_note_is_told_with_what_left_with_a_frame_that_returned(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """DESIGN 8: also where nothing was folded yet."""
+    reading = made_by("read src/a.py")[0]
+    provider.will(does(push("Look at it")), does(reading), does(pop("looked")), does(reading), says("I see."))
+    chat.says("Build the formatter.")
+    chat.returns("def formatted(text): ...")
+    chat.returns(NOTE)
+
+    assert str(line(provider)[-1]["content"]).startswith(NOTE)
+    assert "def formatted(text): ..." in str(line(provider)[-1]["content"])
 
 
 # --------------------------------------------------------------------------------------------------- reasoning and
