@@ -2,8 +2,9 @@
 
 Asleep, a thread passes byte for byte. It wakes at a request that is large enough and ends with the user's words, or
 inside a tool loop where a fold is due that pays for the waking too. Awake, finished work is folded where it ends. The
-laws: **a warm prefix is broken only where that pays** (`stack.economics`), and a thread without tools never wakes (L7).
-Reasoning that its provider binds to what stood before it leaves with the prefix, once and for good (L8).
+laws: **a warm prefix is broken only where that pays** (`stack.economics`), but for the one time a thread wakes at the
+user's words; and a thread without tools never wakes (L7). Reasoning that its provider binds to what stood before it
+leaves with the prefix, once and for good (L8).
 
 What this module does not do: it records nothing and sends nothing; it answers with events.
 """
@@ -102,8 +103,8 @@ class Actor:
         return "small" if request.tokens < self.config.wake_at_tokens else ""
 
     def _woken(self, here: Here) -> Acted:
-        """Wake, with all folds that are due. A warm thread wakes where that pays; inside a tool loop nothing else will
-        do."""
+        """Wake, with all folds that are due. At the user's words that is done whatever it costs now; inside a tool loop
+        only with a fold that pays for both."""
         in_loop = not here.request.ends_with_user
         if in_loop and self._must_wait(here):
             return Acted(reason="in_loop")

@@ -1,8 +1,9 @@
 """Asking the provider: the line of a round made fit to leave, sent, and asked again where that can be done unseen.
 
-The laws: what a line leaves out is on disk before it leaves; a call on it has its result; it fits the window, and
-where the provider says it does not, it is made shorter, once: old outputs are cleared, then the oldest groups leave. A
-first round is asked once. A hidden round that fails is asked again, because no byte of it has left.
+The laws: what a line leaves out, and what was decided about it, is on disk before it leaves; a call on it has its
+result; it fits the window, and where the provider says it does not, it is made shorter, once: old outputs are cleared,
+then the oldest groups leave. A first round is asked once. A hidden round that fails is asked again, because no byte of
+it has left.
 
 Where there is no line, a client's own history that cannot fit is shortened by itself (`shortened_request`).
 

@@ -4,7 +4,8 @@ One question after the other, in reading order: which session does the client na
 history, is it the thread itself, a fork of it or a side request, what is new in it, and may the thread wake. What is
 new is recorded before anything leaves; the state of one scope changes one request at a time.
 
-Its law: **asleep, side, off and shadow requests pass as they came.** Only an awake thread in mode `active` is rendered.
+Its law: **asleep, side, off and shadow requests pass as they came.** Only an awake thread in mode `active` or `passive`
+is rendered.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ class Pen:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was weighed and came of it. `kind` is wake, fold, part or unfold; `subjects` are frames."""
+    """What was weighed and came of it. `kind` is wake, fold or unfold; `subjects` are frames: the one that goes on
+    where a part of it was weighed."""
 
     kind: str
     subjects: tuple[str, ...]
