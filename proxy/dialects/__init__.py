@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from proxy.dialects.anthropic_messages import ANTHROPIC_MESSAGES
 from proxy.dialects.dialect import Body, Dialect, References, Wanted, Writing
 from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.openai_chat import OPENAI_CHAT
 
 __all__ = [
+    "ANTHROPIC_MESSAGES",
     "DIALECTS",
     "OPENAI_CHAT",
     "Body",
@@ -29,7 +31,7 @@ __all__ = [
     "dialect_at",
 ]
 
-DIALECTS: Mapping[str, Dialect] = {"/chat/completions": OPENAI_CHAT}
+DIALECTS: Mapping[str, Dialect] = {"/chat/completions": OPENAI_CHAT, "/v1/messages": ANTHROPIC_MESSAGES}
 """By the end of the path."""
 
 

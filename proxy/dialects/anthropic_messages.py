@@ -19,9 +19,19 @@ from typing import Any
 import msgspec
 
 from proxy.dialects import slices
+from proxy.dialects.anthropic_answer import Answer
 from proxy.dialects.anthropic_markers import markers_of, placed
-from proxy.dialects.anthropic_message import NO_BLOCKS, messages_in, read_system, with_text
-from proxy.dialects.dialect import Body, Wanted
+from proxy.dialects.anthropic_message import (
+    NO_BLOCKS,
+    messages_in,
+    read_system,
+    retold,
+    tool_result,
+    user_message,
+    with_text,
+    without_reasoning,
+)
+from proxy.dialects.dialect import Body, Dialect, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
 from proxy.stack.transcript import Message, Request
@@ -190,3 +200,23 @@ def error_body(status: int, message: str, code: str) -> bytes:
     """An error in the API's own shape."""
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
     return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message, "code": code}})
+
+
+def answer(request: Request, *, intercept: bool) -> Answer:
+    return Answer(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
+
+
+ANTHROPIC_MESSAGES = Dialect(
+    "anthropic_messages",
+    read,
+    render,
+    client_body,
+    extended_head,
+    tools_json,
+    tool_result,
+    user_message,
+    without_reasoning,
+    retold,
+    error_body,
+    answer,
+)
