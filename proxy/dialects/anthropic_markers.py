@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from proxy.dialects import slices
-from proxy.stack.transcript import Message
+from proxy.stack.transcript import Message, Source
 
 MEMBER = "cache_control"
 WRITTEN = b'"cache_control"'
@@ -29,12 +29,16 @@ THEIRS = ("user", "tool")
 
 
 class Markers(NamedTuple):
-    """The markers of a client's request: the forms of those among its messages, in order; how many stand elsewhere;
-    and the one for the whole request, which the provider itself puts at the end, or nothing."""
+    """The markers of a client's request."""
 
     forms: tuple[bytes, ...] = ()
+    """Those among its messages, in order."""
+    last: str = ""
+    """The identity of the message with the last of them, where the client stopped short of its end on purpose."""
     elsewhere: int = 0
+    """How many stand in the system text and the tools, and the one for the whole."""
     whole: bytes = b""
+    """The one for the whole request, which the provider itself puts at its end, or nothing."""
 
 
 # --------------------------------------------------------------------------------------------------------------- read
@@ -72,12 +76,26 @@ def _marker(fields: Mapping[str, bytes]) -> tuple[bytes, ...]:
     return () if found == b"null" else (found,)
 
 
-def markers_of(fields: Mapping[str, bytes], messages: Sequence[bytes]) -> Markers:
-    """The markers of a request, from its members and the messages in it."""
-    forms = tuple(marker for raw in messages if WRITTEN in raw for marker in _in_array(_content(raw)))
+def markers_of(fields: Mapping[str, bytes], messages: Sequence[Source]) -> Markers:
+    """The markers of a request, from its members and what its messages were read from."""
+    forms = tuple(m for source in messages if WRITTEN in source.raw for m in _in_array(_content(source.raw)))
     elsewhere = sum(len(_in_array(fields.get(name, b""))) for name in ("system", "tools"))
     whole = b"".join(_marker(fields))
-    return Markers(forms, elsewhere + bool(whole), whole)
+    return Markers(forms, _stopped_at(messages) if forms else "", elsewhere + bool(whole), whole)
+
+
+def _stopped_at(messages: Sequence[Source]) -> str:
+    """The identity of the last message with a marker; nothing where no other behind it may carry one."""
+    others = False
+    for source in reversed(messages):
+        marks = [bool(parted(block)[1]) for block in _blocks(source.raw)] if WRITTEN in source.raw else []
+        for message in reversed(source.messages):
+            blocks = _blocks(message.wire)
+            if any(marks[len(marks) - len(blocks) :]):
+                return message.identity if others else ""
+            others = others or _carries(message, blocks)
+            del marks[len(marks) - len(blocks) :]
+    return ""
 
 
 def _in_array(array: bytes) -> list[bytes]:
@@ -109,9 +127,11 @@ def placed(line: Sequence[Message], fork: int, markers: Markers) -> list[bytes]:
 
 
 def _places(line: Sequence[Message], fork: int, markers: Markers) -> list[int]:
-    """Where a marker is worth most, in the order of the line: its end (unless the provider marks it), the fork point,
-    and for what more the client has, the ends of earlier user messages from the newest back."""
-    end = next(_carrying(line, len(line)), None)
+    """Where a marker is worth most, in the order of the line: its end, or where the client stopped short of it (unless
+    the provider marks it), the fork point, and for what more the client has, the ends of earlier user messages from the
+    newest back."""
+    stop = next((at for at in reversed(range(len(line))) if line[at].identity == markers.last), len(line) - 1)
+    end = next(_carrying(line, stop + 1), None)
     if end is None:
         return []
     forks = [at for at in islice(_carrying(line, fork), 1) if at != end]
@@ -125,8 +145,12 @@ def _places(line: Sequence[Message], fork: int, markers: Markers) -> list[int]:
 def _carrying(line: Sequence[Message], end: int) -> Iterator[int]:
     """Messages before `end` with a block that may carry a marker, backwards."""
     for at in reversed(range(min(end, len(line)))):
-        if line[at].role in SPOKEN and _carrier(_blocks(line[at].wire)) is not None:
+        if _carries(line[at], _blocks(line[at].wire)):
             yield at
+
+
+def _carries(message: Message, blocks: Sequence[bytes]) -> bool:
+    return message.role in SPOKEN and _carrier(blocks) is not None
 
 
 def with_marker(wire: bytes, marker: bytes) -> bytes:

@@ -34,7 +34,7 @@ from proxy.dialects.anthropic_message import (
 from proxy.dialects.dialect import Body, Dialect, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
-from proxy.stack.transcript import Message, Request
+from proxy.stack.transcript import Message, Request, Source
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "forced"}
 OPENING = b'{"role":"user","content":'
@@ -107,8 +107,7 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
     fields = _with_system(with_tools(request.fields, wanted.extra_tools, behind="messages"), request, head)
     if wanted.tool_choice_none:
         fields["tool_choice"] = b'{"type":"none"}'
-    theirs = [source.raw for source in request.sources[len(request.head) :]]
-    wires = placed(line, wanted.fork, markers_of(request.fields, theirs))
+    wires = placed(line, wanted.fork, markers_of(request.fields, _messages(request)))
     pieces: list[bytes] = []
     glue = b"{"
     for name, raw in fields.items():
@@ -161,9 +160,12 @@ def _written(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:
 
 def client_body(request: Request) -> Body:
     """The client's own body, cut at the borders of its messages."""
-    return slices.cut(
-        request.body, request.fields["messages"], [source.raw for source in request.sources[len(request.head) :]]
-    )
+    return slices.cut(request.body, request.fields["messages"], [source.raw for source in _messages(request)])
+
+
+def _messages(request: Request) -> Sequence[Source]:
+    """What the messages behind the system text were read from."""
+    return request.sources[len(request.head) :]
 
 
 def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:

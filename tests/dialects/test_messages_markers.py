@@ -141,6 +141,18 @@ def test_the_mark_of_a_fork_point_inside_a_message_of_results_stands_inside_it()
     ]  # fmt: skip
 
 
+def test_where_the_client_stops_short_of_its_end_so_does_the_line() -> None:
+    """What asks for a summary is said once, and not worth keeping."""
+    asks = [*LOOP[:-2], said(text("f"), marked(call("f"))), user(result("f"), text("summarise"))]
+    asked = request(*asks)
+    assert rendered(asked) == json.loads(asked.body)
+    assert places(rendered(asked, fork=3)) == {2: [SHORT], 11: [SHORT]}
+    gone = [*asked.messages[:2], *asked.messages[-2:]]
+    assert places(rendered(asked, gone)) == {2: [SHORT]}
+    inside = request(*LOOP[:-1], user(marked(result("f")), text("summarise")))
+    assert rendered(inside) == json.loads(inside.body)
+
+
 def test_a_fork_point_at_the_end_of_the_line_is_marked_once_and_adds_none() -> None:
     asked = request(*with_last(SHORT))
     assert places(rendered(asked, fork=len(LOOP))) == {12: [SHORT]}
@@ -211,8 +223,9 @@ def test_what_may_not_carry_a_marker_is_stepped_over(tail: list[dict[str, Any]])
 
 
 def test_a_marker_stands_on_the_last_block_that_may_carry_it() -> None:
-    asked = request(user(marked(text("a"))), said(THOUGHT, text("b"), {"type": "unheard_of"}))
-    (_, last) = rendered(asked)["messages"]
+    asked = request(user(marked(text("a"))))
+    line = [*asked.messages, *request(said(THOUGHT, text("b"), {"type": "unheard_of"})).messages]
+    (_, last) = rendered(asked, line)["messages"]
     assert last["content"] == [THOUGHT, marked(text("b")), {"type": "unheard_of"}]
 
 

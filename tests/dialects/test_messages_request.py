@@ -477,12 +477,25 @@ def is_split(said: dict[str, Any]) -> bool:
     return said["role"] == "user" and any(isinstance(b, dict) and b.get("type") == "tool_result" for b in blocks)
 
 
+def without_neighbours(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """No two messages of results in a row: their blocks become one message, as the API itself makes of them."""
+    kept: list[dict[str, Any]] = []
+    for each in messages:
+        if not (kept and is_split(each) and is_split(kept[-1])):
+            kept.append(each)
+    return kept
+
+
+def test_neighbouring_messages_of_results_become_one() -> None:
+    asked = request(CALLED, {"role": "user", "content": [LISTED]}, {"role": "user", "content": [SHOWN]})
+    assert rendered(asked)["messages"][1:] == [{"role": "user", "content": [LISTED, SHOWN]}]
+
+
 @given(MEMBERS, st.lists(ASSISTANTS | USERS, min_size=1, max_size=4), st.booleans(), st.sampled_from([None, 1]))
 def test_x22_any_request_survives_byte_for_byte(
     more: dict[str, Any], messages: list[Any], ascii_only: bool, indent: int | None
 ) -> None:
-    apart = [m for m, before in zip(messages, [None, *messages], strict=False) if not (before and is_split(before))]
-    said = more | {"model": "m", "messages": apart}
+    said = more | {"model": "m", "messages": without_neighbours(messages)}
     try:
         raw = json.dumps(said, ensure_ascii=ascii_only, indent=indent).encode()
     except UnicodeEncodeError:
