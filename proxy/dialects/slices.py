@@ -93,9 +93,11 @@ def array_of(raws: list[bytes]) -> bytes:
 
 
 def cut(body: bytes, array: bytes, raws: Sequence[bytes]) -> tuple[bytes, ...]:
-    """`body` in pieces, cut at the borders of `raws`, the items of `array`, which is a slice of it."""
+    """`body` in pieces, cut at the borders of `raws`, the items of `array`; whole where `array` is no slice of it."""
     pieces = []
     at, border = 0, _found(body, array) + 1
+    if not border:
+        return (body,)
     for raw in raws:
         while body[border] in GLUE:
             border += 1
@@ -109,10 +111,10 @@ GLUE = b" \t\r\n,"
 
 
 def _found(body: bytes, slice_: bytes) -> int:
-    """Where `slice_` stands. By its beginning: looking for something that long costs more than reading it."""
+    """Where `slice_` stands, or -1. By its beginning: looking for something that long costs more than reading it."""
     start = slice_[:BEGINNING]
     at = body.find(start)
-    while not body.startswith(slice_, at):
+    while at >= 0 and not body.startswith(slice_, at):
         at = body.find(start, at + 1)
     return at
 
