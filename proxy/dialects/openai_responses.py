@@ -30,7 +30,7 @@ from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.responses_item import (
     ADDED_TOOLS,
     Kind,
-    Seen,
+    Outline,
     as_answer_to,
     call_types,
     dereferenced,
@@ -38,10 +38,10 @@ from proxy.dialects.responses_item import (
     is_added_tools,
     is_run,
     message_item,
+    outlines,
     read_item,
     read_run,
     references,
-    seen,
     text_item,
     tools_in,
     with_tools_inside,
@@ -113,7 +113,7 @@ def _input(fields: Mapping[str, bytes]) -> tuple[list[bytes], list[bytes]]:
     if array.startswith(b'"'):
         return [text_item(array)], []
     raws = slices.items(array)
-    items = seen(array, raws)
+    items = outlines(array, raws)
     places = _places(array, raws)
     pieces = [
         b"[" + array[places[first] : places[last] + len(raws[last])] + b"]" if run else raws[first]
@@ -133,7 +133,7 @@ def _places(array: bytes, raws: Sequence[bytes]) -> list[int]:
     return places
 
 
-def _runs(items: Sequence[Seen]) -> Iterator[tuple[int, int, bool]]:
+def _runs(items: Sequence[Outline]) -> Iterator[tuple[int, int, bool]]:
     """The first and the last item of each message, and whether it is a run."""
     kinds = [item.kind for item in items]
     at = 0
@@ -270,6 +270,11 @@ def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 # ----------------------------------------------------------------------------------------------------------- resolved
+def kept(request: Request) -> bool:
+    """Whether the provider keeps the answer, so that the client may name it; it does unless it is told not to."""
+    return value_of(request.fields, "store") is not False
+
+
 def previous(request: Request) -> str:
     """The id of the answer that the request goes on from, or empty."""
     found = value_of(request.fields, PREVIOUS)

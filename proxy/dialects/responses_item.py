@@ -53,7 +53,7 @@ class Kind(Enum):
     """The model's where it stands between items of the model."""
 
 
-class Seen(msgspec.Struct, gc=False):
+class Outline(msgspec.Struct, gc=False):
     """The members of an item that tell its kind."""
 
     type: Any = None
@@ -75,25 +75,25 @@ class Seen(msgspec.Struct, gc=False):
         return Kind.CLIENT if type_ in ANSWER_TYPES else Kind.UNKNOWN
 
 
-_SEEN = msgspec.json.Decoder(Seen)
-_ALL_SEEN = msgspec.json.Decoder(list[Seen])
+_OUTLINE = msgspec.json.Decoder(Outline)
+_OUTLINES = msgspec.json.Decoder(list[Outline])
 _REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 
-def seen(array: bytes, raws: Sequence[bytes]) -> list[Seen]:
+def outlines(array: bytes, raws: Sequence[bytes]) -> list[Outline]:
     """What the items of `array` are; `raws` are the same, taken apart. Raises NotSliced where one is no object."""
     try:
-        return _ALL_SEEN.decode(array)
+        return _OUTLINES.decode(array)
     except _REFUSED:
-        return [_seen(raw) for raw in raws]
+        return [_outline(raw) for raw in raws]
 
 
-def _seen(raw: bytes) -> Seen:
+def _outline(raw: bytes) -> Outline:
     try:
-        return _SEEN.decode(raw)
+        return _OUTLINE.decode(raw)
     except _REFUSED:
         said = _said(raw)
-        return Seen(*(said.get(name) for name in Seen.__struct_fields__))
+        return Outline(*(said.get(name) for name in Outline.__struct_fields__))
 
 
 def _said(raw: bytes) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def items_by_id(message: Message) -> dict[str, bytes]:
     """The items of a run by their ids, for those who refer to them."""
     if not is_run(message.wire):
         return {}
-    return {_text(_said(item), "id"): item for item in slices.items(message.wire)}
+    return {ident: item for item in slices.items(message.wire) if (ident := _text(_said(item), "id"))}
 
 
 def references(message: Message) -> tuple[str, ...]:
@@ -233,7 +233,7 @@ def dereferenced(message: Message, items: Mapping[str, bytes]) -> Message:
 
 
 def _referred(raw: bytes) -> str:
-    found = _seen(raw)
+    found = _outline(raw)
     refers = found.type == "item_reference" or (found.type is None and found.role is None)
     return found.id if refers and isinstance(found.id, str) else ""
 
@@ -253,7 +253,7 @@ def without_reasoning(message: Message) -> Message:
     kept: list[bytes] = []
     left_out = False
     for item in slices.items(message.wire):
-        type_ = _seen(item).type
+        type_ = _outline(item).type
         if type_ == REASONING:
             left_out = True
         elif left_out and type_ in MADE_WITH:
@@ -335,7 +335,7 @@ NAMESPACE = "call_stack"
 
 
 def is_added_tools(wire: bytes) -> bool:
-    return not is_run(wire) and not wire.startswith(b'"') and _seen(wire).type == ADDED_TOOLS
+    return not is_run(wire) and not wire.startswith(b'"') and _outline(wire).type == ADDED_TOOLS
 
 
 def tools_in(raw: bytes) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from proxy.dialects.dialect import Wanted
 from proxy.dialects.known import Known
-from proxy.dialects.openai_responses import client_body, previous, read, referred, render, resolved, unplaceable
+from proxy.dialects.openai_responses import client_body, kept, previous, read, referred, render, resolved, unplaceable
 from proxy.dialects.responses_item import (
     items_by_id,
     read_item,
@@ -55,6 +56,7 @@ def messages(*items: object) -> list[tuple[str, Any]]:
 
 # -------------------------------------------------------------------------------------------------------------- runs
 WEB = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
+FOUND: dict[str, Any] = {"type": "tool_search_output", "execution": "server", "call_id": None, "tools": []}
 LISTED = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "s", "tools": []}
 REQUESTED = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "t", "server_label": "s", "arguments": "{}"}
 APPROVED = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
@@ -77,7 +79,7 @@ def test_what_the_model_made_in_a_row_is_one_message_and_each_result_is_its_own(
     ]
 
 
-@pytest.mark.parametrize("made", [WEB, LISTED, REQUESTED, REFERENCE, BARE, SHELL, CUSTOM, REASONING, EASY])
+@pytest.mark.parametrize("made", [WEB, FOUND, LISTED, REQUESTED, REFERENCE, BARE, SHELL, CUSTOM, REASONING, EASY])
 def test_whatever_the_model_makes_belongs_to_its_message(made: dict[str, Any]) -> None:
     assert messages(USER, made, SAID, USER)[1] == ("assistant", [made, SAID])
     assert messages(USER, SAID, made, USER)[1] == ("assistant", [SAID, made])
@@ -202,9 +204,10 @@ def test_forms_a_client_may_echo_an_answer_in_have_one_identity(other: tuple[Any
 
 
 def test_several_texts_are_paragraphs_as_several_rounds_are() -> None:
-    more = SAID | {"content": [{"type": "output_text", "text": "One."}, {"type": "refusal", "refusal": "No."}]}
-    assert run(SAID, more).text == "I look.\n\nOne.\n\nNo."
-    assert run(SAID, more).identity == run(EASY | {"content": "I look.\n\nOne.\n\nNo."}).identity
+    more = SAID | {"content": [{"type": "output_text", "text": said} for said in ("One.", " ", "Two.")]}
+    refused = EASY | {"content": [{"type": "refusal", "refusal": "No."}]}
+    assert run(SAID, more, refused).text == "I look.\n\nOne.\n\nTwo.\n\nNo."
+    assert run(SAID, more).identity == run(EASY | {"content": "I look.\n\nOne.\n\nTwo."}).identity
 
 
 def test_a_users_parts_count_by_their_words_and_their_content() -> None:
@@ -251,7 +254,7 @@ def test_l8_every_other_byte_stays() -> None:
     )
 
 
-@pytest.mark.parametrize("kept", [run(SAID, CALL), run(EASY | {"content": 'a "reasoning" word'}), item(USER)])
+@pytest.mark.parametrize("kept", [run(SAID, CALL), run(SAID | {"x": "reasoning"}), item(USER)])
 def test_a_message_without_reasoning_stays_the_very_same(kept: Message) -> None:
     assert without_reasoning(kept) is kept
 
@@ -291,8 +294,8 @@ def test_a_result_retold_has_other_words_and_nothing_else(said: dict[str, Any], 
 
 
 def test_a_picture_and_an_answer_of_the_model_are_never_retold() -> None:
-    for kept in (item(OUTPUTS["a picture"][0]), run(SAID)):
-        assert retold(kept, "short") is kept
+    for told in (item(OUTPUTS["a picture"][0]), run(SAID)):
+        assert retold(told, "short") is told
 
 
 # ---------------------------------------------------------------------------------------------------------- resolved
@@ -316,6 +319,25 @@ def test_a_request_that_goes_on_from_an_answer_becomes_one_that_holds_everything
     assert read(whole.body, Known()).messages == whole.messages
 
 
+def test_the_body_of_a_client_that_names_an_answer_can_stay_what_it_was() -> None:
+    asked = request(RESULT, previous_response_id="resp_1")
+    whole = replace(resolved(asked, request(USER, SAID, CALL).messages), body=asked.body)
+    assert client_body(whole) == (asked.body,)
+    named = request(USER, CALL, REFERENCE, RESULT)
+    filled = replace(resolved(named, (), {"msg_1": json.dumps(SAID).encode()}), body=named.body)
+    assert client_body(filled) == (named.body,)
+
+
+@pytest.mark.parametrize(("members", "told"), [({}, True), ({"store": True}, True), ({"store": False}, False)])
+def test_an_answer_may_be_named_unless_the_client_asks_to_forget_it(members: dict[str, Any], told: bool) -> None:
+    assert kept(request(USER, **members)) is told
+
+
+def test_items_are_known_by_their_ids_where_they_have_one() -> None:
+    assert items_by_id(run(SAID, EASY, CALL)).keys() == {"msg_1", "fc_1"}
+    assert items_by_id(item(USER | {"id": "msg_u"})) == {}
+
+
 def test_a_text_that_goes_on_from_an_answer_is_the_last_item() -> None:
     asked = request(input="go on", previous_response_id="resp_1")
     whole = resolved(asked, request(USER, SAID).messages)
@@ -324,11 +346,11 @@ def test_a_text_that_goes_on_from_an_answer_is_the_last_item() -> None:
 
 
 def test_items_a_request_refers_to_are_put_in_by_their_ids() -> None:
-    kept = items_by_id(run(REASONING, SAID, CALL))
+    whole_items = items_by_id(run(REASONING, SAID, CALL))
     bare = {name: value for name, value in CALL.items() if name != "id"}
     asked = request(USER, BARE, REFERENCE, bare, RESULT)
     assert referred(asked) == ("rs_1", "msg_1")
-    whole = resolved(asked, (), kept)
+    whole = resolved(asked, (), whole_items)
     assert json.loads(whole.body)["input"] == [USER, REASONING, SAID, bare, RESULT]
     assert whole.messages[1].identity == run(SAID, CALL).identity
     assert whole.messages[0] is asked.messages[0]

@@ -266,10 +266,10 @@ def test_where_tools_stand_in_the_input_ours_stand_there_in_a_namespace_as_their
     assert found["input"][1] == DEVELOPER
 
 
-@pytest.mark.parametrize("theirs", [TOOLS, [], None])
-def test_beside_tools_of_the_input_without_a_namespace_ours_have_none(theirs: object) -> None:
+@pytest.mark.parametrize("theirs", [TOOLS, [*ADDED["tools"], *TOOLS], [], None])
+def test_beside_tools_of_the_input_without_a_namespace_ours_have_none(theirs: list[Any] | None) -> None:
     found = rendered(request(ADDED | {"tools": theirs}, USER), Wanted(OURS))
-    assert found["input"][0]["tools"] == [*(TOOLS if theirs else []), *json.loads(OURS)]
+    assert found["input"][0]["tools"] == [*(theirs or []), *json.loads(OURS)]
 
 
 @pytest.mark.parametrize("items", [(USER, ADDED), (ADDED, USER)])
