@@ -1,0 +1,402 @@
+"""One round of an answer of the responses API, read: what each event brings, and the items at the end.
+
+An answer is a list of output items (messages, reasoning, calls, whatever runs at the provider), each announced, told in
+deltas and told again as a whole. The law: **what counts is the whole item**, as its `done` event or else the final
+response says it; announcements and deltas only tell it sooner, and may be left out. A plain answer is the final
+response and nothing else.
+
+What this module does not do: it writes nothing to a client (`responses_answer`) and decides nothing
+(`stack.intercept`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from proxy.dialects import slices
+from proxy.dialects.chat_round import DONE
+from proxy.dialects.deltas import is_signed
+from proxy.dialects.responses_event import TellsItem, TellsResponse, Told, item_in, quickly_told, response_in, told_in
+from proxy.dialects.responses_item import CALL, REASONING, read_run
+from proxy.dialects.usage import usage_of
+from proxy.stack.intercept import CallPart, Calls, End, Event, Fault, Finish, OpenCall, Opening, Other, Owner, is_whole
+from proxy.stack.transcript import Message, Spoken
+
+OPENINGS = ("response.created", "response.queued", "response.in_progress")
+FINALS = ("response.completed", "response.incomplete", "response.cancelled", "response.done")
+"""Events that end an answer, each with all of it."""
+FAULTS = ("response.failed", "error")
+ADDED, WHOLE = "response.output_item.added", "response.output_item.done"
+SAID = {"response.output_text": "output_text", "response.refusal": "refusal"}
+"""Kinds of content parts, by the events that tell them."""
+CALLED = ("response.function_call_arguments", "response.custom_tool_call_input")
+READABLE = "response.reasoning_text"
+THOUGHT = (READABLE, "response.reasoning_summary_text")
+BEGINNINGS = {
+    "response.output_text": "message",
+    "response.content_part": "message",
+    "response.refusal": "message",
+    "response.reasoning": REASONING,
+    "response.function_call": "function_call",
+    "response.custom_tool_call": "custom_tool_call",
+}
+"""Of an item that was never announced, its type by how its events begin."""
+FUNCTION, CUSTOM = "function_call", "custom_tool_call"
+"""Calls of which the name decides who answers them, even while it has not come."""
+INCOMPLETE = "incomplete"
+CUT = ("max_output_tokens", INCOMPLETE)
+"""Words for: the output limit ended the answer."""
+OVER = ("completed", INCOMPLETE, "cancelled")
+"""Statuses of a plain answer to which nothing will be added."""
+
+
+@dataclass(eq=False, slots=True)
+class Item:
+    """One output item while it arrives. `raw` is all of it as it was produced, empty until that has come; `opened` is
+    how it was announced."""
+
+    type: str
+    id: str = ""
+    call_id: str = ""
+    index: int | None = None
+    """Where the provider counts it."""
+    order: int = 0
+    """Its place in the round, in the order of beginning."""
+    opened: bytes = b""
+    raw: bytes = b""
+    call: OpenCall | None = None
+    bound: bool = False
+    """It was announced with a signature."""
+    readable: bool = False
+    """It is reasoning that is bound to nothing: said in plain words, or whole and unsigned."""
+    said: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
+    """The kind of each content part, and what has come of it."""
+    told: int | None = None
+    """Where the client was told it stands; None while nothing of it has left."""
+
+    @property
+    def shows(self) -> bool | None:
+        """Whether the client sees it. None while that is open: a call has no name yet, or the reasoning is bound to
+        what it was made with."""
+        if self.call is not None:
+            return None if self.call.owner is Owner.UNKNOWN else self.call.owner is Owner.CLIENT
+        return True if self.type != REASONING or self.readable else None
+
+    def written(self, status: str) -> bytes:
+        """All of it, put together from what has come where it has not been told as a whole; nothing while there is
+        nothing to tell."""
+        if self.raw or not self.type:
+            return self.raw
+        fields = slices.members(self.opened) if self.opened else {"type": slices.encoded(self.type)}
+        if self.call is not None:
+            name = "input" if self.type == CUSTOM else "arguments"
+            fields[name] = slices.encoded(slices.mended(self.call.arguments))
+        elif self.said:
+            parts = [_part(kind, slices.mended("".join(texts))) for _, (kind, texts) in sorted(self.said.items())]
+            fields = {"role": b'"assistant"'} | fields | {"content": slices.encoded(parts)}
+        elif not self.opened or self.type == REASONING:
+            return b""  # reasoning that was cut off is of use to nobody
+        if "status" in fields:
+            fields["status"] = slices.encoded(status)
+        return slices.object_of(fields)
+
+
+def _part(kind: str, text: str) -> dict[str, Any]:
+    return {"type": kind, "refusal": text} if kind == "refusal" else {"type": kind, "text": text, "annotations": []}
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What one event brings: `told` is how it reads, `item` what it is about."""
+
+    events: tuple[Event, ...]
+    told: Told | None = None
+    item: Item | None = None
+
+
+@dataclass
+class Round:
+    """What has arrived of one round so far."""
+
+    calls: Calls = field(default_factory=Calls)
+    items: list[Item] = field(default_factory=list)
+    id: str = ""
+    model: str = ""
+    finish: str = ""
+    """Why an answer is incomplete, or its status."""
+    usage: dict[str, Any] | None = None
+    failed: bool = False
+    ended: bool = False
+    """The final response came, or the terminator."""
+    silent: bool = False
+    """The terminator came with nothing before it."""
+    latest: int | None = None
+    """The sequence number of the last event that `plain` took."""
+    _said: bool = False
+    _by_id: dict[str, Item] = field(default_factory=dict)
+    _at: dict[int, Item] = field(default_factory=dict)
+
+    def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
+        """Whether this is one more delta of an item that the client sees; if so it is taken. Each item is a block by
+        itself, so neither words nor calls need a decision more."""
+        told = quickly_told(data)
+        item = self._by_id.get(told.item_id) if told and told.item_id and told.delta is not None else None
+        if told is None or item is None or not item.shows or not self._grows(item, told):
+            return False
+        self.latest = told.sequence_number
+        return True
+
+    def read(self, data: bytes) -> tuple[Event, ...]:
+        """What this event, or this whole answer, brings."""
+        return self.heard(data).events
+
+    def heard(self, data: bytes) -> Heard:
+        """The same, with how it reads."""
+        if data.strip() == DONE:
+            return self._end()
+        told = told_in(data) if data else None
+        if told is None:
+            return Heard((Other(),))
+        self._said = True
+        type_ = told.type or ""
+        response = bytes(told.response)
+        if not type_ and (told.object == "response" or told.output):
+            return Heard(self._final(data, type_), told)
+        if type_ in FAULTS or (not type_ and told.error):
+            self._named(response)
+            self.failed = True
+            return Heard((Fault(),), told)
+        if type_ in FINALS:
+            return Heard(self._final(response, type_), told)
+        if type_ in OPENINGS:
+            self._named(response)
+            return Heard((Opening(),), told)
+        return self._of_item(told)
+
+    def _end(self) -> Heard:
+        """A terminator with nothing before it is how some servers say that they failed."""
+        self.ended = True
+        self.silent = not self._said and not self.failed
+        self.failed = self.failed or not self._said
+        return Heard((End(),))
+
+    # ----------------------------------------------------------------------------------------------------------- items
+    def _of_item(self, told: Told) -> Heard:
+        said = item_in(bytes(told.item)) if told.item else None
+        item = self._told(said, told) if said else self._located(told)
+        if item is None:
+            return Heard((Other(),), told)
+        if said is None:
+            self._grows(item, told)
+        return Heard((CallPart(0, item.call) if item.call else Other(),), told, item)
+
+    def _located(self, told: Told) -> Item | None:
+        """The item an event is about; one that was never announced begins with it."""
+        if told.item_id and (item := self._by_id.get(told.item_id)):
+            return item
+        if told.output_index is not None and (item := self._at.get(told.output_index)):
+            return item
+        if told.output_index is None and not told.item_id:
+            return self.items[-1] if self.items and (told.type or "").startswith(CALLED) else None
+        type_ = next((t for start, t in BEGINNINGS.items() if (told.type or "").startswith(start)), "")
+        return self._begun(Item(type_, told.item_id or "", index=told.output_index))
+
+    def _told(self, said: TellsItem, told: Told) -> Item:
+        """The item that this event announces, or tells as a whole."""
+        item = self._by_id.get(said.id or "")
+        if item is None and told.output_index is not None:
+            there = self._at.get(told.output_index)
+            item = there if there and _may_be(there, said) else None
+        if item is None:
+            item = self._begun(Item(said.type or "", said.id or "", index=told.output_index))
+        raw = bytes(told.item)
+        if told.type == WHOLE:
+            self._ends(item, said, raw)
+        else:
+            item.opened = item.opened or raw
+            item.bound = item.type == REASONING and _is_signed(raw)
+            self._learn(item, said)
+        return item
+
+    def _begun(self, item: Item) -> Item:
+        item.order = len(self.items)
+        self.items.append(item)
+        if item.id:
+            self._by_id[item.id] = item
+        if item.index is not None:
+            self._at[item.index] = item
+        if item.type in (FUNCTION, CUSTOM):
+            item.call = self.calls.take(item.order, "", "", "")
+        return item
+
+    def _ends(self, item: Item, said: TellsItem, raw: bytes) -> None:
+        """All of an item has come. Told once more, the first time counts."""
+        if item.raw:
+            return
+        item.raw = raw
+        self._learn(item, said, whole=True)
+        item.readable = item.readable or (item.type == REASONING and not _is_signed(raw))
+
+    def _learn(self, item: Item, said: TellsItem, *, whole: bool = False) -> None:
+        item.type, item.call_id = item.type or said.type or "", item.call_id or said.call_id or ""
+        if said.id and not item.id:
+            item.id = said.id
+            self._by_id[said.id] = item
+        if item.call is None and item.type.endswith(CALL) and (said.name or item.type in (FUNCTION, CUSTOM)):
+            item.call = self.calls.take(item.order, "", "", "")
+        if (call := item.call) is None:
+            return
+        written = _words(said.arguments if said.input is None else said.input)
+        if whole:
+            call.written.clear()
+        elif call.written:
+            written = ""
+        # A name that was told before is not told again: beside arguments it would begin another call.
+        self.calls.take(item.order, "", "" if call.name == said.name else said.name or "", written)
+
+    def _grows(self, item: Item, told: Told) -> bool:
+        """Take in what an event says of the inside of an item: a delta (True), or all of a part."""
+        kind, _, end = (told.type or "").rpartition(".")
+        delta = end == "delta"
+        if kind in SAID:
+            texts = item.said.setdefault(told.content_index or 0, (SAID[kind], []))[1]
+            _grow(texts, told.delta if delta else told.text or told.refusal, whole=not delta)
+        elif kind in CALLED and item.call:
+            whole = told.arguments if told.input is None else told.input
+            if not delta and whole is not None:
+                item.call.written.clear()
+            self.calls.take(item.order, "", "", (told.delta if delta else whole) or "")
+        elif kind in THOUGHT:
+            item.readable = item.readable or (kind == READABLE and not item.bound)
+        else:
+            return False
+        return delta
+
+    # ------------------------------------------------------------------------------------------------------- responses
+    def _named(self, raw: bytes) -> TellsResponse | None:
+        """A response, of which the names are known from now on."""
+        said = response_in(raw)
+        if said is not None:
+            self.id, self.model = self.id or said.id or "", self.model or said.model or ""
+        return said
+
+    def _final(self, raw: bytes, type_: str) -> tuple[Event, ...]:
+        """The whole response: of an event of this type, or a plain answer (no type)."""
+        said = self._named(raw) or TellsResponse()
+        self.usage = said.usage or self.usage
+        if said.error or said.status == "failed":
+            self.failed = True
+            return (Fault(),)
+        if not type_ and said.status and said.status not in OVER:
+            return (Other(),)
+        self.ended = True
+        reason = (said.incomplete_details or {}).get("reason")
+        self.finish = reason if isinstance(reason, str) else said.status or type_.removeprefix("response.")
+        with suppress(slices.NotSliced):  # where no output is listed, what was streamed counts
+            self._list(slices.items(bytes(said.output)))
+        return (Finish(self.finish),)
+
+    def _list(self, raws: Sequence[bytes]) -> None:
+        """The items as the final response lists them, among them those that no event has told."""
+        listed: list[Item] = []
+        for raw in raws:
+            if (said := item_in(raw)) is None:
+                continue
+            item = self._listed(said, listed) or self._begun(Item(said.type or "", said.id or ""))
+            self._ends(item, said, raw)
+            listed.append(item)
+        self.items = listed + [item for item in self.items if item not in listed]
+
+    def _listed(self, said: TellsItem, listed: Collection[Item]) -> Item | None:
+        """The item that is listed here: by its id, by its call, or by its place among those of its type."""
+        left = [item for item in self.items if item not in listed]
+        same_id = (i for i in left if said.id and i.id == said.id)
+        same_call = (i for i in left if said.call_id and i.call_id == said.call_id)
+        same_place = (i for i in left if i.order == len(listed) and i.type == said.type)
+        return next(same_id, None) or next(same_call, None) or next(same_place, None)
+
+    # --------------------------------------------------------------------------------------------------------- the end
+    def spoken(self, *, complete: bool) -> Spoken:
+        """The round as it was produced. Without an ending of any kind it is not complete, however the connection
+        closed."""
+        self.calls.settle()
+        whole = complete and not self.failed and self.ended
+        return self._spoken(self._dropped(whole=whole), whole=whole)
+
+    def so_far(self) -> Spoken:
+        """What has arrived, while more is coming: nothing is settled by asking. A call whose name may still become one
+        of ours is not in it."""
+        unnamed = [item for item in self.items if item.call and item.call.owner is Owner.UNKNOWN]
+        return self._spoken([*self._dropped(whole=False), *unnamed], whole=False)
+
+    def _spoken(self, dropped: Sequence[Item], *, whole: bool) -> Spoken:
+        usage = {"usage": slices.encoded(self.usage)} if self.usage else {}
+        named = {"response_id": slices.encoded(self.id)} if self.id else {}
+        return Spoken(
+            self._message(dropped),
+            self.finish,
+            usage_of(self.usage) if self.usage else None,
+            self.model,
+            whole,
+            hidden_truncated=any(item.call and not item.call.late for item in dropped),
+            extra=usage | named,
+        )
+
+    def _dropped(self, *, whole: bool) -> list[Item]:
+        """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, or begun behind the
+        ending."""
+        ours = [(item, item.call) for item in self.items if item.call and item.call.owner is Owner.OURS]
+        found = [item for item, call in ours if call.late]
+        if ours and ours[-1][0] is self.items[-1] and (self.finish in CUT or not whole):
+            item, call = ours[-1]
+            if not call.late and not (call.written and is_whole(call.arguments)):
+                found.append(item)
+        return found
+
+    def _message(self, dropped: Collection[Item]) -> Message:
+        """The items as one run, without those that are `dropped`. Reasoning at the end that was made with one of these
+        goes with it: providers refuse reasoning that nothing follows."""
+        kept = [item for item in self.items if item not in dropped]
+        while dropped and kept and kept[-1].type == REASONING:
+            kept.pop()
+        status = "completed" if self.ended else INCOMPLETE
+        return read_run(slices.array_of([raw for item in kept if (raw := _answerable(item, item.written(status)))]))
+
+
+def _may_be(item: Item, said: TellsItem) -> bool:
+    """Whether an item that stands at the same place is the one that is told about; some count all of theirs as 0."""
+    return not item.raw and item.type in ("", said.type) and not (item.id and said.id)
+
+
+def _answerable(item: Item, raw: bytes) -> bytes:
+    """A call of ours needs an id for its result; a client's call stays as the provider sent it."""
+    if not raw or item.call_id or item.call is None or item.call.owner is not Owner.OURS:
+        return raw
+    made = "call_" + sha256(f"{item.order}\n{item.call.name}\n{item.call.arguments}".encode()).hexdigest()[:24]
+    return slices.object_of(slices.members(raw) | {"call_id": slices.encoded(made)})
+
+
+def _grow(texts: list[str], said: str | None, *, whole: bool) -> None:
+    if whole and said is not None:
+        texts.clear()
+    if said is not None:
+        texts.append(said)
+
+
+def _words(arguments: object) -> str:
+    """Arguments are text; some servers send them as an object."""
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else slices.encoded(arguments).decode()
+
+
+def _is_signed(raw: bytes) -> bool:
+    """Whether reasoning is bound to its place; what cannot be read may be."""
+    try:
+        return is_signed(slices.value(raw))
+    except slices.NotSliced:
+        return True

@@ -1,0 +1,663 @@
+"""What a client gets of a streamed answer of the responses API (S1, S3, S4, S6..S8, S10, H1, H3..H6, X-09..X-11,
+X-21)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.dialects.answering import KEEP_ALIVE
+from proxy.dialects.responses_answer import Answer
+from proxy.stack.intercept import MOST_WAITING
+from tests.dialects.chat_streams import cut
+from tests.dialects.responses_streams import (
+    DONE,
+    SSE,
+    Event,
+    call,
+    client,
+    custom,
+    events_of,
+    hidden,
+    message,
+    numbered,
+    play,
+    request,
+    response,
+    round_,
+    search,
+    spoken_thought,
+    sse,
+    thought,
+    usage,
+    words,
+)
+
+MIXED = round_(
+    thought("Hm. ", "Well."),
+    message("Let me ", "look. \u00e9\U0001f600"),
+    call("bash", '{"cmd":"ls"}', "a"),
+    hidden("b"),
+    custom("apply_patch", "*** Begin", "c"),
+    hidden("d", "{}", "stack"),
+    call("read", '{"path":"a.py"}', "e"),
+)
+STACK_FREE = {
+    "text": words("Hel", "lo \u00e9\U0001f600", " \u2028 world"),
+    "everything": round_(thought("Hm."), search(), message("a"), call(), custom()),
+    "bare_reasoning": round_(thought()),
+    "reasoning_behind_the_words": round_(message("a"), thought()),
+    "spoken_reasoning": round_(spoken_thought("a", "b"), message("c")),
+    "crlf": MIXED.replace(b"stack_frame_push", b"edit").replace(b'"stack"', b'"x"').replace(b"\n", b"\r\n"),
+    "no_space": words("a").replace(b"data: ", b"data:"),
+    "bom_and_no_last_line": b"\xef\xbb\xbf" + words("a")[:-2],
+    "terminator": words("a") + DONE,
+    "behind_the_end": words("a") + sse({"type": "response.output_text.delta", "delta": "late"}) + DONE,
+    "two_ends": words("a") + words("b"),
+    "not_json": words("a").replace(b"event: response.completed", b"data: {oops}\n\nevent: response.completed"),
+    "not_utf8": words("a")[:-2] + b"\n" + b"data: \xff\xfe\n\n",
+    "unknown_events": numbered(
+        [
+            *events_of(message("a"))[:-1],
+            {"type": "keepalive"},
+            {"type": "response.new.delta", "output_index": 7, "delta": {"x": 1}},
+            {"type": "response.rate_limits", "response": None},
+            events_of(message("a"))[-1],
+        ]
+    ),
+    "odd_members": numbered(
+        [event | {"output_index": "0", "delta": None, "content_index": None} for event in events_of(message("a"))]
+    ),
+    "no_numbers": b"".join(map(sse, events_of(message("a"), call()))),
+    "counted_from_1": numbered(
+        [{**e, "output_index": e["output_index"] + 1} if "output_index" in e else e for e in events_of(call())]
+    ),
+    "error": words("a").replace(b"event: response.completed", b'data: {"error":{"message":"x"}}\n\nevent: none'),
+    "multi_line_data": b'event: response.created\ndata: {"type":"response.created",\ndata: "response":{"id":"r"}}\n\n',
+    "comments": b": ping\n\n" + words("a") + b": pong\n\n",
+}
+
+
+def first(out: bytes, kind: str) -> Event:
+    """The first event of this type."""
+    line = next(
+        line for line in out.split(b"\n") if line.startswith(b"data: ") and b'"type":"%s"' % kind.encode() in line
+    )
+    found = json.loads(line[6:])
+    assert isinstance(found, dict)
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------- stack-free
+@pytest.mark.parametrize("name", STACK_FREE)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(name: str, intercept: bool) -> None:
+    stream = STACK_FREE[name]
+    assert play(stream, intercept=intercept).out == stream
+    assert play(stream, intercept=intercept, places=range(len(stream))).out == stream
+
+
+def test_s6_a_line_of_10_mb_passes_byte_for_byte() -> None:
+    stream = round_(message("x" * 3_000_000), message("y", id_="msg_2"))
+    played = play(stream, places=range(0, len(stream), 65_536))
+    assert played.out == stream
+    assert played.spoken[0].finish == "completed"
+
+
+def test_text_and_open_reasoning_leave_with_the_chunk_that_brought_them() -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    for event in STACK_FREE["spoken_reasoning"].split(b"\n\n")[:-1]:
+        held = b"output_item.added" in event and b'"reasoning"' in event
+        left = answer.feed(event + b"\n\n")
+        assert held or left.endswith(event + b"\n\n")
+
+
+def test_x21_reasoning_that_may_be_bound_waits_for_what_was_made_with_it() -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    events = [event + b"\n\n" for event in round_(thought("Hm."), message("a")).split(b"\n\n")[:-1]]
+    begins = next(at for at, event in enumerate(events) if b'"type":"message"' in event)
+    assert [answer.feed(event) for event in events[:2]] == events[:2]
+    assert [answer.feed(event) for event in events[2:begins]] == [b""] * (begins - 2)
+    assert answer.feed(events[begins]) == b"".join(events[2 : begins + 1])
+
+
+def test_reasoning_without_a_signature_leaves_at_its_end() -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    stream = round_(thought("Hm.", signed=None), hidden())
+    ends = stream.index(b"\n\n", stream.index(b"response.output_item.done")) + 2
+    assert answer.feed(stream[:ends]) == stream[:ends]
+
+
+def test_reasoning_told_in_very_many_pieces_is_not_kept_for_ever() -> None:
+    stream = round_(thought(*"x" * (MOST_WAITING + 9)), message("a"))
+    assert play(stream).out == stream
+
+
+# ------------------------------------------------------------------------------------------------------ what was said
+def test_the_message_is_the_items_as_they_were_produced() -> None:
+    spoken = play(MIXED).spoken[0]
+    last = json.loads(MIXED.split(b"data: ")[-1])
+    assert json.loads(spoken.message.wire) == last["response"]["output"]
+    assert spoken.message.role == "assistant"
+    assert spoken.message.text == "Let me look. \u00e9\U0001f600"
+    names = ["bash", "stack_frame_push", "apply_patch", "stack", "read"]
+    assert [c.name for c in spoken.message.calls] == names
+    assert spoken.message.calls[2].arguments == "*** Begin"
+    assert (spoken.finish, spoken.model, spoken.complete) == ("completed", "model-1", True)
+    assert spoken.extra["response_id"] == b'"resp_1"'
+    assert spoken.usage is not None
+    assert (spoken.usage.input, spoken.usage.output, spoken.usage.cached) == (100, 10, 10)
+
+
+def test_items_keep_their_own_bytes() -> None:
+    part = b'{"type":"output_text","text":"\\u0061"}'
+    item = b'{ "type":"message", "id":"m", "role":"assistant","content":[' + part + b'],"n":1.50}'
+    done = b'data: {"type":"response.output_item.done","output_index":0,"item":' + item + b"}\n\n"
+    assert play(done + sse({"type": "response.completed", "response": {}})).spoken[0].message.wire == b"[" + item + b"]"
+
+
+def test_texts_of_several_messages_are_paragraphs() -> None:
+    spoken = play(round_(message("A"), message("B", id_="msg_2"))).spoken[0]
+    assert spoken.message.text == "A\n\nB"
+
+
+TOLD = events_of(thought("Hm."), message("Let me ", "look."), call("bash", '{"a":1}', "a"), hidden("b"), custom())
+
+
+def forms() -> dict[str, list[Event]]:
+    """The same answer, told in fewer events."""
+    empty = TOLD[-1] | {"response": TOLD[-1]["response"] | {"output": []}}
+    return {
+        "no_deltas": [e for e in TOLD if not e["type"].endswith(".delta")],
+        "no_parts": [e for e in TOLD if "part" not in e["type"] and "text.done" not in e["type"]],
+        "done_items_only": [e for e in TOLD if "response" in e or e["type"] == "response.output_item.done"],
+        "no_final_output": [*TOLD[:-1], empty],
+        "done_items_without_final_output": [
+            *[e for e in TOLD if "response" in e or e["type"] == "response.output_item.done"][:-1],
+            empty,
+        ],
+        "no_done_items": [e for e in TOLD if e["type"] != "response.output_item.done"],
+        "final_only": [TOLD[0], TOLD[-1]],
+        "no_indexes": [{k: v for k, v in e.items() if k != "output_index"} for e in TOLD],
+        "all_at_index_0": [e | {"output_index": 0} if "output_index" in e else e for e in TOLD],
+        "no_item_ids": [{k: v for k, v in e.items() if k != "item_id"} for e in TOLD],
+        "string_indexes": [e | {"output_index": str(e["output_index"])} if "output_index" in e else e for e in TOLD],
+        "names_late": [
+            e | {"item": {k: v for k, v in e["item"].items() if k != "name"}}
+            if e["type"].endswith("added") and "item" in e
+            else e
+            for e in TOLD
+        ],
+        "never_announced": [e for e in TOLD if e["type"] != "response.output_item.added"],
+    }
+
+
+@pytest.mark.parametrize("name", forms())
+@pytest.mark.parametrize("numbers", [True, False])
+def test_s7_the_same_answer_told_otherwise_is_the_same_message_and_hides_the_same(name: str, numbers: bool) -> None:
+    told = forms()[name]
+    stream = numbered(told) if numbers else b"".join(map(sse, told))
+    played = play(stream)
+    assert played.spoken[0].message == play(numbered(TOLD)).spoken[0].message
+    assert played.spoken[0].complete
+    assert b"stack" not in played.out
+    final = json.loads(played.out.split(b"data: ")[-1])["response"]
+    assert [item["type"] for item in final["output"]] == ["reasoning", "message", "function_call", "custom_tool_call"]
+    assert play(stream, places=range(len(stream))).out == played.out
+
+
+def test_s7_what_no_event_tells_as_a_whole_is_put_together() -> None:
+    told = [e for e in TOLD if e["type"] != "response.output_item.done"]
+    told[-1] = TOLD[-1] | {"response": TOLD[-1]["response"] | {"output": None}}
+    message_ = play(numbered(told)).spoken[0].message
+    whole = play(numbered(TOLD)).spoken[0].message
+    assert (message_.text, message_.calls, message_.identity) == (whole.text, whole.calls, whole.identity)
+
+
+def test_s7_five_calls_interleaved_are_told_apart() -> None:
+    made = [hidden(str(i), f'{{"n":{i}}}') if i % 2 else call("bash", f'{{"n":{i}}}', str(i)) for i in range(5)]
+    told: list[Event] = []
+    for step in range(max(len(m.events) for m in made)):
+        told += [{"output_index": at, **m.events[step]} for at, m in enumerate(made)]
+    begins, ends = events_of(*made)[:2], events_of(*made)[-1:]
+    played = play(numbered([*begins, *told, *ends]))
+    assert client(played.out).calls == [("bash", f'{{"n":{i}}}') for i in (0, 2, 4)]
+    assert [c.arguments for c in played.spoken[0].own_calls] == ['{"n":1}', '{"n":3}']
+
+
+def test_s7_a_call_that_never_gets_a_name_is_the_clients() -> None:
+    stream = round_(call("", "{}"))
+    assert play(stream).out == stream
+
+
+def test_s7_a_call_of_ours_without_an_id_gets_one() -> None:
+    stream = round_(hidden()).replace(b'"call_id":"call_h",', b"")
+    played = play(stream)
+    assert [c.name for c in played.spoken[0].own_calls] == ["stack_frame_push"]
+    assert played.spoken[0].own_calls[0].id
+    assert b"stack" not in played.out
+
+
+def test_arguments_that_are_an_object_are_its_json() -> None:
+    stream = round_(hidden("b", "{}")).replace(b'"arguments":"{}"', b'"arguments":{"title": "A"}')
+    assert play(stream).spoken[0].own_calls[0].arguments == '{"title":"A"}'
+
+
+def test_a_tool_of_the_client_that_begins_like_ours_is_not_held_back() -> None:
+    stream = numbered(events_of(call("stackoverflow_search"))[:3])
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    assert answer.feed(stream) == stream
+
+
+def test_a_pair_of_surrogates_cut_between_two_deltas_is_one_character() -> None:
+    told = events_of(message("X", "Y"))
+    told = [e for e in told if not e["type"].endswith(".done")]
+    told[-1]["response"]["output"] = []
+    stream = numbered(told).replace(b'"delta":"X"', rb'"delta":"\ud83d"').replace(b'"delta":"Y"', rb'"delta":"\ude00"')
+    played = play(stream)
+    assert played.out == stream
+    assert played.spoken[0].message.text == "\U0001f600"
+
+
+# ------------------------------------------------------------------------------------------------------ hidden rounds
+def test_x09_x11_a_hidden_round_then_text_is_one_answer() -> None:
+    played = play(round_(message("Start."), hidden()), words("Done", " now.", of=2))
+    seen = client(played.out)
+    assert seen.text == ["Start.", "Done now."]
+    assert seen.ids == {"resp_1"}
+    assert seen.models == {"model-1"}
+    assert seen.ends == ["completed"]
+    assert b"stack_" not in played.out
+    assert seen.last is not None
+    assert seen.last["created_at"] == 1700000001
+    assert seen.last["usage"] == usage(2, 20) | {"output_tokens_details": {"reasoning_tokens": 8}}
+    assert seen.last["x_vendor"] == 1.5
+    assert seen.kinds.count("response.created") == seen.kinds.count("response.in_progress") == 1
+    assert [s.extra["response_id"] for s in played.spoken] == [b'"resp_1"', b'"resp_2"']
+
+
+def test_before_the_first_hidden_call_every_byte_is_the_providers() -> None:
+    first_round = round_(message("Start."), hidden())
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    shown = answer.feed(first_round)
+    assert first_round.startswith(shown)
+    assert shown.endswith(b"\n\n")
+    assert b"response.output_item.done" in shown
+
+
+def test_two_stack_calls_and_two_hidden_rounds_leave_nothing() -> None:
+    rounds = [
+        round_(thought("a"), hidden("1"), hidden("2")),
+        round_(thought("b", id_="rs_2"), hidden("3"), of=2),
+        words("Done", of=3),
+    ]
+    played = play(*rounds)
+    seen = client(played.out)
+    assert [item["type"] for item in seen.items] == ["message"]
+    assert b"rs_" not in played.out
+    assert b"SIG" not in played.out
+    assert [len(s.own_calls) for s in played.spoken] == [2, 1, 0]
+    assert [json.loads(s.message.wire)[0]["encrypted_content"] for s in played.spoken[:2]] == ["SIG+/="] * 2
+    assert seen.last is not None
+    assert (seen.last["usage"]["input_tokens"], seen.last["usage"]["output_tokens"]) == (300, 30)
+
+
+def test_x10_h4_a_mixed_turn_shows_the_clients_items_alone() -> None:
+    played = play(MIXED)
+    seen = client(played.out)
+    assert b"stack" not in played.out
+    assert [item["type"] for item in seen.items] == [
+        "reasoning",
+        "message",
+        "function_call",
+        "custom_tool_call",
+        "function_call",
+    ]
+    assert seen.calls == [("bash", '{"cmd":"ls"}'), ("apply_patch", "*** Begin"), ("read", '{"path":"a.py"}')]
+    assert seen.ends == ["completed"]
+    assert [c.name for c in played.spoken[0].client_calls] == ["bash", "apply_patch", "read"]
+
+
+def test_x21_reasoning_goes_with_what_was_made_with_it() -> None:
+    made = [
+        thought("a", id_="rs_1"),
+        hidden("1"),
+        thought("b", id_="rs_2"),
+        message("M"),
+        thought("c", id_="rs_3"),
+        hidden("2"),
+    ]
+    seen = client(play(round_(*made)).out)
+    assert [item["id"] for item in seen.items] == ["rs_1", "rs_2", "msg_1"]
+
+
+def test_open_reasoning_of_a_hidden_round_is_shown() -> None:
+    seen = client(play(round_(spoken_thought("Hm."), hidden()), words("x", of=2)).out)
+    assert [item["type"] for item in seen.items] == ["reasoning", "message"]
+    assert seen.deltas[0] == "Hm."
+
+
+def test_a_server_side_call_of_a_hidden_round_keeps_its_reasoning() -> None:
+    seen = client(play(round_(thought("a"), search(), hidden()), words("x", of=2)).out)
+    assert [item["type"] for item in seen.items] == ["reasoning", "web_search_call", "message"]
+    assert seen.deltas[1] == ""
+
+
+def test_blank_text_of_a_later_round_stays_where_it_is() -> None:
+    seen = client(play(round_(message("\n"), hidden()), words("\n", "B", of=2)).out)
+    assert seen.text == ["\n", "\nB"]
+    assert seen.deltas == {0: "\n", 1: "\nB"}
+
+
+def test_later_rounds_go_on_counting_whatever_the_provider_counts_from() -> None:
+    second = [
+        {**e, "output_index": e["output_index"] + 3} if "output_index" in e else e
+        for e in events_of(message("B", id_="msg_2"), call(), of=2)
+    ]
+    seen = client(play(round_(message("A"), hidden()), numbered(second)).out)
+    assert seen.text == ["A", "B"]
+    assert seen.calls == [("bash", '{"cmd":"ls"}')]
+
+
+def test_what_is_no_event_of_an_item_passes_in_any_round() -> None:
+    odd = b": comment\n\n" + b"data: {oops\n\n"
+    assert odd in play(round_(message("A"), hidden()), odd + words("B", of=2)).out
+    ping = numbered([{"type": "keepalive"}])
+    seen = client(play(round_(message("A"), hidden()), ping + words("B", of=2)).out)
+    assert "keepalive" in seen.kinds
+
+
+def test_an_answer_of_hidden_calls_alone_is_completed_and_empty() -> None:
+    seen = client(play(round_(hidden())).out)
+    assert (seen.items, seen.ends) == ([], ["completed"])
+
+
+def test_a_terminator_is_kept_once_and_at_the_end() -> None:
+    out = play(round_(message("A"), hidden()) + DONE, words("B", of=2) + DONE).out
+    assert client(out).ends == ["completed", "done"]
+    out = play(round_(message("A"), hidden()) + DONE).out
+    assert client(out).ends == ["completed", "done"]
+
+
+def test_the_last_round_may_end_the_answer_incomplete() -> None:
+    seen = client(play(round_(message("A"), hidden()), round_(message("B"), of=2, status="incomplete")).out)
+    assert seen.ends == ["incomplete"]
+    assert seen.last is not None
+    assert seen.last["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
+def test_line_ends_of_the_provider_stay_in_what_is_rewritten() -> None:
+    rounds = [round_(message("A"), hidden()), words("B", of=2)]
+    out = play(*(r.replace(b"\n", b"\r\n") for r in rounds)).out
+    assert out.replace(b"\r\n", b"\n") == play(*rounds).out
+    assert out.count(b"\n") == out.count(b"\r\n")
+
+
+def test_an_event_written_over_several_lines_is_counted_on_too() -> None:
+    second = b'event: x\ndata: {"type":"response.rate_limits",\ndata: "sequence_number":0}\n\n'
+    assert (
+        client(play(round_(message("A"), hidden()), second + words("B", of=2)).out).kinds.count("response.rate_limits")
+        == 1
+    )
+
+
+def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun() -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    assert answer.keep_alive() == b""
+    answer.feed(round_(hidden()))
+    assert answer.keep_alive() == KEEP_ALIVE
+    answer.end_round(complete=True)
+    answer.begin_round(200, SSE)
+    answer.feed(words("B", of=2))
+    assert answer.keep_alive() == b""
+    assert answer.broken("x") == b""
+
+
+# ------------------------------------------------------------------------------------------------------- as was asked
+OURS = {"type": "function", "name": "stack_frame_push", "description": "d", "parameters": {}, "strict": False}
+THEIRS = {"type": "function", "name": "bash", "parameters": {}, "strict": True}
+INSIDE = {"type": "namespace", "name": "call_stack", "tools": [OURS, OURS | {"name": "stack"}]}
+
+
+def test_h6_tools_and_guidance_of_ours_are_not_in_what_the_answer_says_of_its_request() -> None:
+    told: dict[str, Any] = {"tools": [THEIRS, OURS, INSIDE], "instructions": "Be brief.\n\nUse the stack."}
+    own: dict[str, Any] = {"tools": [THEIRS], "instructions": "Be brief."}
+    asked = request(**own)
+    rounds = [round_(message("A"), hidden(), **told), round_(message("B"), of=2, tool_choice="none", **told)]
+    for out in (play(*rounds, asked=asked).out, play(round_(message("A"), **told), asked=asked).out):
+        assert b"stack" not in out
+        assert first(out, "response.created")["response"] == response(status="in_progress", **own)
+        assert first(out, "response.completed")["response"]["tools"] == [THEIRS]
+        assert first(out, "response.completed")["response"]["instructions"] == "Be brief."
+        assert first(out, "response.completed")["response"]["tool_choice"] == "auto"
+
+
+def test_what_the_answer_says_of_its_request_passes_where_nothing_of_it_is_ours() -> None:
+    more: dict[str, Any] = {"tools": [THEIRS | {"description": 'a "stack" of'}], "instructions": "Other words."}
+    stream = round_(message("A"), **more)
+    assert play(stream, asked=request(instructions="Be brief.")).out == stream
+    assert play(stream.replace(b'"tools":[', b'"tools":{"stack":[')).out
+
+
+# ----------------------------------------------------------------------------------------------------------- failures
+def test_s4_11_what_has_arrived_can_be_read_at_any_byte_and_reading_changes_nothing() -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    out, drafts = b"", []
+    for byte in cut(MIXED, range(len(MIXED))):
+        out += answer.feed(byte)
+        drafts.append(answer.so_far())
+    spoken = answer.end_round(complete=True)
+    assert (out + answer.finish(), spoken) == (play(MIXED).out, play(MIXED).spoken[0])
+    assert not any(d.complete for d in drafts)
+    texts = [d.message.text for d in drafts]
+    assert texts == sorted(texts, key=len)
+    assert drafts[-1].message == spoken.message
+
+
+def test_a_truncated_call_of_ours_is_dropped_with_the_reasoning_that_made_it() -> None:
+    made = [message("A"), thought("a"), hidden(arguments='{"title":"A')]
+    played = play(round_(*made, status="incomplete"))
+    spoken = played.spoken[0]
+    assert spoken.hidden_truncated
+    assert spoken.message.calls == ()
+    assert [item["type"] for item in json.loads(spoken.message.wire)] == ["message"]
+    assert client(played.out).ends == ["incomplete"]
+    assert b"rs_" not in played.out
+
+
+def test_h3_invalid_arguments_that_were_not_cut_off_stay_for_the_tool_to_answer() -> None:
+    spoken = play(round_(hidden(arguments="{oops"))).spoken[0]
+    assert [c.arguments for c in spoken.own_calls] == ["{oops"]
+
+
+ERROR: Event = {"type": "error", "code": "server_error", "message": "overloaded", "param": None}
+FAILED: Event = {
+    "type": "response.failed",
+    "response": response(status="failed", error={"code": "server_error", "message": "x"}),
+}
+
+
+@pytest.mark.parametrize("fault", [ERROR, FAILED])
+def test_an_error_inside_a_good_reply_passes_and_is_known(fault: Event) -> None:
+    stream = numbered([*events_of(message("A"))[:5], fault])
+    played = play(stream)
+    assert played.out == stream
+    assert played.answer.failed
+    assert not played.spoken[0].complete
+    assert played.spoken[0].message.text == "A"
+    assert client(played.out).ends == ([] if fault is ERROR else ["failed"])
+
+
+def test_a_terminator_with_nothing_before_it_is_a_failure_that_may_be_asked_again() -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    assert answer.feed(DONE) == b""
+    answer.end_round(complete=True)
+    assert answer.failed
+    assert answer.silent
+    answer.again()
+    answer.begin_round(200, SSE)
+    assert answer.feed(words("B")) == words("B")
+
+
+@pytest.mark.parametrize("fault", [ERROR, FAILED])
+def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated(fault: Event) -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    out = answer.feed(round_(message("A"), hidden()))
+    answer.end_round(complete=True)
+    answer.begin_round(200, SSE)
+    assert answer.feed(numbered([*events_of(of=2)[:2], fault])) == b""
+    assert answer.failed
+    assert not answer.round_shown
+    assert not answer.end_round(complete=True).complete
+    answer.begin_round(200, SSE)
+    out += answer.feed(words("B", of=3))
+    answer.end_round(complete=True)
+    seen = client(out + answer.finish())
+    assert seen.text == ["A", "B"]
+    assert seen.ends == ["completed"]
+
+
+@pytest.mark.parametrize("fault", [ERROR, FAILED])
+def test_an_error_of_the_last_round_ends_the_answer_and_nothing_is_made_up(fault: Event) -> None:
+    told = numbered([*events_of(message("B"), hidden("2"), of=2)[:-1], fault])
+    played = play(round_(message("A"), hidden()), told, places=range(0, len(told), 40))
+    seen = client(played.out)
+    assert b"stack" not in played.out
+    assert seen.text == ["A", "B"]
+    assert seen.ids == {"resp_1"}
+    assert seen.ends == ([] if fault is ERROR else ["failed"])
+    assert seen.kinds[-1] == fault["type"]
+
+
+@pytest.mark.parametrize("events", range(3, 11))
+def test_s4_s3_a_stream_that_breaks_off_is_not_complete_and_gets_no_ending(events: int) -> None:
+    told = numbered(events_of(message("half"), call("bash", "{}", "a"), of=2)[:events])
+    played = play(round_(message("A"), hidden()), told)
+    spoken = played.spoken[1]
+    assert not spoken.complete
+    assert spoken.message.text == ("half" if events >= 5 else "")
+    assert client(played.out).ends == []
+    partial = json.loads(spoken.message.wire)
+    assert all(item["status"] in ("completed", "incomplete") for item in partial)
+
+
+def test_s3_a_client_that_leaves_makes_a_whole_round_partial() -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    answer.feed(words("A"))
+    assert not answer.end_round(complete=False).complete
+
+
+def test_s4_reasoning_that_was_cut_off_is_no_part_of_the_message() -> None:
+    told = numbered(events_of(thought("Hm."), of=1)[:4])
+    spoken = play(told).spoken[0]
+    assert json.loads(spoken.message.wire) == []
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/html"])
+def test_s10_a_reply_that_is_no_stream_passes_unread(kind: str) -> None:
+    played = play(b'{"error": "stack_"}', kind=kind)
+    assert played.out == b'{"error": "stack_"}'
+    assert played.answer.is_error
+    assert not played.spoken[0].complete
+
+
+def test_s10_a_compressed_reply_passes_unread() -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE, encoded=True)
+    assert answer.feed(b"\x1f\x8bstack_") == b"\x1f\x8bstack_"
+    assert not answer.end_round(complete=True).complete
+    assert answer.finish() == b""
+
+
+def test_s8_an_error_status_passes_unless_the_clients_stream_has_begun() -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(429, "application/json")
+    assert answer.feed(b"slow down") == b"slow down"
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    answer.feed(round_(hidden()))
+    answer.end_round(complete=True)
+    answer.begin_round(500, "application/json")
+    assert answer.feed(b"broken") == b""
+    assert answer.error_body == b"broken"
+
+
+# --------------------------------------------------------------------------------------------------------------- laws
+MADE = st.sampled_from(
+    [
+        message("Go", " on.", id_="msg_a"),
+        message("\n", id_="msg_b"),
+        thought("Hm.", id_="rs_a"),
+        thought(id_="rs_b"),
+        spoken_thought("I see.", id_="rs_c"),
+        search("ws_a"),
+        call("bash", '{"a": [1, 2]}', "x"),
+        custom(),
+        hidden("g"),
+        hidden("h", "{oops"),
+        hidden("i", "", "stack"),
+    ]
+)
+PLACES = st.lists(st.integers(0, 9000), max_size=12)
+
+
+def _distinct(rounds: list[list[Any]]) -> list[bytes]:
+    """The rounds, every item with an id of its own."""
+    told = []
+    for of, made in enumerate(rounds, 1):
+        raw = round_(*made, of=of)
+        for at, one in enumerate(made):
+            raw = raw.replace(
+                b'"' + one.item["id"].encode() + b'"', b'"%s_%d_%d"' % (one.item["id"].encode(), of, at), -1
+            )
+        told.append(raw)
+    return told
+
+
+ROUNDS = st.lists(st.lists(MADE, max_size=5, unique_by=lambda m: m.item["id"]), min_size=1, max_size=4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(ROUNDS, PLACES)
+def test_s1_h1_any_cut_of_any_rounds_is_one_strict_answer_and_the_same_messages(
+    rounds: list[list[Any]], places: list[int]
+) -> None:
+    """Every round but the last calls one of our tools, so it is followed by another."""
+    rounds = [[*made, hidden(f"z{at}")] for at, made in enumerate(rounds[:-1])] + rounds[-1:]
+    streams = _distinct(rounds)
+    whole, other = play(*streams), play(*streams, places=places)
+    assert other.out == whole.out
+    assert other.spoken == whole.spoken
+    assert b"stack" not in whole.out
+    seen = client(whole.out)
+    assert seen.ends == ["completed"]
+    visible = [one.item["type"] for made in rounds for one in made if not _ours(one.item)]
+    assert [i["type"] for i in seen.items if i["type"] != "reasoning"] == [t for t in visible if t != "reasoning"]
+
+
+def _ours(item: dict[str, Any]) -> bool:
+    return str(item.get("name", "")).startswith("stack")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(STACK_FREE)), PLACES)
+def test_s1_any_cut_of_a_stack_free_stream_is_byte_identical_and_read_alike(name: str, places: list[int]) -> None:
+    stream = STACK_FREE[name]
+    played = play(stream, places=places)
+    assert played.out == stream
+    assert played.spoken == play(stream, intercept=False).spoken
+    assert played.spoken == play(stream, places=range(len(stream))).spoken
