@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.scripted import messages_check
+from proxy.scripted import messages_check, responses_wire
 from proxy.scripted.answer import (
     EVENT_STREAM_TYPE,
     JSON_TYPE,
     Answer,
     ApiError,
     Call,
+    JsonObject,
     Reply,
     TooLong,
     Usage,
@@ -28,6 +29,7 @@ from proxy.scripted.caches import CACHE_RULES, CacheUse, Part, PrefixCache
 from proxy.scripted.counting import Counter, completion_tokens
 from proxy.scripted.delivery import Delivery, deliver
 from proxy.scripted.facts import Facts
+from proxy.scripted.responses_kept import Kept
 from proxy.scripted.script import Received, Script
 from proxy.scripted.spelling import encoded
 from proxy.scripted.templates import TemplateError, fill
@@ -95,6 +97,7 @@ class ScriptedModel:
         self._count, self._clock, self._now = count, clock, now
         self._caches: dict[tuple[str, str], PrefixCache] = {}
         self._required = Required()
+        self._kept = Kept()
         self._answers = 0
         self._calls = 0
 
@@ -119,11 +122,18 @@ class ScriptedModel:
         tokens = sum(part.tokens for part in WIRES["messages"].parts(received, self._count))
         return fixed(Reply(200, encoded({"input_tokens": tokens})))
 
+    def stored(self, received: Received) -> Reply | None:
+        """What a path below `/responses/` gives; `None` where this is none."""
+        return self._kept.answer(received.method, received.path, received.query)
+
     def _asked(self, received: Received, wire: Wire) -> Asked | Reply:
         """The request, taken apart, or why it is refused."""
-        words = wire.check(received)
-        if words:
-            return error_reply(400, ApiError(words))
+        unknown = self._kept.resolve(received) if received.dialect == "responses" else None
+        refused = wire.check(received)
+        if unknown:
+            return unknown
+        if refused:
+            return error_reply(400, refused)
         traits = self.model(str(received.body.get("model")))
         parts = wire.parts(received, self._count)
         used = sum(part.tokens for part in parts)
@@ -138,7 +148,9 @@ class ScriptedModel:
         return Asked(received, wire, traits, parts, bound, found.last, judged.input_transformations)
 
     def _missing(self, received: Received, traits: Model) -> str | None:
-        """Why required reasoning is not there; only chat completions have a place for it."""
+        """Why reasoning that must be there is not."""
+        if received.dialect == "responses":
+            return self._kept.misplaced(received.items or ())
         return self._required.refuse(received.messages, traits.required) if received.dialect == "chat" else None
 
     def _scripted(self, asked: Asked) -> Delivery | bytes:
@@ -178,11 +190,15 @@ class ScriptedModel:
         use = self._cache_of(asked).use(asked.parts)
         received.usage = answer.usage or self._usage(answer, use)
         facts = self._facts(answer, asked, received.usage)
+        if received.dialect == "responses" and answer.error is None:
+            self._kept.keep(received, wire.body_of(answer, facts), responses_wire.output_of(answer, facts))
         headers = wire.headers(self._answers)
         if received.body.get("stream") is True:
             events = wire.events_of(answer, facts)
             return deliver(answer, 200, (EVENT_STREAM_TYPE, *headers), events, streamed=True)
         body = wire.failure(answer.error) if answer.error else wire.body_of(answer, facts)
+        if body.get("background"):
+            body |= {"status": "queued", "output": [], "usage": None}
         return deliver(answer, 200, (JSON_TYPE, *headers), [encoded(body)], streamed=False)
 
     def _facts(self, answer: Answer, asked: Asked, usage: Usage) -> Facts:
@@ -191,7 +207,7 @@ class ScriptedModel:
             model=str(asked.received.body.get("model")),
             created=int(self._now()),
             usage=usage,
-            request=asked.received.body,
+            request=_resolved(asked.received),
             token=_sealed(answer, asked).token if answer.reasoning else "",
             transformations=asked.transformations,
         )
@@ -237,6 +253,12 @@ def fixed(reply: Reply, answer: Answer | None = None, *, wire: Wire | None = Non
 def _too_long(refused: TooLong, name: str) -> Reply:
     """The refusal in the words of this name, whoever is asked."""
     return refusal(overflow_wording(name), refused.used, refused.window)
+
+
+def _resolved(received: Received) -> JsonObject:
+    """The body, with the whole input where it only referred to some of it."""
+    body: JsonObject = received.body
+    return body if received.items is None else body | {"input": received.items}
 
 
 def _script_error(words: str, code: str) -> Reply:

@@ -145,6 +145,9 @@ class ScriptedProvider:
         path = received.path.rstrip("/")
         if received.method == "POST" and path.endswith("/messages/count_tokens"):
             return self._model.count(received)
+        stored = self._model.stored(received)
+        if stored:
+            return fixed(stored)
         if received.method in ("GET", "HEAD") and path.endswith("/models"):
             listed = [_model_object(name) for name in self._model.models]
             return fixed(Reply(200, encoded({"object": "list", "data": listed})))

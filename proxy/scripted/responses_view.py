@@ -160,7 +160,7 @@ def bound_of(body: Mapping[str, Any], items: Sequence[JsonItem]) -> Bound:
     """Head and parts for `binding.examine`: instructions, tools and output format, then the items."""
     head = canonical([body.get("instructions"), body.get("tools"), mapping(body.get("text")).get("format")])
     parts = [
-        Item(text_of(item.get("summary")), str(item.get("encrypted_content")), f"input[{at}]")
+        Item(text_of(item.get("summary")), str(item.get("encrypted_content")), str(item.get("id") or f"input[{at}]"))
         if kind_of(item) == "reasoning"
         else _canonical(item)
         for at, item in enumerate(items)

@@ -10,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from proxy.scripted import completion, messages_check, messages_view, messages_wire
-from proxy.scripted.answer import Answer, ErrorEvent, Headers, JsonObject, Reply
+from proxy.scripted import (
+    completion,
+    messages_check,
+    messages_view,
+    messages_wire,
+    responses_check,
+    responses_view,
+    responses_wire,
+)
+from proxy.scripted.answer import Answer, ApiError, ErrorEvent, Headers, JsonObject, Reply
 from proxy.scripted.binding import WORDS, Bound, Kind, Mode
 from proxy.scripted.caches import Part
 from proxy.scripted.counting import Counter, parts_of
@@ -23,9 +31,9 @@ from proxy.scripted.script import Received
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One dialect. `check` gives the words of a refusal, empty where the request is in order."""
+    """One dialect. `check` says why a request is refused."""
 
-    check: Callable[[Received], str]
+    check: Callable[[Received], ApiError | None]
     parts: Callable[[Received, Counter], tuple[Part, ...]]
     bound: Callable[[Received], Bound]
     body_of: Callable[[Answer, Facts], JsonObject]
@@ -52,16 +60,16 @@ class Wire:
 
 
 # ----------------------------------------------------------------------------------------------------- chat completions
-def _check_chat(received: Received) -> str:
+def _check_chat(received: Received) -> ApiError | None:
     body = received.body
     if not isinstance(body, dict):
-        return "We could not parse the JSON body of your request."
+        return ApiError("We could not parse the JSON body of your request.")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
-        return "Invalid 'messages': expected a non-empty array."
+        return ApiError("Invalid 'messages': expected a non-empty array.")
     if len(mappings(messages)) != len(messages):
-        return "Invalid 'messages': expected objects."
-    return ""
+        return ApiError("Invalid 'messages': expected objects.")
+    return None
 
 
 def _openai_headers(number: int) -> Headers:
@@ -83,8 +91,10 @@ CHAT = Wire(
 
 
 # ------------------------------------------------------------------------------------------------------------- messages
-def _betas(received: Received) -> str:
-    return ",".join(value for name, value in received.headers if name.lower() == "anthropic-beta")
+def _check_messages(received: Received) -> ApiError | None:
+    betas = ",".join(value for name, value in received.headers if name.lower() == "anthropic-beta")
+    words = messages_check.refusal(received.body, betas)
+    return ApiError(words) if words else None
 
 
 def _mode_of_messages(received: Received, mode: Mode) -> Mode:
@@ -99,7 +109,7 @@ def _anthropic_headers(number: int) -> Headers:
 
 
 MESSAGES = Wire(
-    check=lambda received: messages_check.refusal(received.body, _betas(received)),
+    check=_check_messages,
     parts=lambda received, count: messages_view.parts_of(received.body, count),
     bound=lambda received: messages_view.bound_of(received.body),
     body_of=messages_wire.body_of,
@@ -114,4 +124,21 @@ MESSAGES = Wire(
     mode=_mode_of_messages,
 )
 
-WIRES: Mapping[Dialect, Wire] = {"chat": CHAT, "messages": MESSAGES}
+# ------------------------------------------------------------------------------------------------------------ responses
+RESPONSES = Wire(
+    check=lambda received: responses_check.refusal(received.body, received.items or ()),
+    parts=lambda received, count: responses_view.parts_of(received.body, received.items or (), count),
+    bound=lambda received: responses_view.bound_of(received.body, received.items or ()),
+    body_of=responses_wire.body_of,
+    events_of=responses_wire.events_of,
+    error_body=lambda reply: reply.body,
+    failure=responses_wire.failure,
+    headers=_openai_headers,
+    call_id="call_",
+    words=responses_wire.WORDS,
+    too_long="openai-window",
+    known_as=responses_view.known_as,
+    together=responses_wire.together,
+)
+
+WIRES: Mapping[Dialect, Wire] = {"chat": CHAT, "messages": MESSAGES, "responses": RESPONSES}
