@@ -200,6 +200,8 @@ class Answering(ABC, Generic[R]):
             if raw and show.passes and plain(event.data, text=show.passes_text, calls=show.passes_calls):
                 out.append(raw)
             else:
+                # Before the event is read, so that an error in it finds the same whether or not it came with the rest.
+                self.round_shown = self.round_shown or any(out)
                 out += self._seen(event)
         return self._left(b"".join(out))
 

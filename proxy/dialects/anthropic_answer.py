@@ -52,6 +52,8 @@ class Answer(Answering[Round]):
         super().__init__(Round, Show(wants_usage=True, joint=""), stream=stream, intercept=intercept)
         self._next = 0
         """What the next block is counted as."""
+        self._base = 0
+        """What the first block of this round is counted as."""
         self._numbers: dict[int, int] = {}
         """What the blocks of this round are counted as by the provider, and by the client once it was shown them."""
         self._starts: dict[int, SseEvent] = {}
@@ -65,6 +67,8 @@ class Answer(Answering[Round]):
 
     def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
         """An upstream reply begins. `encoded`: its body is compressed, so it is not read."""
+        # What a round said together with its error has not left where the round is asked again.
+        self._base = self._next = self._base if self._fault else self._next
         super().begin_round(status, content_type, encoded=encoded)
         self._numbers, self._starts = {}, {}
         self._swap = (b"", b"")

@@ -30,7 +30,13 @@ def start(of: str = "1", **more: Any) -> bytes:
         "output_tokens": 1,
         "service_tier": "standard",
     }
-    said = {"type": "message", "role": "assistant", "content": [], "stop_reason": None, "stop_sequence": None}
+    said: dict[str, Any] = {
+        "type": "message",
+        "role": "assistant",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
     told = {"id": f"msg_{of}", "model": f"model-{of}", **said, "usage": usage}
     return event("message_start", message={**told, **more}) + event("ping")
 
@@ -80,6 +86,39 @@ def hidden_round(*texts: str, of: str = "1", name: str = "stack_frame_push", arg
     half = len(arguments) // 2
     pieces = ("", arguments[:half], arguments[half:])
     return start(of) + said + call(len(texts[:1]), name, *pieces, id_=f"toolu_h{of}") + ends("tool_use")
+
+
+HIDDEN, OWN = "stack_frame_push", "bash"
+CITED = {"type": "web_search_result_location", "url": "u", "encrypted_index": "Eo8B", "cited_text": "a"}
+RESULT = {"type": "web_search_result", "title": "t", "url": "u", "encrypted_content": "x", "page_age": None}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srv", "content": [{**RESULT, "score": 1.5}]}
+SEARCHED = b"".join(
+    [
+        start(),
+        opens(0, type="server_tool_use", id="srv", name="web_search", input={}),
+        grows(0, type="input_json_delta", partial_json='{"query":"a"}'),
+        closes(0),
+        opens(1, **FOUND) + closes(1),
+        opens(2, type="text", text=""),
+        grows(2, type="citations_delta", citation=CITED),
+        grows(2, type="text_delta", text="Found."),
+        closes(2),
+        ends(),
+    ]
+)
+"""The answer of a model that searched the web at the provider."""
+MIXED = b"".join(
+    [
+        start(),
+        thinking(0, "Let me ", "think."),
+        text(1, "Let me look. ", "\u2028 \u00e9\U0001f600"),
+        call(2, "bash", "", '{"cmd":', '"ls"}', id_="toolu_a"),
+        call(3, "stack_frame_pop", "", '{"status"', ':"completed"}', id_="toolu_b"),
+        call(4, "read", '{"path":"a.py"}', id_="toolu_c"),
+        ends("tool_use", output=7),
+    ]
+)
+"""Thinking, words, and a call of ours between two of the client's."""
 
 
 @dataclass

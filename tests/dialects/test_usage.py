@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.usage import told_of, usage_of
+from proxy.dialects.usage import merged_usage, told_of, usage_of
 from proxy.stack.transcript import Usage
 
 OPENAI = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 60}}
@@ -64,3 +64,15 @@ def test_s4_02_the_input_side_is_the_last_rounds_and_the_output_side_is_the_sum(
         "completion_tokens_details": {"reasoning_tokens": 6, "note": None},
         "cost": 0.2,
     }
+
+
+def test_usage_told_in_parts_is_the_newest_total_and_nothing_is_taken_back() -> None:
+    begun = {"input_tokens": 30, "cache_read_input_tokens": 60, "output_tokens": 1, "service_tier": "standard"}
+    ended = {"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens": 9, "iterations": []}
+    assert merged_usage(begun, ended) == {**begun, "output_tokens": 9, "iterations": []}
+    assert merged_usage({}, {"input_tokens": 0}) == {"input_tokens": 0}
+
+
+def test_requests_of_server_tools_are_those_of_all_rounds() -> None:
+    rounds = [{"output_tokens": 1, "server_tool_use": {"web_search_requests": n}} for n in (1, 2)]
+    assert told_of(rounds) == {"output_tokens": 2, "server_tool_use": {"web_search_requests": 3}}

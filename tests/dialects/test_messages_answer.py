@@ -1,0 +1,450 @@
+"""What a client gets of a streamed answer of the messages API (RELIABILITY S1, S3, S4, S6..S8, S10, H1, H3..H6)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.dialects.answering import KEEP_ALIVE
+from proxy.dialects.anthropic_answer import Answer
+from proxy.stack.transcript import Usage
+from tests.dialects.chat_streams import cut
+from tests.dialects.messages_streams import (
+    CITED,
+    FOUND,
+    HIDDEN,
+    MIXED,
+    OWN,
+    SEARCHED,
+    SSE,
+    call,
+    client,
+    closes,
+    ends,
+    event,
+    grows,
+    hidden_round,
+    opens,
+    play,
+    start,
+    text,
+    text_round,
+    thinking,
+)
+
+LATE = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "behind the end"})
+STACK_FREE = {
+    "text": text_round("Hel", "lo \u00e9\U0001f600", " \u2028 world"),
+    "calls": MIXED.replace(b"stack_frame_pop", b"edit"),
+    "server_tools": SEARCHED,
+    "redacted": start() + opens(0, type="redacted_thinking", data="Eu8B") + closes(0) + text(1, "a") + ends(),
+    "thinking_alone": start() + thinking(0, "hm") + ends("refusal"),
+    "pause": start() + thinking(0, "hm") + opens(1, type="server_tool_use", id="s", input={}) + ends("pause_turn"),
+    "comments": b": hello\n\n" + text_round("a"),
+    "crlf": text_round("a", "b").replace(b"\n", b"\r\n"),
+    "no_space": text_round("a").replace(b"data: ", b"data:"),
+    "bom_and_no_last_blank_line": b"\xef\xbb\xbf" + text_round("a")[:-2],
+    "behind_the_end": text_round("a") + LATE + ends("max_tokens"),
+    "error": start() + text(0, "half") + event("error", error={"type": "overloaded_error", "message": "stack_"}),
+    "no_ending": start() + text(0, "half"),
+    "nothing": start() + ends(),
+    "terminator_alone": event("message_stop"),
+    "unknown": start()
+    + event("novelty", index=0)
+    + opens(0, type="novel", data=[1])
+    + grows(0, type="novel_delta", data=[2])
+    + closes(0)
+    + ends("novel_reason"),
+    "no_json": start() + b"event: x\ndata: {not json}\n\n" + b"data: \xff\xfe\n\n" + text(0, "a") + ends(),
+    "odd_members": start()
+    + event("content_block_start", index="0", content_block={"type": "text"})
+    + event("content_block_start", index=0, content_block="text")
+    + event("content_block_delta", index=None, delta=None)
+    + event("content_block_stop")
+    + event("message_delta", delta=None, usage=7)
+    + event("message_start", message=None),
+    "from_1": start() + text(1, "a") + call(2, "bash", "{}") + ends("tool_use"),
+    "two_texts": start() + text(0, "a") + text(1, " ") + text(2, "b") + ends("stop_sequence"),
+}
+
+
+# ------------------------------------------------------------------------------------------------------- stack-free
+@pytest.mark.parametrize("stream", STACK_FREE.values(), ids=STACK_FREE)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(stream: bytes, intercept: bool) -> None:
+    assert play(stream, intercept=intercept).out == stream
+    assert play(stream, intercept=intercept, places=range(len(stream))).out == stream
+
+
+def test_s6_a_line_of_10_mb_passes_byte_for_byte() -> None:
+    stream = text_round("x" * 10_000_000, "y")
+    played = play(stream, places=range(0, len(stream), 65_536))
+    assert played.out == stream
+    assert played.spoken[0].finish == "end_turn"
+
+
+def test_without_interception_even_the_cuts_are_the_same_and_calls_of_ours_pass() -> None:
+    """H6: a client with tools of its own by our names is not intercepted."""
+    pieces = cut(MIXED, [3, 200, 201, 900])
+    played = play(MIXED, intercept=False, places=[3, 200, 201, 900])
+    assert played.pieces == [*pieces, b""]
+    assert played.spoken == play(MIXED).spoken
+
+
+def test_text_leaves_with_the_chunk_that_brought_it() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    first = start() + opens(0, type="text", text="")
+    assert answer.feed(first) == first
+    for said in ("now", " and now"):
+        assert answer.feed(grows(0, type="text_delta", text=said)) == grows(0, type="text_delta", text=said)
+
+
+def test_a_call_of_the_client_leaves_as_it_comes_also_one_that_begins_like_ours() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    begun = start() + opens(0, type="tool_use", id="a", name="stackoverflow_search", input={})
+    more = grows(0, type="input_json_delta", partial_json='{"q":')
+    assert answer.feed(begun) == begun
+    assert answer.feed(more) == more
+
+
+# ----------------------------------------------------------------------------------------------------- hidden rounds
+def test_x09_x11_a_hidden_round_then_text_is_one_answer() -> None:
+    seen = client(play(hidden_round("Start.", of="1"), text_round("Done", " now.", of="2")).out)
+    assert seen.texts == ["Start.", "Done now."]
+    assert seen.calls == []
+    assert (seen.message["id"], seen.message["model"]) == ("msg_1", "model-1")
+    assert seen.ends == ["end_turn", "stop"]
+
+
+def test_s4_02_the_ending_tells_the_input_of_the_last_round_and_the_output_of_all() -> None:
+    played = play(hidden_round("Start.", of="1"), text_round("Done", of="2"))
+    assert client(played.out).usage == {
+        "input_tokens": 190,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 10,
+        "output_tokens": 20,
+        "service_tier": "standard",
+    }
+    assert [s.usage for s in played.spoken] == [Usage(100, 10, 10), Usage(200, 10, 10)]
+
+
+def test_h1_of_rounds_with_hidden_calls_alone_nothing_leaves_but_the_beginning() -> None:
+    hidden = [hidden_round(of=str(n)) for n in range(1, 9)]
+    assert play(*hidden[:1]).out.startswith(start("1") + event("message_delta")[:20])
+    out = play(*hidden, text_round("x", of="9")).out
+    seen = client(out)
+    assert out.startswith(start("1") + event("content_block_start")[:20])
+    assert (len(seen.blocks), seen.texts, seen.ends) == (1, ["x"], ["end_turn", "stop"])
+    assert seen.usage["output_tokens"] == 90
+
+
+def test_blank_text_of_a_later_round_waits_for_its_first_word() -> None:
+    second = start("2") + text(0, "\n", " ") + call(1, "stack_recall", "{}") + ends("tool_use")
+    third = start("3") + text(0, "\n", "B", "C") + ends()
+    played = play(hidden_round("A", of="1"), second, third)
+    assert "".join(client(played.out).texts).replace("\n", "").replace(" ", "") == "ABC"
+    assert len(client(played.out).blocks) == 2
+    assert [json.loads(s.message.wire)["content"][0]["type"] for s in played.spoken] == ["text", "tool_use", "text"]
+
+
+def test_words_that_stand_in_the_beginning_of_a_block_are_shown_once() -> None:
+    second = start("2") + opens(0, type="text", text="B") + grows(0, type="text_delta", text="C") + closes(0) + ends()
+    played = play(hidden_round("A"), second)
+    assert client(played.out).texts == ["A", "BC"]
+    assert played.spoken[1].message.text == "BC"
+
+
+def test_what_belongs_to_no_block_passes_in_any_round() -> None:
+    odd = event("novelty", a=1) + b"data: {oops\n\n" + b": comment\n\n"
+    assert odd in play(hidden_round("A", of="1"), odd + text_round("B", of="2")).out
+
+
+def test_blocks_of_a_servers_tools_are_counted_on_in_a_later_round() -> None:
+    played = play(hidden_round("A"), SEARCHED.replace(b"msg_1", b"msg_2"))
+    seen = client(played.out)
+    assert [b["type"] for b in seen.blocks] == ["text", "server_tool_use", "web_search_tool_result", "text"]
+    assert seen.blocks[1]["written"] == '{"query":"a"}'
+    assert seen.blocks[2]["content"] == FOUND["content"]
+    assert seen.blocks[3]["citations"] == [CITED]
+    assert b'"score":1.5' in played.out
+
+
+def test_x10_h4_a_mixed_turn_shows_the_clients_calls_alone() -> None:
+    played = play(MIXED)
+    seen = client(played.out)
+    assert b"stack_" not in played.out
+    assert b"completed" not in played.out
+    assert seen.calls == [("toolu_a", "bash", '{"cmd":"ls"}'), ("toolu_c", "read", '{"path":"a.py"}')]
+    assert [b["type"] for b in seen.blocks] == ["thinking", "text", "tool_use", "tool_use"]
+    assert seen.ends == ["tool_use", "stop"]
+    assert [c.name for c in played.spoken[0].message.calls] == ["bash", "stack_frame_pop", "read"]
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "stop_sequence", "model_context_window_exceeded", "novel_reason"])
+def test_other_reasons_than_calls_are_told_as_they_are(reason: str) -> None:
+    stream = text_round("B", of="2", reason=reason)
+    assert client(play(hidden_round("A"), stream).out).ends == [reason, "stop"]
+
+
+@pytest.mark.parametrize("reason", ["pause_turn", "refusal"])
+def test_a_pause_and_a_refusal_end_the_turn_and_no_call_of_ours_is_answered(reason: str) -> None:
+    played = play(hidden_round("A").replace(b'"stop_reason":"tool_use"', b'"stop_reason":"%s"' % reason.encode()))
+    assert client(played.out).ends == [reason, "stop"]
+    assert played.spoken[0].own_calls == ()
+    assert not played.spoken[0].hidden_truncated
+
+
+def test_usage_that_comes_in_an_event_of_its_own_is_told_in_the_ending() -> None:
+    told = event("message_delta", delta={"stop_reason": None}, usage={"input_tokens": 500, "output_tokens": 3})
+    stream = start("2") + text(0, "B") + told + event("message_delta", delta={"stop_reason": "end_turn"})
+    seen = client(play(hidden_round("A"), stream + event("message_stop")).out)
+    assert seen.ends == ["end_turn", "stop"]
+    assert (seen.usage["input_tokens"], seen.usage["output_tokens"]) == (500, 13)
+
+
+def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun() -> None:
+    answer = Answer(stream=True, wants_usage=False, intercept=True)
+    answer.begin_round(200, SSE)
+    assert answer.keep_alive() == b""
+    answer.feed(hidden_round())
+    assert answer.keep_alive() == KEEP_ALIVE
+    assert Answer(stream=False, wants_usage=False, intercept=True).keep_alive() == b""
+
+
+# ------------------------------------------------------------------------------------------------------------- calls
+ODD = {
+    "whole_inputs_in_the_beginning": [
+        opens(0, type="tool_use", id="b", name=OWN, input={"x": 1}) + closes(0),
+        opens(1, type="tool_use", id="a", name=HIDDEN, input={"title": "stack_"}) + closes(1),
+        opens(2, type="tool_use", id="c", name=OWN, input={"x": 2}) + closes(2),
+    ],
+    "one_character_at_a_time": [
+        call(0, HIDDEN, *'{"title":"stack_"}'),
+        call(1, OWN, *'{"x":1}'),
+        call(2, OWN, *'{"x":2}'),
+    ],
+    "interleaved": [
+        *(opens(i, type="tool_use", id=f"{i}", name=OWN if i % 2 else HIDDEN, input={}) for i in range(5)),
+        *(grows(i, type="input_json_delta", partial_json='{"x":') for i in range(5)),
+        *(grows(i, type="input_json_delta", partial_json=f"{(i + 1) // 2}}}") for i in range(5)),
+        *(closes(i) for i in range(5)),
+    ],
+    "dispatcher": [call(0, "stack", '{"op":"tree"}'), call(1, OWN, '{"x":1}'), call(2, OWN, '{"x":2}')],
+    "novel_deltas": [
+        opens(0, type="tool_use", id="a", name=HIDDEN) + grows(0, type="stack_delta", extra="stack_") + closes(0),
+        call(1, OWN, "", '{"x":1}'),
+        call(2, OWN, '{"x":2}', ""),
+    ],
+}
+
+
+@pytest.mark.parametrize("parts", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_s7_odd_calls_leak_nothing_and_client_calls_are_whole(parts: list[bytes], size: int) -> None:
+    stream = b"".join([start(), *parts, ends("tool_use")])
+    played = play(stream, places=range(0, len(stream), size))
+    assert b"stack" not in played.out
+    indexes = [int(piece.split(b",")[0]) for piece in played.out.split(b'"content_block_start","index":')[1:]]
+    assert indexes == [0, 1]
+    assert [c.arguments for c in played.spoken[0].client_calls] == ['{"x":1}', '{"x":2}']
+    assert all(c.id for c in played.spoken[0].own_calls)
+
+
+# ---------------------------------------------------------------------------------------------------------- thinking
+SECRET = r"Erk\/\u0043+=="
+
+
+def test_x21_thinking_of_a_hidden_round_never_leaves_but_goes_back_as_it_came() -> None:
+    thought = thinking(0, "hm", " \u2028", signature="SIG").replace(b'"SIG"', b'"%s"' % SECRET.encode())
+    first = start() + thought + opens(1, type="redacted_thinking", data="DATA", novel=1) + closes(1)
+    played = play(first + call(2, HIDDEN, "{}") + ends("tool_use"), text_round("x", of="2"))
+    assert [b["type"] for b in client(played.out).blocks] == ["text"]
+    content = json.loads(played.spoken[0].message.wire)["content"]
+    assert content[0] == {"type": "thinking", "thinking": "hm \u2028", "signature": json.loads(f'"{SECRET}"')}
+    assert content[1] == {"type": "redacted_thinking", "data": "DATA", "novel": 1}
+    assert SECRET.encode() in played.spoken[0].message.wire
+
+
+def test_x21_thinking_waits_for_something_visible() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    answer.feed(start())
+    assert answer.feed(thinking(0, "hm")) == b""
+    assert answer.feed(opens(1, type="text", text="")) == b""
+    said = grows(1, type="text_delta", text="x")
+    assert answer.feed(said) == thinking(0, "hm") + opens(1, type="text", text="") + said
+
+
+def test_thinking_of_a_later_round_is_counted_on() -> None:
+    second = start("2") + thinking(0, "so") + call(1, OWN, "{}") + ends("tool_use")
+    seen = client(play(hidden_round("A"), second).out)
+    assert [b["type"] for b in seen.blocks] == ["text", "thinking", "tool_use"]
+    assert (seen.blocks[1]["thinking"], seen.blocks[1]["signature"]) == ("so", "SIG+/=")
+
+
+# --------------------------------------------------------------------------------------------------------- failures
+OVERLOADED = event("error", error={"type": "overloaded_error", "message": "Overloaded"})
+
+
+@pytest.mark.parametrize("stream", [start() + OVERLOADED, OVERLOADED, event("message_stop")])
+def test_an_error_inside_a_good_reply_passes_and_is_known(stream: bytes) -> None:
+    played = play(stream)
+    assert played.out == stream
+    assert played.answer.failed
+    assert not played.spoken[0].complete
+
+
+def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    first = answer.feed(hidden_round("A"))
+    answer.end_round(complete=True)
+    answer.begin_round(200, SSE)
+    assert answer.feed(start("2") + thinking(0, "hm") + OVERLOADED) == b""
+    assert answer.failed
+    assert not answer.round_shown
+    assert not answer.end_round(complete=True).complete
+    answer.begin_round(200, SSE)
+    out = answer.feed(text_round("B", of="3"))
+    answer.end_round(complete=True)
+    assert client(first + out + answer.finish()).texts == ["A", "B"]
+
+
+@pytest.mark.parametrize("places", [(), range(1000)])
+def test_words_that_came_with_an_error_have_left_however_the_stream_was_cut(places: range) -> None:
+    """So it is the same everywhere whether a round can be repeated."""
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    answer.feed(hidden_round("A"))
+    answer.end_round(complete=True)
+    answer.begin_round(200, SSE)
+    stream = start("2") + text(0, "B") + OVERLOADED
+    out = b"".join(answer.feed(chunk) for chunk in cut(stream, places))
+    assert answer.round_shown
+    assert out.endswith(OVERLOADED)
+
+
+def test_s4_an_error_of_the_last_round_ends_the_answer_without_a_terminator() -> None:
+    played = play(hidden_round("A"), start("2") + text(0, "half") + OVERLOADED)
+    assert played.out.endswith(OVERLOADED)
+    assert client(played.out).ends == []
+
+
+def test_s4_a_stream_that_breaks_off_is_not_complete_and_gets_no_ending() -> None:
+    played = play(hidden_round("A", of="1"), start("2") + text(0, "half"))
+    assert not played.spoken[1].complete
+    assert played.spoken[1].message.text == "half"
+    assert client(played.out).ends == []
+
+
+def test_s4_a_stream_of_ours_that_cannot_go_on_says_so_as_the_provider_would() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    assert answer.broken("The provider went away.") == b""
+    answer.feed(start())
+    told = {"type": "api_error", "message": "The provider went away."}
+    assert answer.broken("The provider went away.") == event("error", error=told)
+
+
+@pytest.mark.parametrize(("kind", "encoded"), [("application/json", False), ("text/html", False), (SSE, True)])
+def test_s10_a_reply_that_is_no_stream_or_is_compressed_passes_unread(kind: str, encoded: bool) -> None:
+    body = b"\x1f\x8b" + hidden_round()
+    played = play(body, kind=kind, encoded=encoded)
+    assert played.out == body
+    assert played.answer.is_error
+    assert not played.spoken[0].complete
+
+
+def test_s8_an_error_status_passes_unless_the_clients_stream_has_begun() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(529, "application/json")
+    assert answer.feed(b"overloaded") == b"overloaded"
+    answer.begin_round(200, SSE)
+    answer.feed(hidden_round("A"))
+    answer.end_round(complete=True)
+    answer.begin_round(500, "application/json")
+    assert answer.feed(b"broken") == b""
+    assert answer.error_body == b"broken"
+
+
+# -------------------------------------------------------------------------------------------------------------- laws
+SPOKEN_FIRST = start("3") + thinking(0, "hm") + text(1, "On.") + call(2, "stack", '{"op":"tree"}') + ends("tool_use")
+GOES_ON = st.sampled_from([hidden_round("Go.", of="1"), hidden_round(of="2"), SPOKEN_FIRST])
+LAST = st.sampled_from([MIXED, text_round("B", "C", of="4"), SEARCHED, hidden_round("End.", of="5")])
+ROUNDS = st.tuples(st.lists(GOES_ON, max_size=3), LAST).map(lambda found: [*found[0], found[1]])
+PLACES = st.lists(st.integers(0, 4000), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROUNDS, PLACES)
+def test_s1_any_cut_of_any_rounds_gives_the_same_bytes_and_the_same_message(
+    rounds: list[bytes], places: list[int]
+) -> None:
+    whole = play(*rounds)
+    other = play(*rounds, places=places)
+    assert other.out == whole.out
+    assert other.spoken == whole.spoken
+    assert b"stack" not in whole.out
+    assert client(whole.out).ends[1:] == ["stop"]
+
+
+@pytest.mark.parametrize("last", [MIXED, SEARCHED])
+def test_s1_cut_at_every_byte_rounds_read_the_same(last: bytes) -> None:
+    rounds = [hidden_round("Go."), SPOKEN_FIRST, last]
+    longest = max(map(len, rounds))
+    assert play(*rounds, places=range(longest)).out == play(*rounds).out
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([*STACK_FREE.values()]), PLACES)
+def test_s1_any_cut_of_a_stack_free_stream_is_byte_identical_and_read_alike(stream: bytes, places: list[int]) -> None:
+    played = play(stream, places=places)
+    assert played.out == stream
+    assert played.spoken == play(stream, intercept=False).spoken
+
+
+BLOCKS = st.lists(
+    st.one_of(
+        st.builds(lambda t: {"type": "text", "text": t}, st.text(max_size=6)),
+        st.builds(lambda t: {"type": "thinking", "thinking": t, "signature": "S" + t}, st.text(max_size=6)),
+        st.builds(lambda n: {"type": "tool_use", "name": n}, st.sampled_from([OWN, HIDDEN, "stack"])),
+        st.just(FOUND),
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(BLOCKS, min_size=1, max_size=3))
+def test_h4_whatever_the_rounds_hold_a_strict_client_reads_one_message(rounds: list[list[dict[str, Any]]]) -> None:
+    """A round that goes on has a call of ours."""
+    streams = []
+    for blocks in rounds[:-1]:
+        blocks.append({"type": "tool_use", "name": HIDDEN})
+    for number, blocks in enumerate(rounds, 1):
+        said = [_block(at, block) for at, block in enumerate(blocks)]
+        reason = "tool_use" if any(block["type"] == "tool_use" for block in blocks) else "end_turn"
+        streams.append(b"".join([start(str(number)), *said, ends(reason)]))
+    seen = client(play(*streams).out)
+    shown = [b for blocks in rounds for b in blocks if b.get("name") == OWN or b["type"] == FOUND["type"]]
+    assert [b.get("name") for b in seen.blocks if b["type"] not in ("text", "thinking")] == [
+        b.get("name") for b in shown
+    ]
+    assert "".join(seen.texts).split() == "".join(b.get("text", "") for blocks in rounds for b in blocks).split()
+    assert seen.ends == [reason if seen.calls else "end_turn", "stop"]
+
+
+def _block(at: int, block: dict[str, Any]) -> bytes:
+    if block["type"] == "text":
+        return text(at, *block["text"])
+    if block["type"] == "thinking":
+        return thinking(at, *block["thinking"], signature=block["signature"])
+    if block["type"] == "tool_use":
+        return call(at, block["name"], "", "{", "}")
+    return opens(at, **block) + closes(at)

@@ -1,0 +1,184 @@
+"""Answers of the messages API that are not streamed: the same engine, gathered (X-09..X-11, H4, S4, S8, S10, S4-02)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.anthropic_answer import Answer
+from tests.dialects.messages_streams import call, closes, ends, opens, play, start, text, thinking
+
+SIGNED = {"type": "thinking", "thinking": "hm", "signature": "SIG+/="}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srv", "content": []}
+
+
+def used(name: str, given_: object = None, id_: str = "toolu_1") -> dict[str, Any]:
+    return {"type": "tool_use", "id": id_, "name": name, "input": given_ or {}}
+
+
+def said(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def plain(*blocks: dict[str, Any], of: str = "1", reason: str = "", **more: Any) -> bytes:
+    """A whole answer of round `of`."""
+    calls = any(block["type"] == "tool_use" for block in blocks)
+    usage = {"input_tokens": 100 * int(of), "cache_read_input_tokens": 10, "output_tokens": 10}
+    told = {
+        "id": f"msg_{of}",
+        "type": "message",
+        "role": "assistant",
+        "model": f"model-{of}",
+        "content": list(blocks),
+        "stop_reason": reason or ("tool_use" if calls else "end_turn"),
+        "stop_sequence": None,
+        "usage": usage | {"server_tool_use": {"web_search_requests": 1}},
+        "x_vendor": 1.50,
+        **more,
+    }
+    return json.dumps(told, indent=1).encode()
+
+
+def answered(*rounds: bytes) -> dict[str, Any]:
+    found = json.loads(play(*rounds, stream=False).out)
+    assert isinstance(found, dict)
+    return found
+
+
+ERROR = b'{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
+BODIES = [
+    plain(said("hi")),
+    plain(SIGNED, used("bash")),
+    plain(said(""), said("\n")),
+    plain(FOUND, reason="pause_turn"),
+    b'{"object": "odd" }',
+    b'{"content": 7, "stop_reason": "end_turn"}',
+    b'{"content": [7, "a", null]}',
+    ERROR,
+    b"",
+    b"{oops",
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_an_answer_without_stack_calls_is_byte_identical(body: bytes, intercept: bool) -> None:
+    assert play(body, stream=False, intercept=intercept, places=range(0, len(body), 7)).out == body
+
+
+def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
+    """The input side of usage is the last round's, the output side and the requests of server tools are all rounds'."""
+    found = answered(plain(said("Start."), used("stack_frame_push"), of="1"), plain(SIGNED, said("Done."), of="2"))
+    assert found == {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "model-1",
+        "content": [said("Start."), SIGNED, said("Done.")],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 200,
+            "cache_read_input_tokens": 10,
+            "output_tokens": 20,
+            "server_tool_use": {"web_search_requests": 2},
+        },
+        "x_vendor": 1.5,
+    }
+
+
+def test_x10_h4_a_mixed_turn_shows_the_clients_calls_alone_as_the_provider_wrote_them() -> None:
+    own = used("bash", {"n": 1.50}), used("read", {"big": 2**70})
+    body = plain(said("Look."), own[0], used("stack_frame_pop", {"title": "stack_"}), FOUND, own[1])
+    played = play(body.replace(b"1.5", b"1.50"), stream=False)
+    assert b"stack_" not in played.out
+    assert b'"n": 1.50' in played.out
+    assert b'"big": 1180591620717411303424' in played.out
+    assert [b["type"] for b in json.loads(played.out)["content"]] == ["text", "tool_use", FOUND["type"], "tool_use"]
+    assert [c.name for c in played.spoken[0].message.calls] == ["bash", "stack_frame_pop", "read"]
+    assert b'"n": 1.50' in played.spoken[0].message.wire
+
+
+def test_an_answer_of_hidden_calls_alone_says_that_the_turn_ended_and_shows_no_thinking() -> None:
+    found = answered(plain(SIGNED, used("stack_recall")))
+    assert (found["stop_reason"], found["content"]) == ("end_turn", [])
+
+
+def test_blank_text_of_a_later_round_waits_for_its_first_word() -> None:
+    first, second = plain(used("stack_recall"), of="1"), plain(said("\n"), said("B"), of="2")
+    assert answered(first, second)["content"] == [said("\nB")]
+
+
+def test_a_truncated_call_of_ours_is_dropped() -> None:
+    played = play(plain(said("A"), used("stack_recall"), reason="max_tokens"), stream=False)
+    assert played.spoken[0].hidden_truncated
+    assert (json.loads(played.out)["stop_reason"], json.loads(played.out)["content"]) == ("max_tokens", [said("A")])
+
+
+def test_edits_of_the_context_pass_and_are_noted() -> None:
+    edits = {"applied_edits": [{"type": "clear_thinking_20251015", "cleared_thinking_turns": 1}]}
+    played = play(plain(said("a"), context_management=edits), stream=False)
+    assert json.loads(played.spoken[0].extra["applied_edits"]) == edits["applied_edits"]
+    assert json.loads(played.out)["context_management"] == edits
+
+
+def test_s4_an_error_in_a_later_round_is_known_and_passes() -> None:
+    played = play(plain(said("A"), used("stack_recall")), ERROR, stream=False)
+    assert played.answer.failed
+    assert not played.spoken[1].complete
+    assert played.out == ERROR
+
+
+def test_s8_s10_an_error_status_passes_in_any_round() -> None:
+    answer = Answer(stream=False, wants_usage=True, intercept=True)
+    answer.begin_round(200, "application/json")
+    assert answer.feed(plain(said("A"), used("stack_recall"))) == b""
+    answer.end_round(complete=True)
+    answer.begin_round(529, "text/html")
+    assert answer.feed(b"<html>") == b"<html>"
+    assert answer.is_error
+    answer.end_round(complete=True)
+    assert (answer.finish(), answer.broken("x")) == (b"", b"")
+
+
+def test_a_body_that_was_cut_off_is_not_complete() -> None:
+    assert not play(plain(said("hello"))[:-20], stream=False).spoken[0].complete
+
+
+NAMES = st.sampled_from(["bash", "stack_frame_push", "stack", "read"])
+INPUTS = st.sampled_from([{}, {"a": [1, 2]}, {"b": "\u2028\U0001f600"}])
+BLOCKS = st.one_of(
+    st.builds(said, st.text(max_size=8)), st.just(SIGNED), st.just(FOUND), st.builds(used, NAMES, INPUTS)
+)
+
+
+@given(st.lists(BLOCKS, max_size=5), st.data())
+def test_streamed_and_plain_the_same_answer_is_the_same_message(
+    blocks: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    reason = "tool_use" if any(block["type"] == "tool_use" for block in blocks) else "end_turn"
+    whole = play(plain(*blocks, reason=reason), stream=False).spoken[0]
+    stream = b"".join([start(), *(_streamed(at, block) for at, block in enumerate(blocks)), ends(reason)])
+    spoken = play(stream, places=data.draw(st.lists(st.integers(0, 5000), max_size=5))).spoken[0]
+    assert json.loads(spoken.message.wire) == json.loads(whole.message.wire)
+    assert spoken.message.identity == whole.message.identity
+    assert [(c.id, c.name, json.loads(c.arguments)) for c in spoken.message.calls] == [
+        (c.id, c.name, json.loads(c.arguments)) for c in whole.message.calls
+    ]
+    assert (spoken.finish, spoken.complete) == (whole.finish, whole.complete)
+
+
+def _streamed(at: int, block: dict[str, Any]) -> bytes:
+    if block["type"] == "text":
+        return text(at, *block["text"])
+    if block["type"] == "tool_use":
+        return call(at, block["name"], *json.dumps(block["input"]), id_=block["id"])
+    return thinking(at, "h", "m") if block is SIGNED else _whole(at, block)
+
+
+def _whole(at: int, block: dict[str, Any]) -> bytes:
+    return opens(at, **block) + closes(at)
