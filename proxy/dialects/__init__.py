@@ -16,11 +16,13 @@ from proxy.dialects.anthropic_messages import ANTHROPIC_MESSAGES
 from proxy.dialects.dialect import Body, Dialect, References, Wanted, Writing
 from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.openai_chat import OPENAI_CHAT
+from proxy.dialects.openai_responses import OPENAI_RESPONSES
 
 __all__ = [
     "ANTHROPIC_MESSAGES",
     "DIALECTS",
     "OPENAI_CHAT",
+    "OPENAI_RESPONSES",
     "Body",
     "Dialect",
     "Known",
@@ -31,7 +33,11 @@ __all__ = [
     "dialect_at",
 ]
 
-DIALECTS: Mapping[str, Dialect] = {"/chat/completions": OPENAI_CHAT, "/v1/messages": ANTHROPIC_MESSAGES}
+DIALECTS: Mapping[str, Dialect] = {
+    "/chat/completions": OPENAI_CHAT,
+    "/v1/messages": ANTHROPIC_MESSAGES,
+    "/responses": OPENAI_RESPONSES,
+}
 """By the end of the path."""
 
 

@@ -24,9 +24,11 @@ import msgspec
 
 from proxy.dialects import slices
 from proxy.dialects.chat_message import HEAD_ROLES
-from proxy.dialects.dialect import Body, Wanted
+from proxy.dialects.dialect import Body, Dialect, References, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
+from proxy.dialects.openai_chat import error_body
+from proxy.dialects.responses_answer import Answer
 from proxy.dialects.responses_item import (
     ADDED_TOOLS,
     Kind,
@@ -37,15 +39,21 @@ from proxy.dialects.responses_item import (
     inner,
     is_added_tools,
     is_run,
+    items_by_id,
     message_item,
     outlines,
     read_item,
     read_run,
     references,
+    retold,
     text_item,
+    tool_result,
     tools_in,
+    user_message,
     with_tools_inside,
+    without_reasoning,
 )
+from proxy.dialects.responses_seen import seen
 from proxy.stack.context import NEVER_ANSWERED
 from proxy.stack.transcript import Message, Request, Source, identity_of
 
@@ -321,3 +329,20 @@ def resolved(request: Request, before: Sequence[Message], items: Mapping[str, by
 def _filled(source: Source, items: Mapping[str, bytes]) -> Source:
     whole = dereferenced(source.messages[0], items)
     return source if whole is source.messages[0] else Source(whole.wire, (whole,), weighed=False)
+
+
+OPENAI_RESPONSES = Dialect(
+    "openai_responses",
+    read,
+    render,
+    client_body,
+    extended_head,
+    tools_json,
+    tool_result,
+    user_message,
+    without_reasoning,
+    retold,
+    error_body,
+    Answer,
+    References(kept, previous, referred, unplaceable, resolved, items_by_id, seen),
+)
