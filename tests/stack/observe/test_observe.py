@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.dialects import Known, anthropic_messages, openai_chat, openai_responses
 from proxy.stack.observe import NAMES, Done, Seen, Step, observe
 from proxy.stack.observe.files import FileSeen, How
 from proxy.stack.observe.plan import ItemStatus, Mirrored, reconciled
@@ -127,29 +128,21 @@ def test_a_long_message_is_judged_in_bounded_time(name: str) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- captures
 SESSIONS = sorted(CAPTURES.glob("*/*.jsonl"))
+KNOWN = Known()
 WRITING = {"write": "filePath", "edit": "filePath", "Write": "file_path", "Edit": "file_path"}
 WRITING |= {"write_file": "", "edit_file": "file_path"}
 
 
-def text_of(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(part.get("text", "") for part in content if isinstance(part, dict))
-    return content or ""
+READERS = {"/chat/completions": openai_chat, "/messages": anthropic_messages, "/responses": openai_responses}
 
 
-def results_in(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Tool results of a request in any of the three wire formats: id of the call and text."""
-    for message in body.get("messages") or []:
-        if message.get("role") == "tool":
-            yield message["tool_call_id"], text_of(message.get("content"))
-        elif isinstance(message.get("content"), list):
-            parts = (part for part in message["content"] if part.get("type") == "tool_result")
-            yield from (
-                (part["tool_use_id"].replace("toolu_", "call_"), text_of(part.get("content"))) for part in parts
-            )
-    for item in body.get("input") or [] if isinstance(body.get("input"), list) else []:
-        if "output" in item and "call_id" in item:
-            yield item["call_id"], text_of(item["output"])
+def results_in(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Tool results of a captured request in any of the three wire formats: id of the call, as the script has it, and
+    text."""
+    reader = next((dialect for end, dialect in READERS.items() if record["path"].endswith(end)), None)
+    if reader is not None and record["body"]:
+        asked = reader.read(json.dumps(record["body"]).encode(), KNOWN)
+        yield from ((m.answers.replace("toolu_", "call_"), m.text) for m in asked.messages if m.answers)
 
 
 def session(path: Path) -> Iterator[tuple[dict[str, Any], Done]]:
@@ -157,7 +150,7 @@ def session(path: Path) -> Iterator[tuple[dict[str, Any], Done]]:
     asked: dict[str, dict[str, Any]] = {}
     for line in path.read_text().splitlines():
         record = json.loads(line)
-        for ident, text in results_in(record.get("body") or {}):
+        for ident, text in results_in(record):
             if (made := asked.pop(ident, None)) is not None:
                 wire = made["args"] if isinstance(made["args"], str) else json.dumps(made["args"])
                 yield made, Done(Call(ident, made["name"], wire), text, ident)
