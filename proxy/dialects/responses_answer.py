@@ -28,6 +28,7 @@ from proxy.stack.transcript import Request, is_stack_tool
 
 FIRST_OF_ALL = ("id", "created_at", "model", "tool_choice")
 """Members that one answer has once, whatever its rounds say. The last round may have been told to make no calls."""
+PREVIOUS = "previous_response_id"
 OURS = b'"stack'
 """How the name of a tool of ours begins, as JSON."""
 
@@ -181,11 +182,11 @@ class Answer(Answering[Round]):
         changes = as_asked(fields, self._asked)
         if self._show.spliced:
             changes |= {name: value for name, value in self._first.items() if name in fields}
-        if self._show.spliced and over:
-            items = [*self._before, *shown_of(self._round.items)]
-            changes["output"] = slices.array_of([told for item in items if (told := item.written("incomplete"))])
-            if self._round.usage and "usage" in fields:
-                changes["usage"] = slices.encoded(told_of(self._all_usages()))
+        if self._show.spliced and over and "output" in fields:
+            shown = (item.written("incomplete") for item in (*self._before, *shown_of(self._round.items)))
+            changes["output"] = slices.array_of([item for item in shown if item])
+        if self._show.spliced and over and "usage" in fields and self._round.usage:
+            changes["usage"] = slices.encoded(told_of(self._all_usages()))
         changed = any(fields.get(name) != value for name, value in changes.items())
         return slices.object_of(fields | changes) if changed else raw
 
@@ -208,7 +209,7 @@ class Answer(Answering[Round]):
 
     def _whole_body(self, body: bytes) -> bytes:
         try:
-            return self._response(body, over=self._round.ended)
+            return self._response(body, over=self._round.ended or self._round.failed)
         except slices.NotSliced:
             return body
 
@@ -231,13 +232,16 @@ def shown_of(items: Iterable[Item]) -> list[Item]:
 
 
 def as_asked(fields: Mapping[str, bytes], asked: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What a response says of its request in other words than the client's: our tools and our guidance are not its."""
+    """What a response says of its request in other words than the client's: neither our tools nor our guidance are its
+    own, and the answer it goes on from is."""
     changes: dict[str, bytes] = {}
     if (tools := fields.get("tools", b"")).startswith(b"[") and OURS in tools:
         changes["tools"] = slices.array_of([tool for tool in slices.items(tools) if not _is_ours(tool)])
     own, told = value_of(asked, "instructions"), value_of(fields, "instructions")
     if isinstance(own, str) and isinstance(told, str) and told.startswith(own) and told != own:
         changes["instructions"] = asked["instructions"]
+    if PREVIOUS in asked and PREVIOUS in fields:
+        changes[PREVIOUS] = asked[PREVIOUS]  # the provider was sent what it stands for
     return changes
 
 

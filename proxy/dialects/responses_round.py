@@ -288,6 +288,8 @@ class Round:
         """The whole response: of an event of this type, or a plain answer (no type)."""
         said = self._named(raw) or TellsResponse()
         self.usage = said.usage or self.usage
+        with suppress(slices.NotSliced):  # where no output is listed, what was streamed counts
+            self._list(slices.items(bytes(said.output)))
         if said.error or said.status == "failed":
             self.failed = True
             return (Fault(),)
@@ -296,8 +298,6 @@ class Round:
         self.ended = True
         reason = (said.incomplete_details or {}).get("reason")
         self.finish = reason if isinstance(reason, str) else said.status or type_.removeprefix("response.")
-        with suppress(slices.NotSliced):  # where no output is listed, what was streamed counts
-            self._list(slices.items(bytes(said.output)))
         return (Finish(self.finish),)
 
     def _list(self, raws: Sequence[bytes]) -> None:

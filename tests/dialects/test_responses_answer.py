@@ -442,6 +442,13 @@ def test_h6_tools_and_guidance_of_ours_are_not_in_what_the_answer_says_of_its_re
         assert first(out, "response.completed")["response"]["tool_choice"] == "auto"
 
 
+def test_an_answer_goes_on_from_the_one_the_client_named() -> None:
+    stream = round_(message("A"), previous_response_id=None)
+    told = first(play(stream, asked=request(previous_response_id="resp_0")).out, "response.completed")
+    assert told["response"]["previous_response_id"] == "resp_0"
+    assert play(stream).out == stream
+
+
 def test_what_the_answer_says_of_its_request_passes_where_nothing_of_it_is_ours() -> None:
     more: dict[str, Any] = {"tools": [THEIRS | {"description": 'a "stack" of'}], "instructions": "Other words."}
     stream = round_(message("A"), **more)

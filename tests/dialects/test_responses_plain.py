@@ -1,0 +1,158 @@
+"""Answers of the responses API that are not streamed: the same engine, gathered (X-09..X-11, H4, S8, S10)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.responses_answer import Answer
+from tests.dialects.responses_streams import (
+    Made,
+    call,
+    custom,
+    hidden,
+    message,
+    play,
+    request,
+    response,
+    round_,
+    search,
+    spoken_thought,
+    thought,
+    usage,
+)
+
+
+def plain(*made: Made, of: int = 1, status: str = "completed", **more: Any) -> bytes:
+    return json.dumps(response(*made, of=of, status=status, **more), indent=1).encode()
+
+
+def answered(*rounds: bytes) -> dict[str, Any]:
+    found = json.loads(play(*rounds, stream=False).out)
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        plain(message("hi"), call()),
+        plain(thought("a"), search(), spoken_thought("b")),
+        plain(message("half"), status="incomplete"),
+        plain(status="in_progress"),
+        plain(status="failed", error={"code": "server_error", "message": "x"}),
+        b'{"error": {"message": "overloaded"}}',
+        b'{"object": "odd" }',
+        b'{"object": "response", "output": null}',
+        b'{"output": [1, {"type": null}, "x"]}',
+        b"[]",
+        b"",
+        b"{oops",
+    ],
+)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_an_answer_without_stack_calls_is_byte_identical(body: bytes, intercept: bool) -> None:
+    assert play(body, stream=False, intercept=intercept, places=range(0, len(body), 7)).out == body
+
+
+def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
+    second = plain(message("Done.", id_="msg_2"), of=2)
+    found = answered(plain(message("Start."), thought("a"), hidden()), second)
+    told = json.loads(second)
+    assert found == told | {
+        "id": "resp_1",
+        "model": "model-1",
+        "created_at": 1700000001,
+        "output": [message("Start.").item, *told["output"]],
+        "usage": usage(2, 20) | {"output_tokens_details": {"reasoning_tokens": 8}},
+    }
+
+
+def test_x10_h4_a_mixed_turn_shows_the_clients_items_alone_as_the_provider_wrote_them() -> None:
+    made = [thought("Hm."), message("Look."), call("bash", '{"a": 1}', "a"), hidden(), custom()]
+    played = play(plain(*made), stream=False)
+    assert b"stack_" not in played.out
+    assert json.loads(played.out)["output"] == [m.item for m in made if m.item.get("name") != "stack_frame_push"]
+    spoken = played.spoken[0]
+    assert [c.name for c in spoken.message.calls] == ["bash", "stack_frame_push", "apply_patch"]
+    assert json.loads(spoken.message.wire) == [m.item for m in made]
+    assert (spoken.finish, spoken.extra["response_id"], spoken.complete) == ("completed", b'"resp_1"', True)
+
+
+def test_x21_bound_reasoning_of_two_hidden_rounds_is_not_shown() -> None:
+    rounds = [plain(thought("a"), hidden(), of=1), plain(thought("b", id_="rs_2"), hidden("2"), of=2)]
+    found = answered(*rounds, plain(thought("c", id_="rs_3"), message("Done."), of=3))
+    assert [item["id"] for item in found["output"]] == ["rs_3", "msg_1"]
+
+
+def test_an_answer_of_hidden_calls_alone_is_completed_and_empty() -> None:
+    found = answered(plain(thought("a"), hidden()))
+    assert (found["output"], found["status"]) == ([], "completed")
+
+
+def test_a_truncated_call_of_ours_is_dropped() -> None:
+    played = play(plain(message("A"), hidden(arguments='{"ti'), status="incomplete"), stream=False)
+    assert played.spoken[0].hidden_truncated
+    assert played.spoken[0].finish == "max_output_tokens"
+    assert [item["type"] for item in json.loads(played.out)["output"]] == ["message"]
+
+
+def test_a_failed_answer_of_a_later_round_shows_nothing_of_ours() -> None:
+    error = {"code": "server_error", "message": "overloaded"}
+    second = plain(of=2, status="failed", error=error, output=[hidden("2").item], usage=None)
+    played = play(plain(message("A"), hidden()), second, stream=False)
+    found = json.loads(played.out)
+    assert played.answer.failed
+    assert not played.spoken[1].complete
+    assert b"stack_" not in played.out
+    assert (found["id"], found["status"], found["error"]) == ("resp_1", "failed", error)
+
+
+def test_an_error_in_a_later_round_is_known_and_passes() -> None:
+    error = b'{"error": {"message":"overloaded"}}'
+    played = play(plain(message("A"), hidden()), error, stream=False)
+    assert played.answer.failed
+    assert played.out == error
+
+
+def test_s8_s10_an_error_status_passes_in_any_round() -> None:
+    answer = Answer(request(stream=False), intercept=True)
+    answer.begin_round(200, "application/json")
+    assert answer.feed(plain(message("A"), hidden())) == b""
+    answer.end_round(complete=True)
+    answer.begin_round(503, "text/html")
+    assert answer.feed(b"<html>") == b"<html>"
+    assert answer.is_error
+    answer.end_round(complete=True)
+    assert answer.finish() == b""
+
+
+def test_a_body_that_was_cut_off_is_not_complete() -> None:
+    assert not play(plain(message("hello"))[:-20], stream=False).spoken[0].complete
+
+
+def test_an_answer_that_is_still_being_made_is_not_complete() -> None:
+    assert not play(plain(status="in_progress"), stream=False).spoken[0].complete
+
+
+MADE = st.sampled_from(
+    [message("a", "b"), thought("t"), spoken_thought("s", id_="rs_2"), call(), hidden(), custom(), search()]
+)
+
+
+@given(st.lists(MADE, max_size=6, unique_by=lambda m: m.item["id"]), st.sampled_from(["completed", "incomplete"]))
+def test_streamed_and_plain_the_same_answer_is_the_same_message_and_shows_the_same(
+    made: list[Made], status: str
+) -> None:
+    whole = play(json.dumps(response(*made, status=status), ensure_ascii=False).encode(), stream=False)
+    streamed = play(round_(*made, status=status))
+    told = json.loads(streamed.out.split(b"data: ")[-1])["response"]
+    assert json.loads(whole.out) == told
+    ours, theirs = whole.spoken[0], streamed.spoken[0]
+    assert json.loads(ours.message.wire) == json.loads(theirs.message.wire)
+    assert (ours.message.identity, ours.message.calls) == (theirs.message.identity, theirs.message.calls)
+    assert (ours.finish, ours.usage, ours.model) == (theirs.finish, theirs.usage, theirs.model)
