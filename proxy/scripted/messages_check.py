@@ -188,8 +188,7 @@ def _without_result(at: int, names: Sequence[str]) -> str:
     )
 
 
-# ------------------------------------------------------------------------------------------------------- cache,
-# thinking
+# ------------------------------------------------------------------------------------------------------ cache, thinking
 def _markers(body: Mapping[str, Any]) -> Iterator[str]:
     """At most four, and none that lives an hour behind one that lives five minutes."""
     found = [mapping(block["cache_control"]) for block in _markable(body) if block.get("cache_control")]

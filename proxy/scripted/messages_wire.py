@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
 from typing import Any
 
 from proxy.scripted import typed_events
@@ -160,11 +159,7 @@ def _content(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
         list(_block_events(block, index, answer, texts.get(block.get("id", ""), "")))
         for index, block in enumerate(blocks_of(answer, facts))
     ]
-    if "interleaved" in answer.call_forms:
-        spoken = len(each) - len(answer.calls)
-        yield from chain.from_iterable(each[:spoken])
-        each = [[event for turn in zip_longest(*each[spoken:]) for event in turn if event]]
-    yield from chain.from_iterable(each)
+    return typed_events.in_turn(each, len(answer.calls), answer.call_forms)
 
 
 def _block_events(block: JsonObject, index: int, answer: Answer, arguments: str) -> Iterator[JsonObject]:
@@ -187,10 +182,13 @@ def _opened(block: JsonObject, answer: Answer, arguments: str) -> tuple[JsonObje
         signed = {"type": "signature_delta", "signature": block["signature"]}
         return block | {"thinking": "", "signature": ""}, [*thoughts, signed]
     if block["type"] == "tool_use":
-        size = 1 if "one_character" in answer.call_forms else answer.piece
         # The API opens with an empty piece, and says nothing more for a tool that takes no arguments.
-        pieces = ["", *pieces_of("" if arguments == "{}" else arguments, size)]
-        return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+        pieces = ["", *typed_events.fragments("" if arguments == "{}" else arguments, answer)]
+        opened = {key: block[key] for key in block if key != "input"}
+        absent = "arguments_absent" in answer.call_forms
+        return opened if absent else opened | {"input": {}}, [
+            {"type": "input_json_delta", "partial_json": piece} for piece in pieces
+        ]
     return block, []
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.scripted import messages_check, responses_wire
+from proxy.scripted import responses_wire
 from proxy.scripted.answer import (
     EVENT_STREAM_TYPE,
     JSON_TYPE,
@@ -33,7 +33,7 @@ from proxy.scripted.responses_kept import Kept
 from proxy.scripted.script import Received, Script
 from proxy.scripted.spelling import encoded
 from proxy.scripted.templates import TemplateError, fill
-from proxy.scripted.wires import WIRES, Wire
+from proxy.scripted.wires import MESSAGES, WIRES, Wire, check_messages
 from proxy.scripted.wordings import overflow_wording
 
 
@@ -116,10 +116,10 @@ class ScriptedModel:
 
     def count(self, received: Received) -> Delivery:
         """What the messages API says to a request that only asks for its tokens."""
-        words = messages_check.refusal(received.body, counted=True)
-        if words:
-            return fixed(error_reply(400, ApiError(words)), wire=WIRES["messages"])
-        tokens = sum(part.tokens for part in WIRES["messages"].parts(received, self._count))
+        refused = check_messages(received, counted=True)
+        if refused:
+            return fixed(error_reply(400, refused), wire=MESSAGES)
+        tokens = sum(part.tokens for part in MESSAGES.parts(received, self._count))
         return fixed(Reply(200, encoded({"input_tokens": tokens})))
 
     def stored(self, received: Received) -> Reply | None:

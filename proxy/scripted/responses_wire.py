@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
 from typing import Any
 
 from proxy.scripted import typed_events
@@ -172,11 +171,7 @@ def _unknown_item(facts: Facts) -> JsonObject:
 def _items(answer: Answer, items: Sequence[JsonObject]) -> Iterator[JsonObject]:
     """The events of all items; calls of the form `interleaved` are told side by side."""
     each = [list(_item_events(item, at, answer)) for at, item in enumerate(items)]
-    if "interleaved" in answer.call_forms:
-        spoken = len(each) - len(answer.calls)
-        yield from chain.from_iterable(each[:spoken])
-        each = [[event for turn in zip_longest(*each[spoken:]) for event in turn if event]]
-    yield from chain.from_iterable(each)
+    return typed_events.in_turn(each, len(answer.calls), answer.call_forms)
 
 
 def _item_events(item: JsonObject, index: int, answer: Answer) -> Iterator[JsonObject]:
@@ -220,13 +215,12 @@ def _inside_reasoning(item: JsonObject, answer: Answer) -> Inside:
 
 def _inside_call(item: JsonObject, answer: Answer) -> Inside:
     key, stem = ("input", "custom_tool_call_input") if "input" in item else ("arguments", "function_call_arguments")
-    whole = "whole_call" in answer.call_forms
-    size = 1 if "one_character" in answer.call_forms else answer.piece
-    pieces = [] if whole else pieces_of(item[key], size)
-    return item | {"status": "in_progress"} | ({} if whole else {key: ""}), [
-        *({"type": f"response.{stem}.delta", "delta": piece} for piece in pieces),
-        {"type": f"response.{stem}.done", key: item[key]},
-    ]
+    done = {"type": f"response.{stem}.done", key: item[key]}
+    opened = {name: item[name] for name in item if name != key} | {"status": "in_progress"}
+    if "whole_call" in answer.call_forms:
+        return opened | {key: item[key]}, [done]
+    deltas = [{"type": f"response.{stem}.delta", "delta": piece} for piece in typed_events.fragments(item[key], answer)]
+    return opened if "arguments_absent" in answer.call_forms else opened | {key: ""}, [*deltas, done]
 
 
 def _nothing_inside(item: JsonObject, _: Answer) -> Inside:

@@ -10,11 +10,13 @@ counts rightly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 
 from proxy.scripted import event_forms
-from proxy.scripted.answer import JsonObject
+from proxy.scripted.answer import Answer, JsonObject
+from proxy.scripted.call_forms import pieces_of
 from proxy.scripted.spelling import encoded
 
 
@@ -55,8 +57,21 @@ def events_of(events: Sequence[JsonObject], forms: Sequence[str], grammar: Gramm
     return event_forms.written(payloads, forms)
 
 
-# ---------------------------------------------------------------------------------------------------- forms of all
-# kinds
+def in_turn(each: Sequence[Sequence[JsonObject]], calls: int, call_forms: Sequence[str]) -> Iterator[JsonObject]:
+    """The events of an answer's blocks or items, one after the other; of the form `interleaved`, its `calls` last ones
+    are told side by side."""
+    spoken = len(each) - calls if "interleaved" in call_forms else len(each)
+    yield from chain.from_iterable(each[:spoken])
+    for turn in zip_longest(*each[spoken:]):
+        yield from (event for event in turn if event is not None)
+
+
+def fragments(text: str, answer: Answer) -> list[str]:
+    """The arguments of a call in the pieces in which this answer sends them."""
+    return pieces_of(text, 1 if "one_character" in answer.call_forms else answer.piece)
+
+
+# --------------------------------------------------------------------------------------------------- forms of all kinds
 def _no_done(events: list[JsonObject], grammar: Grammar) -> list[JsonObject]:
     return [event for event in events if event["type"] != grammar.end]
 
@@ -87,8 +102,7 @@ def _invalid_utf8(payloads: list[tuple[str, bytes]], grammar: Grammar) -> list[t
     return [*payloads[:at], (kind, broken), *payloads[at + 1 :]]
 
 
-# -------------------------------------------------------------------------------------------------- forms of these
-# alone
+# ------------------------------------------------------------------------------------------------- forms of these alone
 def _pings(events: list[JsonObject], grammar: Grammar) -> list[JsonObject]:
     """A sign of life behind every event but the last."""
     return [each for event in events for each in (event, grammar.idle)][:-1]

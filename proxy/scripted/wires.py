@@ -91,9 +91,10 @@ CHAT = Wire(
 
 
 # ------------------------------------------------------------------------------------------------------------- messages
-def _check_messages(received: Received) -> ApiError | None:
+def check_messages(received: Received, *, counted: bool = False) -> ApiError | None:
+    """Why a request is refused that asks for an answer, or only to be `counted`."""
     betas = ",".join(value for name, value in received.headers if name.lower() == "anthropic-beta")
-    words = messages_check.refusal(received.body, betas)
+    words = messages_check.refusal(received.body, betas, counted=counted)
     return ApiError(words) if words else None
 
 
@@ -109,7 +110,7 @@ def _anthropic_headers(number: int) -> Headers:
 
 
 MESSAGES = Wire(
-    check=_check_messages,
+    check=check_messages,
     parts=lambda received, count: messages_view.parts_of(received.body, count),
     bound=lambda received: messages_view.bound_of(received.body),
     body_of=messages_wire.body_of,
