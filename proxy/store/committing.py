@@ -13,43 +13,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from itertools import islice, zip_longest
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    Table,
-    bindparam,
-    case,
-    delete,
-    func,
-    literal_column,
-    select,
-    update,
-)
-from sqlalchemy.engine import Dialect
-from sqlalchemy.sql.dml import UpdateBase
+from sqlalchemy import Connection, Table
 
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Entry, Event, Round, Thread
 from proxy.stack.transcript import Message
 from proxy.store import Anchored, Body, Owned, Record, RequestRecord, SentRecord, rows, schema
-
-if TYPE_CHECKING:
-    from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
-    from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
-
-NOUGHT: ColumnElement[int] = literal_column("0")
-"""Written out, so that the parameters of a statement are the columns of a row and nothing else."""
+from proxy.store.statements import Statements
 
 ASKED = 500
 """Keys looked up with one statement."""
-ASKED_READY = 64
-"""Keys looked up with one statement that is ready: the rest is filled with a key that is asked for anyway."""
 
 Owner = tuple[str, str]
 """Tenant and conversation."""
@@ -65,125 +41,6 @@ class Batch:
     size: int = 0
 
 
-# --------------------------------------------------------------------------------------------------------- statements
-class Prepared:
-    """A statement as the driver takes it, and its values in the driver's order.
-
-    Compiled here and not by SQLAlchemy per call: building the parameters of a row cost more than writing it, and
-    building a question 0.3 ms, which whoever waits for the commit waits for as well.
-    """
-
-    def __init__(
-        self, statement: UpdateBase | Select[Any], dialect: Dialect, columns: Sequence[str] | None = None
-    ) -> None:
-        compiled = statement.compile(dialect=dialect, column_keys=columns)
-        self._sql = str(compiled)
-        self._named = not compiled.positional
-        self._order = itemgetter(*(compiled.positiontup or ()))
-
-    def run(self, connection: Connection, values: list[rows.Values]) -> None:
-        """Once for each of `values`, which name every parameter. None of them: nothing is run."""
-        if values:
-            connection.exec_driver_sql(self._sql, values if self._named else list(map(self._order, values)))
-
-    def found(self, connection: Connection, values: rows.Values) -> Iterable[Any]:
-        """The first column of what there is."""
-        given = values if self._named else self._order(values)
-        return connection.exec_driver_sql(self._sql, given).scalars()
-
-
-class Lookup:
-    """Which of many keys a table has."""
-
-    def __init__(self, key: ColumnElement[Any], tenant: ColumnElement[str], dialect: Dialect) -> None:
-        self._names = [f"key_{number}" for number in range(ASKED_READY)]
-        asked = select(key).where(tenant == bindparam("of_tenant"), key.in_([bindparam(name) for name in self._names]))
-        self._asked = Prepared(asked, dialect)
-
-    def of(self, connection: Connection, tenant: str, keys: Iterable[Any]) -> Iterator[Any]:
-        left = iter(keys)
-        while some := list(islice(left, ASKED_READY)):
-            named = dict(zip_longest(self._names, some, fillvalue=some[-1]))
-            yield from self._asked.found(connection, {"of_tenant": tenant, **named})
-
-
-class Statements:
-    """The insert of every table, compiled once, with its rule for what is there already."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        insert = _insert_of(dialect)
-        inserts: dict[Table, UpdateBase] = {
-            table: insert(table).on_conflict_do_nothing() for table in schema.metadata.tables.values()
-        }
-        inserts[schema.conversations] = _replacing(schema.conversations, insert(schema.conversations), keep=("newest",))
-        inserts[schema.rounds] = _replacing(
-            schema.rounds, insert(schema.rounds), where=schema.rounds.c.complete == NOUGHT
-        )
-        inserts[schema.messages] = _replacing(
-            schema.messages, insert(schema.messages), where=schema.messages.c.final == NOUGHT
-        )
-        self.drafts = Prepared(_replacing(schema.blobs, insert(schema.blobs)), dialect, schema.blobs.columns.keys())
-        self.finished = [
-            Prepared(
-                delete(table).where(table.c.tenant == bindparam("of_tenant"), table.c.digest == bindparam("of_digest")),
-                dialect,
-            )
-            for table in (schema.holds, schema.blobs)
-        ]
-        inserts[schema.threads] = _replacing(schema.threads, insert(schema.threads))
-        inserts[schema.sent] = _replacing(schema.sent, insert(schema.sent))
-        inserts[schema.requests] = _replacing_request(insert(schema.requests))
-        anchored = insert(schema.anchors)
-        inserts[schema.anchors] = anchored.on_conflict_do_update(
-            index_elements=list(schema.anchors.primary_key.columns),
-            set_={"created": anchored.excluded.created},
-            where=anchored.excluded.created > schema.anchors.c.created,
-        )
-        table = schema.conversations
-        newest = (
-            update(table)
-            .where(table.c.tenant == bindparam("of_tenant"), table.c.id == bindparam("of_id"))
-            .where(table.c.newest < bindparam("is_newest"))
-            .values(newest=bindparam("is_newest"))
-        )
-        self.newest = Prepared(newest, dialect)
-        self.conversations = Lookup(table.c.id, table.c.tenant, dialect)
-        self.blobs = Lookup(schema.blobs.c.digest, schema.blobs.c.tenant, dialect)
-        self.inserts = {
-            table: Prepared(statement, dialect, table.columns.keys()) for table, statement in inserts.items()
-        }
-
-
-def _insert_of(dialect: Dialect) -> Callable[[Table], SqliteInsert | PostgresInsert]:
-    """`ON CONFLICT` is the same in both, and in neither part of the common language. Only the one in use is imported:
-    PostgreSQL's brings all its drivers along, 2 MB and 25 ms."""
-    insert: Callable[[Table], SqliteInsert | PostgresInsert]
-    insert = import_module(f"sqlalchemy.dialects.{dialect.name}").insert
-    return insert
-
-
-def _replacing(
-    table: Table,
-    insert: SqliteInsert | PostgresInsert,
-    *,
-    keep: tuple[str, ...] = (),
-    where: ColumnElement[bool] | None = None,
-) -> UpdateBase:
-    """The newer row wins, except in the columns `keep`, and only over a row that is `where`."""
-    keys = list(table.primary_key.columns)
-    changed = {c.name: insert.excluded[c.name] for c in table.columns if c not in keys and c.name not in keep}
-    return insert.on_conflict_do_update(index_elements=keys, set_=changed, where=where)
-
-
-def _replacing_request(insert: SqliteInsert | PostgresInsert) -> UpdateBase:
-    """The newer record wins; one that brings no body leaves the body that is there."""
-    table = schema.requests
-    keys = list(table.primary_key.columns)
-    changed: dict[str, Any] = {c.name: insert.excluded[c.name] for c in table.columns if c not in keys}
-    changed["body"] = case((func.length(insert.excluded.body) == NOUGHT, table.c.body), else_=insert.excluded.body)
-    return insert.on_conflict_do_update(index_elements=keys, set_=changed)
-
-
 # -------------------------------------------------------------------------------------------------------------- group
 @dataclass(slots=True)
 class Committed:
@@ -194,13 +51,18 @@ class Committed:
 
 
 def commit(
-    connection: Connection, statements: Statements, batches: Sequence[Batch], place: Callable[[], int]
+    connection: Connection,
+    statements: Statements,
+    batches: Sequence[Batch],
+    place: Callable[[], int],
+    drafted: dict[bytes, None],
 ) -> Committed:
-    """Write `batches` in order, in one transaction. `place` numbers the rows."""
+    """Write `batches` in order, in one transaction. `place` numbers the rows. `drafted` are digests of the drafts
+    written so far, which this keeps up: most rounds end before one is written, and have nothing to take away."""
     done = Committed()
     with connection.begin():
         known = _known(connection, statements, batches)
-        gathered = _Gathered(place)
+        gathered = _Gathered(place, drafted)
         for batch in batches:
             missing = gathered.missing(batch, known)
             if missing:
@@ -212,8 +74,9 @@ def commit(
         for table, values in gathered.rows.items():
             statements.inserts[table].run(connection, values)
         statements.drafts.run(connection, gathered.drafts)
-        for taken_away in statements.finished:
-            taken_away.run(connection, gathered.finished)
+        for tenant, digests in gathered.finished.items():
+            for taken_away in statements.finished:
+                taken_away.run(connection, tenant, digests)
         statements.newest.run(connection, gathered.newest_rows())
     return done
 
@@ -258,7 +121,7 @@ def _known(connection: Connection, statements: Statements, batches: Iterable[Bat
     found: set[Owner] = set()
     for tenant, ids in asked.items():
         spelled = {rows.words(i): i for i in ids}
-        there = statements.conversations.of(connection, rows.words(tenant), spelled)
+        there = statements.conversations.found(connection, rows.words(tenant), spelled)
         found.update((tenant, spelled[i]) for i in there)
     return found
 
@@ -273,14 +136,15 @@ def chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
 class _Gathered:
     """The rows of a group by table, in order; blobs and bodies once."""
 
-    def __init__(self, place: Callable[[], int]) -> None:
+    def __init__(self, place: Callable[[], int], drafted: dict[bytes, None]) -> None:
         self.rows: dict[Table, list[rows.Values]] = defaultdict(list)
         self.newest: dict[Owner, int] = {}
         self.pages: dict[tuple[str, bytes], rows.Page] = {}
         self._place = place
+        self._drafted = drafted
         self.made: set[Owner] = set()
         self.drafts: list[rows.Values] = []
-        self.finished: list[rows.Values] = []
+        self.finished: dict[str, list[bytes]] = defaultdict(list)
         self._blobs: set[tuple[str, bytes]] = set()
         self._holds: set[tuple[str, str, bytes]] = set()
 
@@ -347,9 +211,11 @@ class _Gathered:
         tenant, conversation = at["tenant"], at["conversation"]
         draft = rows.draft_digest(conversation, done.turn, done.number)
         if done.spoken.complete:
-            self.finished.append({"of_tenant": tenant, "of_digest": draft})
+            if draft in self._drafted:
+                self.finished[tenant].append(draft)
             self._message(at, done.turn, (done.number, 0), done.spoken.message)
         else:
+            self._drafted[draft] = None
             self.drafts.append({"tenant": tenant, "digest": draft, "data": done.spoken.message.wire})
             self.hold(tenant, f"c:{conversation}", draft)
             self._row(at, done.turn, (done.number, 0), rows.message_row(done.spoken.message, draft), final=False)
@@ -392,7 +258,7 @@ def _write_bodies(connection: Connection, statements: Statements, gathered: _Gat
         asked[tenant].append(digest)
     known: set[tuple[str, bytes]] = set()
     for tenant, digests in asked.items():
-        known.update((tenant, bytes(digest)) for digest in statements.blobs.of(connection, tenant, digests))
+        known.update((tenant, bytes(digest)) for digest in statements.blobs.found(connection, tenant, digests))
     for (tenant, digest), page in gathered.pages.items():
         if (tenant, digest) in known:
             continue

@@ -32,8 +32,9 @@ from sqlalchemy.exc import DBAPIError
 from proxy.errors import StoreError
 from proxy.store import Record, reading, schema
 from proxy.store.circuit import Circuit
-from proxy.store.committing import Batch, Committed, Owner, Statements, commit, owner_of, owners_of, weight
+from proxy.store.committing import Batch, Committed, Owner, commit, owner_of, owners_of, weight
 from proxy.store.failures import as_store_error
+from proxy.store.statements import Statements
 from proxy.store.waiting import Waiter, again, tell
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,8 @@ LINGER_S = 0.1
 """How long a batch that nobody waits for may wait for company; on disk within 250 ms is what is promised (DESIGN 10).
 """
 REMEMBERED = 20_000
-"""Tickets that failed, and conversations that lost something, of which is remembered that they did."""
+"""Tickets that failed, conversations that lost something and drafts of rounds, of which is remembered that they did
+and that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class Writer:
         self._stalled: StoreError | None = None
         self._closing = False
         self._place = 0
+        self._drafted: dict[bytes, None] = {}
         self._thread: threading.Thread | None = None
         self.dropped = 0
         self.conversations = 0
@@ -301,7 +304,9 @@ class Writer:
 
     def _commit(self, batches: Sequence[Batch]) -> Committed:
         connection, statements = self._connected()
-        return commit(connection, statements, batches, self._next_place)
+        done = commit(connection, statements, batches, self._next_place, self._drafted)
+        _forget_oldest(self._drafted)
+        return done
 
     def _next_place(self) -> int:
         """Rises from row to row and from start to start: ns since the epoch, or one more than the last."""
@@ -405,6 +410,6 @@ class Writer:
         tell(news)
 
 
-def _forget_oldest(kept: dict[int, StoreError] | dict[Owner, None]) -> None:
+def _forget_oldest(kept: dict[int, StoreError] | dict[Owner, None] | dict[bytes, None]) -> None:
     while len(kept) > REMEMBERED:
         kept.pop(next(iter(kept)))  # type: ignore[call-overload]

@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import StoreError
-from proxy.stack.ledger import Event, Kind, Round
+from proxy.stack.ledger import Conversation, Event, Kind, Round
 from proxy.stack.transcript import Call, Spoken
 from proxy.store import Anchored, Owned, RequestRecord, SentRecord
 from proxy.store.opening import open_store
 from proxy.store.rows import pages
 from proxy.store.sql import SqlStore
+from proxy.store.statements import MANY
 from tests.store.conftest import Making, locked, rows
-from tests.store.values import entry, opened, said
+from tests.store.values import entry, grown_to, opened, said
 
 MARKER = "a-marker-nobody-else-writes"
 
@@ -166,6 +167,22 @@ async def test_drafts_of_a_round_take_the_room_of_one_and_none_when_it_is_finish
 
     assert rows(path, "SELECT data FROM blobs") == [(answer.message.wire,)]
     assert rows(path, "SELECT count(*) FROM holds") == [(1,)]
+
+
+async def test_rows_that_are_written_in_blocks_meet_those_before_them_as_if_they_came_one_by_one(
+    store: SqlStore,
+) -> None:
+    """Of a finished round and its drafts, all in one block, the finished one stays; and nothing is left out."""
+    turns = [replace(entry(f"turn-{n}", seq=n), kind=Kind.TURN, message=None) for n in range(MANY)]
+    answers = [Round(turn.id, 0, Spoken(said(f"answer {turn.id}", "assistant"), "stop")) for turn in turns]
+    drafts = [replace(done, spoken=replace(done.spoken, complete=False)) for done in answers]
+    values = [each for three in zip(turns, answers, drafts, strict=True) for each in three]
+    made, *owned = opened("c1", *values)
+
+    await store.durable(store.write("a", [made, *owned]))
+
+    assert isinstance(made, Conversation)
+    assert await store.load("a", "c1") == grown_to(made, values)
 
 
 async def test_every_table_has_the_tenant_first_in_its_key(store: SqlStore, path: Path) -> None:
