@@ -24,12 +24,13 @@ from proxy.stack.events import FrameEvent, ReasoningRemoved, Woken
 from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment, Pen, folding, is_due
 from proxy.stack.inferring import Watch
+from proxy.stack.ledger import Thread
 from proxy.stack.rereading import Means
 from proxy.stack.story import Story
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, Usage
 from proxy.stack.unfolding import unfolding
-from proxy.tariffs import Tariff
+from proxy.tariffs import Tariff, family_of
 
 ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""
@@ -47,7 +48,7 @@ cached."""
 @dataclass(frozen=True, slots=True)
 class Here:
     """A request where it stands: the path up to its last entry `node`, at `now` (ms), in the conversation. `mode` is
-    active or passive."""
+    active or passive; `since` is how the thread looked with the request before, None where that is as now."""
 
     story: Story
     request: Request
@@ -55,6 +56,7 @@ class Here:
     node: str
     now: int
     mode: str
+    since: Thread | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,10 @@ class Actor:
 
     def act(self, here: Here) -> Acted:
         """What happens at this request."""
+        acted = self._acted(here)
+        return replace(acted, events=(*self._outdated(here), *acted.events)) if here.since else acted
+
+    def _acted(self, here: Here) -> Acted:
         if here.story.tree.awake:
             if self._must_wait(here):
                 return Acted()
@@ -141,8 +147,24 @@ class Actor:
 
     def _voided(self, here: Here) -> list[FrameEvent]:
         """L8: where the model binds reasoning to its prefix, all of it so far is left out, once and for good."""
-        if self._tariff(here).binding == "none":
+        return [] if self._tariff(here).binding == "none" else self._without_reasoning(here)
+
+    def _outdated(self, here: Here) -> list[FrameEvent]:
+        """L8, where the client changed what stands before everything: its system text or tools, which signed reasoning
+        does not outlive (it leaves out its own then, and what only we have is left out too), or the model, which reads
+        none of another vendor's."""
+        since, request = here.since, here.request
+        if since is None:
             return []
+        if since.model and family_of(since.model) != family_of(self.config.sent_as(request.model)):
+            return self._without_reasoning(here)
+        same = since.system_hash == request.system_hash and since.tools_hash == request.tools_hash
+        if same or not here.story.tree.awake:
+            return []
+        return self._without_reasoning(here) if self.dialect.signs else self._voided(here)
+
+    def _without_reasoning(self, here: Here) -> list[FrameEvent]:
+        """All reasoning so far is left out."""
         said = ((p.entry.id, said_by(p)) for p in here.story.placed)
         bound = [
             entry for entry, m in said if m and m.role == "assistant" and self.dialect.without_reasoning(m) is not m

@@ -75,6 +75,8 @@ class Standing:
     reason: str = ""
     how: How = How.NEW
     mode: str = ""
+    since: Thread | None = None
+    """How the thread looked with the request before, where that is not as now."""
     decisions: tuple[Decision, ...] = ()
     """What was weighed at this request, also where nothing came of it."""
 
@@ -178,7 +180,8 @@ class Reception:
         new = matching.grown(ledger, request, found, thread, arrival.now)
         opening = found.how is How.NEW
         events = [_rooted(ledger.conversation, new, arrival.now)] if opening and new else []
-        told = _thread_now(ledger, thread, request)
+        before = ledger.threads.get(thread)
+        told = _thread_now(before, thread, request, self.config.sent_as(request.model))
         story, seen = self._followed(arrival, shelved, found, new, events, told)
         values: list[Entry | Event | Thread] = [*new, *seen, *([told] if told else [])]
         anchored = Anchored(
@@ -189,7 +192,8 @@ class Reception:
             self.shelf.record(shelved, values, others)
         node = new[-1].id if new else found.path[-1].id
         shelved.keep_story(node, story)
-        standing = Standing(arrival, shelved, story, node, thread, "asleep", how=found.how)
+        since = before if told else None
+        standing = Standing(arrival, shelved, story, node, thread, "asleep", how=found.how, since=since)
         wanted = asked or ledger.conversation.mode or arrival.mode
         return self._decided(standing, wanted or self.config.mode_of(request.model))
 
@@ -309,7 +313,9 @@ class Reception:
 
 def _here(standing: Standing, mode: str) -> Here:
     arrival = standing.arrival
-    return Here(standing.story, arrival.request, standing.conversation, standing.node, arrival.now, mode)
+    return Here(
+        standing.story, arrival.request, standing.conversation, standing.node, arrival.now, mode, standing.since
+    )
 
 
 def woken_at(ledger: Ledger, story: Story) -> int:
@@ -378,11 +384,10 @@ def _other_attempt_went_on(ledger: Ledger, turn: Entry) -> bool:
     return any(t != turn.id and t in ledger.has_child for t in ledger.turns_under.get(turn.parent, ()))
 
 
-def _thread_now(ledger: Ledger, thread: str, request: Request) -> Thread | None:
+def _thread_now(known: Thread | None, thread: str, request: Request, model: str) -> Thread | None:
     """The thread as its newest request shows it, where that is news. A request without tools takes none away."""
-    known = ledger.threads.get(thread)
     names = request.tool_names or (known.tool_names if known else ())
-    now = Thread(thread, request.system_hash, names)
+    now = Thread(thread, request.system_hash, names, request.tools_hash, model)
     return None if now == known else now
 
 

@@ -286,6 +286,12 @@ _ONE_OF = re.compile(r"\[[^]]+\]")
 _BEHIND = re.compile(r"(?:[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)|-v\d+(?::\d+)?|:[a-z]+)$")
 
 
+def family_of(model: str) -> str:
+    """Whose reasoning a model can read, told by the first word of its plain name: `claude`, `gpt`, `gemini`."""
+    found = re.match(r"[a-z]+", plain_name(model))
+    return found[0] if found else ""
+
+
 def plain_name(model: str) -> str:
     """A model's name without provider, region, date and routing suffix: `openai/GPT-5.4-2026-03-05` is `gpt-5.4`."""
     name = _REGION_AND_VENDOR.sub("", model.strip().lower().rpartition("/")[2])

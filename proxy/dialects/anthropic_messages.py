@@ -11,6 +11,7 @@ that the provider checks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import groupby
@@ -37,6 +38,7 @@ from proxy.dialects.known import Known, Unreadable
 from proxy.stack.transcript import Message, Request, Source
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "forced"}
+BILLING = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*")
 OPENING = b'{"role":"user","content":'
 """A user message, up to its blocks."""
 
@@ -71,7 +73,7 @@ def read(body: bytes, known: Known) -> Request:
         choice=_choice(fields),
         structured=_structured(fields),
         answers_wanted=1,
-        system_hash=sha256("".join(m.text.strip() for m in head).encode()).hexdigest()[:32],
+        system_hash=_system_hash(head),
         sources=tuple(sources),
         offered=arrays,
     )
@@ -85,6 +87,12 @@ def _system(fields: Mapping[str, bytes]) -> list[bytes]:
     if not raw.startswith((b'"', b"[")):
         raise Unreadable("a system text is a string or blocks")
     return [raw]
+
+
+def _system_hash(head: Sequence[Message]) -> str:
+    """Of the system text. What Claude Code says of itself for the bill is none of it."""
+    text = BILLING.sub("", "".join(m.text for m in head))
+    return sha256(text.strip().encode()).hexdigest()[:32]
 
 
 def _read_one(raw: bytes) -> tuple[Message, ...]:
@@ -221,4 +229,5 @@ ANTHROPIC_MESSAGES = Dialect(
     retold,
     error_body,
     answer,
+    signs=True,
 )

@@ -135,3 +135,5 @@ class Dialect:
     answer: Writer
     references: References | None = None
     """None where every request holds its whole history."""
+    signs: bool = False
+    """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""

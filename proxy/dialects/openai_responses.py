@@ -345,4 +345,5 @@ OPENAI_RESPONSES = Dialect(
     error_body,
     Answer,
     References(kept, previous, referred, unplaceable, resolved, items_by_id, seen),
+    signs=True,
 )

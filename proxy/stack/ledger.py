@@ -88,11 +88,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """One path continued by one client loop: what its newest request looked like."""
+    """One path continued by one client loop: what its newest request looked like. `model` is the upstream's name."""
 
     id: str
     system_hash: str = ""
     tool_names: tuple[str, ...] = ()
+    tools_hash: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,11 @@ class Request:
         return sha256(self.body).hexdigest()
 
     @property
+    def tools_hash(self) -> str:
+        """Of the tools as the client wrote them; empty where it offers none."""
+        return sha256(self.offered).hexdigest()[:32] if self.offered else ""
+
+    @property
     def ends_with_user(self) -> bool:
         return bool(self.messages) and self.messages[-1].role == "user"
 

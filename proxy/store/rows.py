@@ -240,11 +240,14 @@ def thread_row(value: Thread) -> Values:
         "id": words(value.id),
         "system_hash": words(value.system_hash),
         "tool_names": as_json(list(value.tool_names)),
+        "tools_hash": words(value.tools_hash),
+        "model": words(value.model),
     }
 
 
 def thread_of(row: Row[Any]) -> Thread:
-    return Thread(plain(row.id), plain(row.system_hash), tuple(from_json(row.tool_names)))
+    names = tuple(from_json(row.tool_names))
+    return Thread(plain(row.id), plain(row.system_hash), names, plain(row.tools_hash), plain(row.model))
 
 
 # ----------------------------------------------------------------------------------------------------------- requests

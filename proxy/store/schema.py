@@ -136,6 +136,8 @@ threads = _table(
     _text("system_hash"),
     _text("tool_names"),
     _whole("place"),
+    Column("tools_hash", Text, nullable=False, server_default=""),
+    Column("model", Text, nullable=False, server_default=""),
 )
 anchors = _table(
     "anchors",
