@@ -30,6 +30,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -43,6 +44,8 @@ from proxy.tariffs import UNKNOWN, AfterTool, Appendable, Binding, ConfiguredRow
 
 Mode = Literal["off", "shadow", "passive", "active"]
 Tenancy = Literal["single", "key", "credential"]
+Spoken = Literal["chat", "messages", "responses"]
+"""Dialects, as the configuration names them."""
 ConfigPath = tuple[str, ...]
 
 _LATER = {
@@ -75,23 +78,37 @@ class _Model(BaseModel):
 
 
 class UpstreamSettings(_Model):
-    """One provider, reached at one base URL."""
+    """One provider, and how it is reached."""
 
-    url: str
-    """Base URL as the provider prints it, with or without `/v1`: `https://api.openai.com/v1`."""
+    kind: Literal["http", "litellm"] = "http"
+    """`http`: a URL that gets what the client sends. `litellm`: any provider that litellm knows, asked through it
+    (`pip install 'callstack-proxy[litellm]'`)."""
+
+    url: str = ""
+    """Base URL as the provider prints it, with or without `/v1`: `https://api.openai.com/v1`.
+    With `litellm` only where the provider's own is not meant."""
+
+    speaks: Annotated[tuple[Spoken, ...], BeforeValidator(_listed)] = get_args(Spoken)
+    """Dialects it is asked in; a request in another one goes to an upstream that has it."""
 
     key: SecretStr | None = None
     """The operator's key; replaces whatever the client sent. `env:NAME` reads it from the environment.
-    Without it the client's own key passes."""
+    Without it the client's own key passes; with `litellm` that stays here, and what litellm finds by itself counts."""
 
     key_header: Literal["authorization", "x-api-key", "api-key"] = "authorization"
-    """The header the operator's key travels in; `authorization` sends it as `Bearer`."""
+    """The header the operator's key travels in; `authorization` sends it as `Bearer`, `x-api-key` is Anthropic's."""
 
     models: Names = ()
     """Model names or globs (`gpt-*`) served here. Empty: whatever no other upstream names."""
 
     aliases: dict[str, str] = {}
     """Name the client asks for -> name sent to this upstream. An alias is also a name served here."""
+
+    model_prefix: str = ""
+    """Put before names that have no alias when they are sent: `anthropic/`, `gemini/`, `bedrock/`."""
+
+    options: dict[str, Any] = {}
+    """Arguments for every call of litellm: `aws_region_name: eu-west-1`."""
 
     connect_timeout_s: float = Field(default=10.0, gt=0)
     """Seconds to open a connection."""
@@ -108,17 +125,58 @@ class UpstreamSettings(_Model):
     verify: bool = True
     """Check the upstream's certificate. `false` is for a test bench."""
 
+    def serves(self, model: str) -> bool:
+        """Whether `models` has it, by name or glob."""
+        return any(model == name or fnmatchcase(model, name) for name in self.models)
+
+    def sent_as(self, model: str) -> str:
+        """The provider's name for a model that goes here."""
+        own = self.aliases.get(model)
+        return own or (model if model.startswith(self.model_prefix) else self.model_prefix + model)
+
     @field_validator("url", "proxy")
     @classmethod
-    def _plain_http_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
+    def _plain_http_url(cls, value: str | None, told: ValidationInfo) -> str | None:
+        if not value:
+            if told.field_name == "url" and told.data.get("kind") == "http":
+                raise ValueError("is required")
+            return value
         parts = urlsplit(value)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError("must be an http:// or https:// URL")
         if parts.query or parts.fragment or parts.username is not None:
             raise ValueError("must not carry a query, a fragment or a password")
         return value
+
+    @field_validator("speaks")
+    @classmethod
+    def _something_spoken(cls, value: tuple[Spoken, ...]) -> tuple[Spoken, ...]:
+        if not value:
+            raise ValueError(f"must name one of {', '.join(get_args(Spoken))}")
+        return value
+
+    @field_validator("key_header", "proxy", "ca_file", "verify")
+    @classmethod
+    def _for_a_url(cls, value: object, told: ValidationInfo) -> object:
+        if told.data.get("kind") == "litellm" and value not in ("authorization", None, True):
+            raise ValueError("is for kind http; litellm goes by HTTPS_PROXY and SSL_CERT_FILE in the environment")
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _for_litellm(cls, value: dict[str, Any], told: ValidationInfo) -> dict[str, Any]:
+        if value and told.data.get("kind") == "http":
+            raise ValueError("are for kind litellm")
+        return value
+
+    @model_validator(mode="after")
+    def _says_what_is_served(self) -> UpstreamSettings:
+        if self.kind == "litellm" and not (self.models or self.aliases or self.model_prefix):
+            raise ValueError(
+                "needs models, aliases or model_prefix: the name of a model chooses the provider in litellm, "
+                "and that is not the client's to choose"
+            )
+        return self
 
 
 class ObservedTool(_Model):
@@ -481,8 +539,11 @@ class Config(_Model):
         """The upstream's name for a model as a client names it: what `tariff_of` takes where no route is known yet."""
         own = self.for_model(model)
         wanted = own.alias or model
-        asked = [self.upstreams[own.upstream]] if own.upstream else self.upstreams.values()
-        return next((upstream.aliases[wanted] for upstream in asked if wanted in upstream.aliases), wanted)
+        asked = [self.upstreams[own.upstream]] if own.upstream else list(self.upstreams.values())
+        aliased = (upstream for upstream in asked if wanted in upstream.aliases)
+        named = (upstream for upstream in asked if own.upstream or upstream.serves(wanted))
+        serving = next(aliased, None) or next(named, None) or self.upstreams.get("default")
+        return serving.sent_as(wanted) if serving else wanted
 
     def prices_of(self, model: str) -> Prices:
         """What a token of a model, by the client's name for it, costs that is read from the provider's cache, or
@@ -752,7 +813,7 @@ def _explain(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
     if not path:
         return message
     # A value that may hold a secret is never shown: a password stands in a URL as easily as in a key.
-    shown = "" if path[-1] in {"key", "url", "proxy"} else f"{detail['input']!r}: "
+    shown = "" if path[-1] in {"key", "url", "proxy"} or "options" in path else f"{detail['input']!r}: "
     if detail["type"] == "literal_error":
         choices = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
         near = difflib.get_close_matches(str(detail["input"]), choices, n=1)

@@ -20,7 +20,8 @@ from pydantic import SecretStr
 
 from proxy.config import Config, ModelSettings, UpstreamSettings
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from proxy.upstream import Answer, Routes, UnknownModel, Upstream, decoded, end_to_end, outgoing_headers
+from proxy.transport import Answer, HttpUpstream, decoded, end_to_end
+from proxy.upstream import NotSpoken, Routes, UnknownModel, outgoing_headers
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -97,11 +98,18 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
+def at_url(routes: Routes) -> HttpUpstream:
+    """The upstream of any model."""
+    upstream = routes.choose("any").upstream
+    assert isinstance(upstream, HttpUpstream)
+    return upstream
+
+
 @asynccontextmanager
-async def upstream_at(url: str, **settings: object) -> AsyncIterator[Upstream]:
+async def upstream_at(url: str, **settings: object) -> AsyncIterator[HttpUpstream]:
     routes = Routes(Config(upstreams={"default": UpstreamSettings.model_validate({"url": url, **settings})}))
     try:
-        yield routes.choose("any").upstream
+        yield at_url(routes)
     finally:
         await routes.aclose()
 
@@ -470,11 +478,11 @@ async def test_s11_a_slow_reader_holds_back_the_provider() -> None:
 )
 def test_a_base_url_is_taken_with_or_without_its_version(base: str, path: str, where: str) -> None:
     routes = Routes(Config(upstreams={"a": UpstreamSettings(url=base)}))
-    assert routes.choose(None).upstream.url(path) == where
+    assert at_url(routes).url(path) == where
 
 
 def test_a_query_passes_as_written_also_with_bytes_beyond_ascii() -> None:
-    upstream = Routes(Config(upstreams={"a": UpstreamSettings(url="https://a.example")})).choose(None).upstream
+    upstream = at_url(Routes(Config(upstreams={"a": UpstreamSettings(url="https://a.example")})))
     assert upstream.url("/v1/x", b"a=b&c&%2F=+") == "https://a.example/v1/x?a=b&c&%2F=+"
     assert upstream.url("/v1/x", b"a=\xff&%41") == "https://a.example/v1/x?a=%FF&%41"
 
@@ -513,6 +521,65 @@ def test_a_model_that_nobody_serves_is_refused_and_never_guessed() -> None:
     assert routes.choose(None).upstream.name == "gpt"
 
 
+SPEAKING = Config(
+    upstreams={
+        "claude": UpstreamSettings(url="https://a.example", speaks=("messages",), models=("claude-*",)),
+        "gateway": UpstreamSettings(url="https://b.example", speaks=("chat",), models=("claude-*", "gpt-*")),
+        "rest": UpstreamSettings(url="https://c.example", speaks=("chat", "responses"), model_prefix="vendor/"),
+    },
+    models={"pinned": ModelSettings(upstream="claude")},
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "path", "upstream", "sent"),
+    [
+        ("claude-x", "/v1/messages", "claude", "claude-x"),
+        ("claude-x", "/v1/messages/count_tokens", "claude", "claude-x"),
+        ("claude-x", "/v1/chat/completions", "gateway", "claude-x"),
+        ("claude-x", "/v1/responses", "rest", "vendor/claude-x"),
+        ("vendor/claude-x", "/v1/responses", "rest", "vendor/claude-x"),
+        ("claude-x", "/v1/embeddings", "claude", "claude-x"),
+        ("pinned", "/v1/messages", "claude", "pinned"),
+        (None, "/v1/responses/resp_1/cancel", "rest", ""),
+        (None, "/v1/models", "rest", ""),
+    ],
+)
+def test_only_an_upstream_that_speaks_the_dialect_is_asked(
+    model: str | None, path: str, upstream: str, sent: str
+) -> None:
+    """X-20."""
+    route = Routes(SPEAKING).choose(model, path)
+    assert (route.upstream.name, route.model) == (upstream, sent)
+
+
+@pytest.mark.parametrize(
+    ("model", "path", "told"),
+    [
+        ("gpt-5", "/v1/messages", "'gpt-5' is served by upstream gateway, .* add messages to upstreams.gateway.speaks"),
+        ("pinned", "/v1/chat/completions", "'pinned' is served by upstream claude, which is not asked in chat"),
+    ],
+)
+def test_a_model_asked_in_a_dialect_its_upstream_lacks_is_refused_with_what_to_configure(
+    model: str, path: str, told: str
+) -> None:
+    with pytest.raises(NotSpoken, match=told) as refused:
+        Routes(SPEAKING).choose(model, path)
+    assert (refused.value.status, refused.value.code) == (404, "dialect_not_served")
+
+
+def test_a_request_without_a_model_in_a_dialect_nobody_speaks_is_refused() -> None:
+    chat = Config(upstreams={"a": UpstreamSettings(url="https://a.example", speaks=("chat",))})
+    with pytest.raises(NotSpoken, match="No upstream is asked in messages"):
+        Routes(chat).choose(None, "/v1/messages")
+
+
+def test_what_a_model_costs_is_looked_up_under_the_name_that_is_sent() -> None:
+    assert [SPEAKING.sent_as(name) for name in ("claude-x", "pinned")] == ["claude-x", "pinned"]
+    prefixed = Config(upstreams={"default": UpstreamSettings(url="https://a.example", model_prefix="vendor/")})
+    assert prefixed.sent_as("m") == Routes(prefixed).choose("m").model == "vendor/m"
+
+
 def test_without_any_upstream_the_refusal_says_how_to_name_one() -> None:
     for model in ("gpt-5", None):
         with pytest.raises(UnknownModel, match="--upstream URL"):
@@ -548,8 +615,15 @@ def test_the_clients_headers_pass_less_what_belongs_to_the_connection() -> None:
 def test_the_operators_key_replaces_every_credential_of_the_client() -> None:
     client = [(b"authorization", b"Bearer sk-client"), (b"x-api-key", b"sk-client"), (b"a", b"b")]
     assert outgoing_headers(client, KEYED, readable=False) == [(b"a", b"b"), (b"authorization", b"Bearer sk-operator")]
-    other = KEYED.model_copy(update={"key_header": "x-api-key"})
-    assert outgoing_headers(client, other, readable=False) == [(b"a", b"b"), (b"x-api-key", b"sk-operator")]
+    other = KEYED.model_copy(update={"key_header": "api-key"})
+    assert outgoing_headers(client, other, readable=False) == [(b"a", b"b"), (b"api-key", b"sk-operator")]
+
+
+def test_a_key_for_anthropic_has_a_version_beside_it_the_clients_own_where_it_sent_one() -> None:
+    anthropic = KEYED.model_copy(update={"key_header": "x-api-key"})
+    key, version = (b"x-api-key", b"sk-operator"), (b"Anthropic-Version", b"2024-01-01")
+    assert outgoing_headers([], anthropic, readable=False) == [key, (b"anthropic-version", b"2023-06-01")]
+    assert outgoing_headers([version], anthropic, readable=False) == [version, key]
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,14 @@ from proxy.commands.presence import Presence, page, running
 from proxy.commands.printing import columns, counted, say, say_json
 from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
+from proxy.providers import fault
 from proxy.report import Receipt
 from proxy.server import bind
 from proxy.store import RequestRecord
 from proxy.tariffs import Tariff
 from proxy.tokens import TokenCounter
-from proxy.upstream import Pool, Upstream
+from proxy.transport import HttpUpstream, Pool
+from proxy.upstream import outgoing_headers
 from proxy.views.totals import receipt_in
 
 NEWEST = 1_000
@@ -126,11 +128,26 @@ async def _upstreams(config: Config) -> list[Check]:
 
 
 async def _upstream(name: str, settings: UpstreamSettings, pool: Pool) -> Check:
-    """Asks for the list of models: costs nothing, and every compatible provider has it."""
     about = f"upstream {name}"
+    if settings.kind == "litellm":
+        return _through_litellm(about, settings)
+    return await _at_url(about, settings, HttpUpstream(name, settings, pool))
+
+
+def _through_litellm(about: str, settings: UpstreamSettings) -> Check:
+    """Whether litellm is here. The provider itself is not asked: what that costs is for the provider to say."""
+    if reason := fault():
+        return Check("finding", about, f"kind litellm: {reason}")
+    credential = "the configured key" if settings.key is not None else "whatever key litellm finds by itself"
+    return Check("ok", about, f"litellm is installed, and asks with {credential}; the provider was not asked")
+
+
+async def _at_url(about: str, settings: UpstreamSettings, upstream: HttpUpstream) -> Check:
+    """Asks for the list of models: costs nothing, and every compatible provider has it."""
+    headers = outgoing_headers([], settings, readable=False)
     try:
         async with asyncio.timeout(PATIENCE_S):
-            answer = await Upstream(name, settings, pool).send("GET", "/v1/models", b"", _credentials(settings), b"")
+            answer = await upstream.send("GET", "/v1/models", b"", headers, b"")
             await answer.aclose()
     except TimeoutError:
         return Check("finding", about, f"{settings.url} did not answer in {PATIENCE_S:.0f} s")
@@ -141,17 +158,10 @@ async def _upstream(name: str, settings: UpstreamSettings, pool: Pool) -> Check:
     if answer.status in (401, 403) and settings.key is None:
         return Check("ok", about, f"{settings.url} answers and wants a key; the clients' own keys pass")
     if answer.status in (401, 403):
-        return Check("finding", about, f"{settings.url} refuses the configured key ({answer.status})")
+        told = f"{settings.url} refuses the configured key ({answer.status}), sent in {settings.key_header}"
+        return Check("finding", about, f"{told}; Anthropic wants key_header: x-api-key")
     told = f"{settings.url} answers GET models with {answer.status}; some providers have no such list"
     return Check("finding" if answer.status >= 500 else "unsure", about, told)
-
-
-def _credentials(settings: UpstreamSettings) -> list[tuple[bytes, bytes]]:
-    if settings.key is None:
-        return []
-    secret = settings.key.get_secret_value().encode()
-    name = settings.key_header.encode()
-    return [(name, b"Bearer " + secret if name == b"authorization" else secret)]
 
 
 # ---------------------------------------------------------------------------------------------------------- this host

@@ -21,7 +21,7 @@ from proxy.replaying.recording import Json, Step, encoded
 from proxy.report import CacheUse, PrefixCache
 from proxy.stack.transcript import Request, is_stack_tool
 from proxy.tariffs import Tariff, tariff_for
-from proxy.upstream import Answer, Pool, RawHeaders, Upstream
+from proxy.upstream import Answer, RawHeaders, Upstream
 
 NAME = "recorded"
 NOT_RECORDED: Json = {"role": "assistant", "content": "(the answer to this request was not recorded)"}
@@ -51,7 +51,7 @@ class RecordedProvider(Upstream):
     def __init__(
         self, count: Callable[[str], int], now: Callable[[], int], tariff_of: Callable[[str], Tariff] = tariff_for
     ) -> None:
-        super().__init__(NAME, UpstreamSettings(url="http://recorded.invalid"), Pool())
+        super().__init__(NAME, UpstreamSettings(url="http://recorded.invalid"))
         self._count, self._now, self._tariff_of = count, now, tariff_of
         self._known, self._cache = Known(), PrefixCache()
         self._answer: Json = NOT_RECORDED

@@ -1,0 +1,121 @@
+"""Whether litellm is here, and its import.
+
+The law: **it is imported in a thread, once somebody needs it**, with everything off that it would do by itself: no
+price table from the network, no `.env` file, no callbacks, no log. It takes 3 to 5 s of CPU, and requests that come
+earlier wait for it.
+
+Two releases of it carried code that stole keys; those and all that are older than the first one tried are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import re
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib import metadata, util
+from typing import Any
+
+from proxy.errors import UpstreamError
+
+INSTALL = "pip install 'callstack-proxy[litellm]'"
+OLDEST = (1, 106, 2)
+COMPROMISED = frozenset({"1.82.7", "1.82.8"})
+BEFORE_IMPORT = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it fetches a price table, and blocks for seconds without a network
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_MODE": "PRODUCTION",  # else it reads a .env file from wherever it was started
+}
+LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
+"""They write what was asked and answered."""
+TRANSPORTS = ("httpx", "httpx2")
+"""What carries litellm's requests, by its version."""
+
+
+def fault() -> str:
+    """Why litellm cannot be used here, with what to do; empty where it can. Nothing is imported by looking."""
+    if util.find_spec("litellm") is None:
+        return f"litellm is not installed; {INSTALL}"
+    version = metadata.version("litellm")
+    if version in COMPROMISED:
+        return f"litellm {version} is a compromised release; remove it, change every key it saw, then {INSTALL}"
+    if tuple(int(figure) for figure in re.findall(r"\d+", version)[:3]) < OLDEST:
+        return f"litellm {version} is older than {'.'.join(map(str, OLDEST))}; {INSTALL}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """litellm, imported and silenced. `client` is the HTTP library it asks with."""
+
+    litellm: Any
+    client: Any
+
+    def entry(self, name: str) -> Any:
+        """A function of litellm by its dotted name; None where this version has none."""
+        found = self.litellm
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return found
+
+    def is_openai_like(self, model: str) -> bool:
+        """Whether a model's provider takes bodies of OpenAI's API, and so any member that may stand in one."""
+        try:
+            provider = self.litellm.get_llm_provider(model)[1]
+        except Exception:  # an unknown name; the call itself will say so
+            return False
+        return provider in {"openai", "azure", *self.litellm.openai_compatible_providers}
+
+
+def load() -> Library:
+    """Import litellm; where it is imported already, this only sets it up again."""
+    os.environ.update(BEFORE_IMPORT)
+    litellm: Any = importlib.import_module("litellm")
+    litellm.suppress_debug_info = True
+    litellm.telemetry = False
+    litellm.turn_off_message_logging = True
+    litellm.disable_streaming_logging = True
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    client = next(name for name in TRANSPORTS if util.find_spec(name))
+    return Library(litellm, importlib.import_module(client))
+
+
+class Loading:
+    """The import, under way at most once."""
+
+    def __init__(self) -> None:
+        self._result: Future[Library] | None = None
+
+    def begin(self) -> Future[Library]:
+        """Start it, where it has not been started. Returns at once."""
+        if self._result is None:
+            self._result = Future()
+            threading.Thread(target=self._run, args=(self._result,), name="litellm", daemon=True).start()
+        return self._result
+
+    def _run(self, result: Future[Library]) -> None:
+        try:
+            result.set_result(load())
+        except Exception as error:  # whatever a package does while it is imported
+            result.set_exception(error)
+
+    @property
+    def done(self) -> Library | None:
+        """The library, once it is here."""
+        ready = self._result is not None and self._result.done() and self._result.exception() is None
+        return self._result.result() if self._result is not None and ready else None
+
+    async def library(self) -> Library:
+        """The library, waited for. Raises UpstreamError where it cannot be imported."""
+        if (here := self.done) is not None:
+            return here
+        try:
+            # A caller that goes away must not end the import for the others.
+            return await asyncio.shield(asyncio.wrap_future(self.begin()))
+        except Exception as error:
+            raise UpstreamError(f"litellm cannot be imported ({error}); {INSTALL}") from error

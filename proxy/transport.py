@@ -1,0 +1,332 @@
+"""HTTP to a provider: bytes in, bytes out.
+
+    Upstream, Answer           what every kind of provider is to the rest of the proxy
+    HttpUpstream, HttpAnswer   one that is reached at a URL and speaks the client's own dialect
+
+`send` starts a request, and the answer hands out status, headers and body bytes as they arrive. Its law: nothing is
+added, decoded, followed or retried once a byte of the answer was seen; a body and its headers leave here as the
+provider sent them. Closing an answer closes the provider's connection at once.
+
+aiohttp carries it: httpx2, our first choice, spends 530 us of CPU on one small request (8 at a time) against 86 us of
+aiohttp, and the whole budget is 400 us (measured, client-side, PERFORMANCE.md section 3). It stays behind three
+methods: `send`, `chunks`, `aclose`.
+
+The address comes from the operator's configuration alone; a redirect is an answer like any other. No parsing of what
+passes happens here.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Sequence
+from types import SimpleNamespace
+from urllib.parse import quote_from_bytes, urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+from multidict import CIMultiDict
+from yarl import URL
+
+from proxy.config import UpstreamSettings
+from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+    }
+    | {b"transfer-encoding", b"upgrade"}
+)
+"""RFC 9110 section 7.6.1, and the older names of RFC 2616: they belong to one connection, not to the message."""
+
+_NEVER_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+
+_POOL_IDLE_S = 30.0
+"""Shorter than servers keep an idle connection, so that few requests meet one that has just been closed."""
+
+_READ_AHEAD = 2 * 1024
+"""Bytes of an answer that may wait here before we stop reading; twice that and one read of the socket (250 KiB) is the
+most that a slow client's stream can hold: S11 allows 256 KiB."""
+
+_HEADER_LINE = 64 * 1024
+"""Bytes of one header of an answer; the library's 8 KiB would turn a long policy header into a failed request."""
+
+_LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError, ConnectionError)
+
+DECODED_LIMIT = 64 * 1024 * 1024
+"""Bytes a compressed body may unpack to; a 1000:1 bomb stops here."""
+
+
+class Answer(ABC):
+    """What a provider answers. Close it, or read it to its end."""
+
+    __slots__ = ("headers", "status")
+    status: int
+    headers: RawHeaders
+    """In order, less those that belong to one connection."""
+
+    @abstractmethod
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Body bytes as they arrive. Raises UpstreamClosed or UpstreamTimeout after the last byte that came."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """End it. A body not read to its end costs the connection: the provider sees the close and stops working."""
+
+    async def body(self) -> bytes:
+        """The whole body. Raises as `chunks` does."""
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    def header(self, name: bytes) -> bytes:
+        """First value of a header, empty where there is none. `name` in lower case."""
+        return next((value for key, value in self.headers if key.lower() == name), b"")
+
+
+class Upstream(ABC):
+    """One provider. `send` may be called by many tasks at a time."""
+
+    def __init__(self, name: str, settings: UpstreamSettings) -> None:
+        self.name = name
+        self.settings = settings
+
+    def warm(self) -> None:  # noqa: B027 - most kinds have nothing to begin
+        """Begin what takes time before the first request, without waiting for it."""
+
+    @abstractmethod
+    async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> Answer:
+        """Start a request; returns once the answer's headers are here. `path` is raw, as the client wrote it.
+
+        Raises UpstreamUnreachable (no connection), UpstreamTimeout or UpstreamClosed (no answer). Cancelling closes
+        the connection.
+        """
+
+    async def aclose(self) -> None:  # noqa: B027 - connections of most kinds are the pool's
+        """Close what was opened for it alone."""
+
+
+class HttpAnswer(Answer):
+    """An answer as received: undecoded, its headers less the hop-by-hop ones."""
+
+    __slots__ = ("_response", "_upstream")
+
+    def __init__(self, response: aiohttp.ClientResponse, upstream: str) -> None:
+        self.status = response.status
+        self.headers = end_to_end(response.raw_headers)
+        self._response = response
+        self._upstream = upstream
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        content = self._response.content
+        try:
+            while chunk := await content.readany():
+                yield chunk
+        except aiohttp.ServerTimeoutError as error:
+            raise UpstreamTimeout(f"upstream {self._upstream} fell silent in the middle of its answer") from error
+        except (aiohttp.ClientError, OSError) as error:
+            # The library raises before it hands out what had arrived; a partial answer is kept, so take it first.
+            if arrived := content._read_nowait(-1):
+                yield arrived
+            raise UpstreamClosed(f"upstream {self._upstream} closed the connection before its answer ended") from error
+        finally:
+            self._response.close()  # no effect on an answer read to its end: its connection is back in the pool
+
+    async def aclose(self) -> None:
+        self._response.close()
+
+
+class HttpUpstream(Upstream):
+    """A provider at a URL. All of them share the pool's connections."""
+
+    def __init__(self, name: str, settings: UpstreamSettings, pool: Pool) -> None:
+        super().__init__(name, settings)
+        self._pool = pool
+        self._base, self._holds_version = _base_of(settings.url)
+        self._ssl = _trust(name, settings)
+        self._timeout = aiohttp.ClientTimeout(
+            total=None, connect=settings.connect_timeout_s, sock_read=settings.idle_timeout_s
+        )
+
+    def url(self, path: str, query: bytes = b"") -> str:
+        """Where `path` (raw, as the client wrote it) goes. A base that has its version takes the place of the
+        client's `/v1`."""
+        if self._holds_version and (path == "/v1" or path.startswith("/v1/")):
+            path = path.removeprefix("/v1")
+        address = self._base + path
+        if query:
+            address += "?" + (query.decode() if query.isascii() else quote_from_bytes(query, safe=_PRINTABLE))
+        return address
+
+    async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> HttpAnswer:
+        """`headers` leave as they are: see `upstream.outgoing_headers`."""
+        for attempts_left in (1, 0):
+            trace = SimpleNamespace(reused=False)
+            try:
+                return await self._attempt(method, self.url(path, query), headers, body, trace)
+            except (aiohttp.ClientError, OSError) as error:
+                # An idle connection that the provider was just closing: it read nothing of this, so say it once more.
+                # Any other loss may have been read, and must not be.
+                if not (attempts_left and trace.reused and isinstance(error, _LOST)):
+                    raise self._refusal(error) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _attempt(
+        self, method: str, address: str, headers: RawHeaders, body: bytes, trace: SimpleNamespace
+    ) -> HttpAnswer:
+        response = await self._pool.session.request(
+            method,
+            URL(address, encoded=True),
+            data=_Body(body) if body else None,
+            headers=CIMultiDict((_text(name), _text(value)) for name, value in headers),
+            skip_auto_headers=_NEVER_ADDED,
+            allow_redirects=False,
+            proxy=self.settings.proxy,
+            ssl=self._ssl,
+            timeout=self._timeout,
+            trace_request_ctx=trace,
+        )
+        return HttpAnswer(response, self.name)
+
+    def _refusal(self, error: aiohttp.ClientError | OSError) -> UpstreamError:
+        """What a failed attempt means for the client. The message names our upstream, never its key or its address."""
+        match error:
+            case aiohttp.ConnectionTimeoutError():
+                seconds = self.settings.connect_timeout_s
+                return UpstreamTimeout(f"upstream {self.name} did not accept a connection in {seconds:g} s")
+            case TimeoutError():
+                return UpstreamTimeout(f"upstream {self.name} sent nothing for {self.settings.idle_timeout_s:g} s")
+            case aiohttp.ClientConnectorError():
+                return UpstreamUnreachable(f"upstream {self.name} cannot be reached: {_reason(error)}")
+            case aiohttp.ClientHttpProxyError():
+                return UpstreamUnreachable(f"upstream {self.name}: the proxy in front of it answered {error.status}")
+            case aiohttp.ClientResponseError():
+                return UpstreamClosed(f"upstream {self.name} answered something that is not HTTP")
+            case _:
+                return UpstreamClosed(f"upstream {self.name} closed the connection without an answer")
+
+
+class Pool:
+    """The process's one client session: kept connections, no cookies, no redirects, no proxies from the environment."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """Made at first use, because it belongs to the running event loop."""
+        if self._session is None:
+            reuse = aiohttp.TraceConfig()
+            reuse.on_connection_reuseconn.append(_note_reuse)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_POOL_IDLE_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+                read_bufsize=_READ_AHEAD,
+                max_line_size=_HEADER_LINE,
+                max_field_size=_HEADER_LINE,
+                trace_configs=[reuse],
+            )
+        return self._session
+
+    async def aclose(self) -> None:
+        """Close every connection, also those in use."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+def end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
+    """Headers of an answer less those that belong to one connection, and less `x-stack-*`, which only we may say."""
+    dropped = HOP_BY_HOP | named_by_connection(headers)
+    lowered = [(name.lower(), name, value) for name, value in headers]
+    return [(name, value) for low, name, value in lowered if low not in dropped and not low.startswith(b"x-stack-")]
+
+
+def named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
+    """Headers, in lower case, that a `connection` header keeps to one connection."""
+    named: set[bytes] = set()
+    for name, value in headers:
+        if name.lower() == b"connection":
+            named.update(token.strip().lower() for token in value.split(b","))
+    return named
+
+
+def decoded(body: bytes, encoding: bytes, limit: int = DECODED_LIMIT) -> bytes | None:
+    """`body` unpacked from gzip or deflate, for looking into only; None where we cannot, or where it grows beyond
+    `limit` bytes."""
+    if encoding.strip().lower() not in {b"gzip", b"x-gzip", b"deflate"}:
+        return None
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: gzip or zlib, by its own header
+    try:
+        unpacked = unpacker.decompress(body, limit + 1)
+    except zlib.error:
+        return None
+    return unpacked if len(unpacked) <= limit and unpacker.eof else None
+
+
+class _Body(Payload):
+    """Bytes of any size, written as they are; the library's own bytes payload warns above 1 MiB."""
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__(value)
+        self._size = len(value)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return bytes(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await writer.write(self._value)
+
+
+_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
+
+
+def _base_of(url: str) -> tuple[str, bool]:
+    """A base URL without its last slash, and whether a part of its path is a version (`v1`, `v1beta`, `v4`)."""
+    base = url.rstrip("/")
+    parts = urlsplit(base).path.split("/")
+    return base, any(part[:1] == "v" and part[1:2].isdigit() for part in parts)
+
+
+def _trust(name: str, settings: UpstreamSettings) -> ssl.SSLContext | bool:
+    if not settings.verify:
+        return False
+    if settings.ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=settings.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidConfiguration(f"upstreams.{name}.ca_file: {settings.ca_file} cannot be read: {error}") from error
+
+
+def _reason(error: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection, in the system's own words ("Connection refused")."""
+    if isinstance(error, aiohttp.ClientSSLError):
+        return f"its certificate or TLS was not accepted ({error.os_error.strerror or error.os_error})"
+    number = error.os_error.errno
+    return os.strerror(number) if number and number > 0 else str(error.os_error) or type(error.os_error).__name__
+
+
+def _text(value: bytes) -> str:
+    """The text that the library turns back into these bytes (it writes UTF-8)."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+async def _note_reuse(
+    _session: aiohttp.ClientSession, context: SimpleNamespace, _params: aiohttp.TraceConnectionReuseconnParams
+) -> None:
+    context.trace_request_ctx.reused = True
