@@ -48,7 +48,7 @@ GROWING = {"text_delta": "text", "thinking_delta": "thinking"}
 """Deltas of one text, and the member of a block that it grows."""
 
 
-class _Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class _Delta(msgspec.Struct, gc=False):
     type: str
     text: str | None = None
     partial_json: str | None = None
@@ -92,7 +92,8 @@ class Block:
         self._grew = True
 
     def take(self, delta: Mapping[str, bytes]) -> None:
-        """Grow by one delta; of a kind we have no word for every member grows."""
+        """Grow by one delta; of a kind we have no word for every member grows. Of the others nothing else is taken:
+        what a delta tells beside its text, such as an estimate of its tokens, may not be sent back."""
         self._grew = True
         kind = _word(delta, "type")
         if name := GROWING.get(kind):
@@ -198,8 +199,8 @@ class Round:
     _edits: bytes = b""
 
     def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
-        """Whether this event is one more piece of a text (if `text`) or of the input of a client's call (if `calls`)
-        and nothing else; if so it is taken.
+        """Whether this event is one more piece of a text (if `text`) or of the input of a call (if `calls`) and
+        nothing else; if so it is taken.
 
         The path nearly every event goes, so it comes before everything that needs a decision.
         """
@@ -213,11 +214,10 @@ class Round:
         if text and delta.type == "text_delta" and block.kind == TEXT and delta.text is not None:
             block.say(delta.text)
             return True
-        goes_on = calls and delta.type == "input_json_delta" and delta.partial_json is not None
-        if not goes_on or block.call is None or block.call.owner is not Owner.CLIENT:
-            return False
-        block.written.append(delta.partial_json or "")
-        return True
+        if calls and delta.type == "input_json_delta" and block.call and delta.partial_json is not None:
+            block.written.append(delta.partial_json)
+            return True
+        return False
 
     def read(self, data: bytes) -> tuple[Event, ...]:
         """What this event brings, in the order a client would take it in."""
@@ -251,8 +251,6 @@ class Round:
             return []
         self.model = _word(fields, "model")
         found = [Piece((self._open(at, raw),), raw) for at, raw in enumerate(_items(fields["content"]))]
-        for block in self.blocks:
-            block.closed = True
         self.ended = True
         return [*found, Piece(self._ending(fields, fields), b"")]
 

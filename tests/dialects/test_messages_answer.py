@@ -104,10 +104,11 @@ def test_text_leaves_with_the_chunk_that_brought_it() -> None:
         assert answer.feed(grows(0, type="text_delta", text=said)) == grows(0, type="text_delta", text=said)
 
 
-def test_a_call_of_the_client_leaves_as_it_comes_also_one_that_begins_like_ours() -> None:
+@pytest.mark.parametrize("name", ["bash", "st", "stackoverflow_search"])
+def test_a_call_of_the_client_leaves_as_it_comes_also_one_that_begins_like_ours(name: str) -> None:
     answer = Answer(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
-    begun = start() + opens(0, type="tool_use", id="a", name="stackoverflow_search", input={})
+    begun = start() + opens(0, type="tool_use", id="a", name=name, input={})
     more = grows(0, type="input_json_delta", partial_json='{"q":')
     assert answer.feed(begun) == begun
     assert answer.feed(more) == more
@@ -158,6 +159,19 @@ def test_words_that_stand_in_the_beginning_of_a_block_are_shown_once() -> None:
     played = play(hidden_round("A"), second)
     assert client(played.out).texts == ["A", "BC"]
     assert played.spoken[1].message.text == "BC"
+
+
+def test_more_of_a_text_keeps_its_spelling_but_for_its_index() -> None:
+    said = [grows(0, type="text_delta", text=word).replace(b":0,", b": 0, ") for word in ("B", '"index": 0, ')]
+    out = play(hidden_round("A"), start("2") + opens(0, type="text", text="") + b"".join(said) + closes(0) + ends()).out
+    assert said[1].replace(b'"index": 0, "delta', b'"index":1, "delta') in out
+    assert client(out).texts == ["A", 'B"index": 0, ']
+
+
+def test_a_call_of_ours_behind_the_ending_is_neither_shown_nor_answered() -> None:
+    played = play(text_round("a") + call(1, HIDDEN, "{}"))
+    assert played.out == text_round("a")
+    assert played.spoken[0].own_calls == ()
 
 
 def test_what_belongs_to_no_block_passes_in_any_round() -> None:
@@ -300,6 +314,18 @@ def test_an_error_inside_a_good_reply_passes_and_is_known(stream: bytes) -> None
     assert not played.spoken[0].complete
 
 
+def test_a_round_that_ended_without_a_word_can_be_asked_again_in_its_place() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    assert answer.feed(event("message_stop")) == b""
+    answer.end_round(complete=True)
+    assert answer.silent
+    answer.again()
+    answer.begin_round(200, SSE)
+    assert answer.feed(text_round("a")) == text_round("a")
+    assert not answer.silent
+
+
 def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated() -> None:
     answer = Answer(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
@@ -330,8 +356,9 @@ def test_words_that_came_with_an_error_have_left_however_the_stream_was_cut(plac
     assert out.endswith(OVERLOADED)
 
 
-def test_s4_an_error_of_the_last_round_ends_the_answer_without_a_terminator() -> None:
-    played = play(hidden_round("A"), start("2") + text(0, "half") + OVERLOADED)
+@pytest.mark.parametrize("ending", [b"", ends().split(event("message_stop"))[0]])
+def test_s4_an_error_of_the_last_round_ends_the_answer_without_a_terminator(ending: bytes) -> None:
+    played = play(hidden_round("A"), start("2") + text(0, "half") + ending + OVERLOADED)
     assert played.out.endswith(OVERLOADED)
     assert client(played.out).ends == []
 

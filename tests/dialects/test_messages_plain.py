@@ -142,7 +142,20 @@ def test_s8_s10_an_error_status_passes_in_any_round() -> None:
     assert answer.feed(b"<html>") == b"<html>"
     assert answer.is_error
     answer.end_round(complete=True)
-    assert (answer.finish(), answer.broken("x")) == (b"", b"")
+    assert answer.finish() == b""
+
+
+def test_what_is_no_stream_cannot_end_with_an_error_event() -> None:
+    assert play(plain(said("a")), stream=False).answer.broken("The provider went away.") == b""
+
+
+def test_what_did_not_grow_goes_back_byte_for_byte() -> None:
+    blocks = {**FOUND, "score": 1.5}, {"type": "redacted_thinking", "data": "DATA"}, used("bash", {"n": 2.5})
+    body = plain(*blocks).replace(b"1.5", b"1.50").replace(b"2.5", b"2.50")
+    wire = play(body, stream=False).spoken[0].message.wire
+    start_, end = body.index(b"[") + 1, body.index(b'"stop_reason"')
+    assert b"".join(wire.split()) == b'{"role":"assistant","content":[' + b"".join(body[start_:end].split())[:-1] + b"}"
+    assert wire.count(b"\n") > 10
 
 
 def test_a_body_that_was_cut_off_is_not_complete() -> None:

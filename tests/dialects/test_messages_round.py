@@ -64,6 +64,22 @@ def test_members_and_blocks_we_have_no_word_for_go_back_with_the_message() -> No
     assert content[2]["caller"] == {"type": "direct"}
 
 
+def test_a_text_with_citations_gets_more_of_them() -> None:
+    more = CITED | {"url": "v"}
+    stream = (
+        start() + opens(0, type="text", text="a", citations=[CITED]) + grows(0, type="citations_delta", citation=more)
+    )
+    content = json.loads(play(stream + closes(0) + ends()).spoken[0].message.wire)["content"]
+    assert content == [{"type": "text", "text": "a", "citations": [CITED, more]}]
+
+
+def test_what_a_delta_tells_beside_its_text_does_not_go_back() -> None:
+    stream = start() + opens(0, type="thinking", thinking="", signature="S")
+    stream += grows(0, type="thinking_delta", thinking="hm", estimated_tokens=1) + closes(0) + ends()
+    content = json.loads(play(stream).spoken[0].message.wire)["content"]
+    assert content == [{"type": "thinking", "thinking": "hm", "signature": "S"}]
+
+
 def test_texts_without_words_are_left_out_of_the_message_because_providers_refuse_them() -> None:
     spoken = play(start() + text(0, "a") + text(1, " ") + text(2, "b") + ends()).spoken[0]
     assert json.loads(spoken.message.wire)["content"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]

@@ -68,7 +68,7 @@ def test_s4_02_the_input_side_is_the_last_rounds_and_the_output_side_is_the_sum(
 
 def test_usage_told_in_parts_is_the_newest_total_and_nothing_is_taken_back() -> None:
     begun = {"input_tokens": 30, "cache_read_input_tokens": 60, "output_tokens": 1, "service_tier": "standard"}
-    ended = {"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens": 9, "iterations": []}
+    ended: dict[str, Any] = {"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens": 9, "iterations": []}
     assert merged_usage(begun, ended) == {**begun, "output_tokens": 9, "iterations": []}
     assert merged_usage({}, {"input_tokens": 0}) == {"input_tokens": 0}
 
