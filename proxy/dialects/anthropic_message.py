@@ -195,13 +195,12 @@ def retold(message: Message, text: str) -> Message:
 def _retold(message: Message, text: str) -> bytes:
     words = slices.encoded(slices.mended(text))
     if message.wire.startswith(b"["):
-        if not message.answers:
+        if message.role != "tool":
             return slices.array_of([_text_block(text)])
         (block,) = slices.items(message.wire)
         return slices.array_of([slices.object_of({**slices.members(block), "content": words})])
     fields = slices.members(message.wire)
-    calls = (
-        [block for block in slices.items(fields["content"]) if kind_of(_said(block)) == CALL] if message.calls else []
-    )
+    blocks = slices.items(fields["content"]) if message.calls else []
+    calls = [block for block in blocks if kind_of(_said(block)) == CALL]
     content = slices.array_of([_text_block(text), *calls]) if calls else words
     return slices.object_of({**fields, "content": content})

@@ -123,6 +123,7 @@ def test_what_a_server_runs_is_no_call_of_the_client() -> None:
     found = message({"role": "assistant", "content": ran})
     assert found.calls == ()
     assert "web_search_tool_result" in found.text
+    assert message(CALLED | {"role": "user"}).calls == ()
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,8 @@ def test_a_string_and_one_text_block_are_the_same() -> None:
 
 def test_the_texts_of_a_message_are_joined_as_those_of_the_rounds_of_a_turn() -> None:
     """What a client echoes of a turn with hidden rounds has the identity that the turn has."""
-    echoed = message({"role": "assistant", "content": [WORDS, THOUGHT, {"type": "text", "text": "Done."}, LOOK]})
+    blank, done = {"type": "text", "text": " "}, {"type": "text", "text": "Done."}
+    echoed = message({"role": "assistant", "content": [WORDS, THOUGHT, blank, done, LOOK]})
     assert echoed.text == "And hurry.\n\nDone."
     assert echoed.identity == identity_of("assistant", "And hurry.\n\nDone.", echoed.calls)
 
