@@ -23,8 +23,9 @@ from proxy.dialects.anthropic_round import Round, members_of
 from proxy.dialects.envelope import object_in, value_of
 from proxy.dialects.sse import SseEvent
 from proxy.dialects.usage import told_of
-from proxy.stack.intercept import Finish, Show, Shown, Text
+from proxy.stack.intercept import Finish, Piece, Reasoning, Show, Shown, Text
 
+THOUGHT = (Reasoning(signed=True),)
 CALLS_MADE = "tool_use"
 """An end that makes no sense to a client that was shown no call."""
 NO_CALLS = "end_turn"
@@ -60,6 +61,9 @@ class Answer(Answering[Round]):
         """How blocks began that are not shown yet."""
         self._swap: tuple[bytes, bytes] = (b"", b"")
         """How the provider spells the index of the text that was shown last, and how it leaves."""
+        self._thoughts: list[SseEvent] = []
+        """Events of thinking without another between them: a piece that may be waiting, and to which more is added, for
+        a thought has more events than pieces may wait."""
         self._ending: SseEvent | None = None
         self._blocks: list[bytes] = []
         """The blocks of a plain answer that are shown."""
@@ -72,6 +76,7 @@ class Answer(Answering[Round]):
         super().begin_round(status, content_type, encoded=encoded)
         self._numbers, self._starts = {}, {}
         self._swap = (b"", b"")
+        self._thoughts = []
         self._ending = None
 
     def broken(self, message: str) -> bytes:
@@ -96,13 +101,29 @@ class Answer(Answering[Round]):
         head = _head(event.data)
         if head.type == "content_block_start" and head.index is not None:
             self._starts[head.index] = event
-        return super()._seen(event)
+        found = self._round.read(event.data)
+        if found != THOUGHT:
+            self._thoughts = []
+            return self._told(Piece(found, [event]))
+        self._thoughts.append(event)
+        if len(self._thoughts) > 1:
+            return []  # it waits with those before it
+        return self._told(Piece(found, self._thoughts))
+
+    def _told(self, piece: Piece) -> list[bytes]:
+        """What leaves now that `piece` has come. Nothing is added any more to a piece that has left."""
+        shown = self._show.see(piece)
+        if any(s.piece.source is self._thoughts for s in shown):
+            self._thoughts = []
+        return [self._written(s) for s in shown]
 
     def _written(self, shown: Shown) -> bytes:
-        """One event for the client: as it came, or with what is kept of it under the client's count."""
-        event = shown.piece.source
-        if not isinstance(event, SseEvent):
-            return b""
+        """The events of a piece for the client: as they came, or with what is kept of them under the client's count."""
+        events = shown.piece.source
+        return b"".join(self._one(e, shown) for e in events) if isinstance(events, list) else b""
+
+    def _one(self, event: SseEvent, shown: Shown) -> bytes:
+        """One event of a piece."""
         head = _head(event.data)
         if any(isinstance(e, Finish) for e in shown.events) and self._show.spliced:
             self._ending = event  # usage may still follow it
@@ -113,10 +134,15 @@ class Answer(Answering[Round]):
             return event.raw
         if head.type == "content_block_start":
             return self._started(head.index, _retold(shown))
+        begun = b""
         if head.index not in self._numbers:
-            # A text whose beginning was blank begins with its first word; one that had none did not begin.
-            return b"" if head.type == "content_block_stop" else self._started(head.index, "") + self._more(shown, head)
-        return self._more(shown, head)
+            if head.type == "content_block_stop":
+                return b""  # a text of blanks, of which nothing is shown
+            begun = self._started(head.index, "")  # a text that began blank begins with its first word
+        number = self._numbers[head.index]
+        if any(isinstance(e, Text) for e in shown.events):
+            self._swap = _swap(event.raw, head.index, number)
+        return begun + _numbered(event, head.index, number, "delta", _retold(shown))
 
     def _started(self, index: int, text: str | None) -> bytes:
         """How a block begins that is shown now; with these words in the place of its own, if any are given."""
@@ -126,25 +152,12 @@ class Answer(Answering[Round]):
         self._next = max(self._next, number + 1)
         return _numbered(event, index, number, "content_block", text)
 
-    def _more(self, shown: Shown, head: _Head) -> bytes:
-        """What follows the beginning of a block."""
-        event = shown.piece.source
-        if not isinstance(event, SseEvent) or head.index is None:
-            return b""
-        number = self._numbers[head.index]
-        if any(isinstance(e, Text) for e in shown.events):
-            self._swap = _swap(event.raw, head.index, number)
-        return _numbered(event, head.index, number, "delta", _retold(shown))
-
     def _stream_end(self) -> bytes:
         if self._round.failed or not self._show.spliced:
             return b""
-        held = self._show.held_finish
-        ending = held.source if held else self._ending
-        out = self._last_finish(ending) if isinstance(ending, SseEvent) else b""
-        if (end := self._show.held_end) and isinstance(end.source, SseEvent):
-            out += end.source.raw
-        return out
+        ending = _event(self._show.held_finish) or self._ending
+        end = _event(self._show.held_end)
+        return (self._last_finish(ending) if ending else b"") + (end.raw if end else b"")
 
     def _last_finish(self, event: SseEvent) -> bytes:
         fields = slices.members(event.data)
@@ -194,6 +207,11 @@ def _head(data: bytes) -> _Head:
     fields = members_of(data)
     kind, index = value_of(fields, "type"), value_of(fields, "index")
     return _Head(kind if isinstance(kind, str) else "", index if isinstance(index, int) else None)
+
+
+def _event(piece: Piece | None) -> SseEvent | None:
+    """The one event of a piece."""
+    return piece.source[0] if piece and isinstance(piece.source, list) else None
 
 
 def _retold(shown: Shown) -> str | None:

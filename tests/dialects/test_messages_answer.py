@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects.answering import KEEP_ALIVE
 from proxy.dialects.anthropic_answer import Answer
+from proxy.stack.intercept import MOST_WAITING
 from proxy.stack.transcript import Usage
 from tests.dialects.chat_streams import cut
 from tests.dialects.messages_streams import (
@@ -283,6 +284,21 @@ def test_x21_thinking_of_a_hidden_round_never_leaves_but_goes_back_as_it_came() 
     assert content[0] == {"type": "thinking", "thinking": "hm \u2028", "signature": json.loads(f'"{SECRET}"')}
     assert content[1] == {"type": "redacted_thinking", "data": "DATA", "novel": 1}
     assert SECRET.encode() in played.spoken[0].message.wire
+
+
+def test_x21_a_long_thought_of_a_hidden_round_never_leaves_either() -> None:
+    first = start() + thinking(0, *(["x"] * MOST_WAITING)) + call(1, HIDDEN, "{}") + ends("tool_use")
+    assert [b["type"] for b in client(play(first, text_round("x", of="2")).out).blocks] == ["text"]
+    whole = first.replace(b"stack_frame_push", b"bash")
+    assert play(whole).out == whole
+
+
+def test_x21_thinking_behind_words_leaves_as_it_comes() -> None:
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    answer.feed(start() + text(0, "a"))
+    for piece in (opens(1, type="thinking", thinking=""), grows(1, type="thinking_delta", thinking="hm"), closes(1)):
+        assert answer.feed(piece) == piece
 
 
 def test_x21_thinking_waits_for_something_visible() -> None:
