@@ -52,12 +52,15 @@ from proxy.dialects.responses_item import (
     user_message,
     with_tools_inside,
     without_reasoning,
+    without_unreadable,
 )
 from proxy.dialects.responses_seen import seen
 from proxy.stack.context import NEVER_ANSWERED
 from proxy.stack.transcript import Message, Request, Source, identity_of
 
 PREVIOUS = "previous_response_id"
+READABLE = "reasoning.encrypted_content"
+"""What a client asks to be included when it keeps reasoning itself."""
 NO_ITEMS: Mapping[str, bytes] = MappingProxyType({})
 
 
@@ -199,6 +202,8 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
         fields["tool_choice"] = b'"none"'
     if instructions:
         fields["instructions"] = instructions[0]
+    if not kept(request) and READABLE not in list_in(fields, "include"):
+        line = [without_unreadable(message) for message in line]
     items = [piece for wire in chain(items, _wires(line)) if (piece := inner(wire))]
     if (told := fields["input"].strip()).startswith(b'"') and items == [text_item(told)]:
         return (slices.object_of(fields),)

@@ -14,7 +14,7 @@ of `openai_responses`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
@@ -247,6 +247,15 @@ MADE_WITH = ("message", "function_call", "custom_tool_call", "shell_call", "appl
 def without_reasoning(message: Message) -> Message:
     """The same run less its reasoning items and the ids of what was made with them: providers ask for the reasoning
     of an item that they know by its id. The very same where there is none."""
+    return _without(message, lambda _: True)
+
+
+def without_unreadable(message: Message) -> Message:
+    """The same less the reasoning of which only the id is left, for a provider that keeps nothing under it."""
+    return _without(message, lambda said: not said.get("encrypted_content") and not said.get("content"))
+
+
+def _without(message: Message, leaves: Callable[[Mapping[str, Any]], bool]) -> Message:
     # Nearly no message of a long line has any, and each is asked: a parser would be a hundred times as slow.
     if not is_run(message.wire) or b'"reasoning"' not in message.wire:
         return message
@@ -254,7 +263,7 @@ def without_reasoning(message: Message) -> Message:
     left_out = False
     for item in slices.items(message.wire):
         type_ = _outline(item).type
-        if type_ == REASONING:
+        if type_ == REASONING and leaves(_said(item)):
             left_out = True
         elif left_out and type_ in MADE_WITH:
             kept.append(slices.object_of({n: raw for n, raw in slices.members(item).items() if n != "id"}))

@@ -265,6 +265,23 @@ def test_an_answer_of_reasoning_alone_then_leaves_nothing_in_the_request() -> No
     assert json.loads(b"".join(render(asked, line, [], Wanted())))["input"] == [USER, USER]
 
 
+UNSIGNED = {"type": "reasoning", "id": "rs_2", "summary": [{"type": "summary_text", "text": "hm"}]}
+PLAIN = UNSIGNED | {"content": [{"type": "reasoning_text", "text": "hm"}]}
+
+
+@pytest.mark.parametrize(
+    ("members", "stays"),
+    [({}, True), ({"store": False, "include": ["reasoning.encrypted_content"]}, True), ({"store": False}, False)],
+)
+def test_reasoning_that_nobody_kept_stays_out_of_what_is_asked_next(members: dict[str, Any], stays: bool) -> None:
+    """With `store: false` and nothing encrypted, its id leads nowhere: the provider refuses it."""
+    asked = request(USER, UNSIGNED, SAID, CALL, RESULT, PLAIN, REASONING, SAID, **members)
+    found = json.loads(b"".join(render(asked, asked.messages, [], Wanted())))["input"]
+    bare = [{n: v for n, v in made.items() if n != "id"} for made in (SAID, CALL)]
+    made = [UNSIGNED, SAID, CALL] if stays else bare
+    assert found == [USER, *made, RESULT, PLAIN, REASONING, SAID]
+
+
 # -------------------------------------------------------------------------------------------------------------- ours
 def test_messages_of_ours_are_read_like_any_other() -> None:
     assert json.loads(tool_result("c1", "done \ud800").wire) == RESULT | {"output": "done \ufffd"}
