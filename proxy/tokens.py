@@ -1,17 +1,14 @@
 """How many tokens a text is: the exact count where a vocabulary is there, a named estimate where it is not.
 
 Its law: the same text has the same count for as long as the process lives, and `name` says what counted. o200k by
-rs-bpe is exact against
-tiktoken and brings its vocabulary along, so it works offline; without the package, `ceil(characters / 4)`, which is
-right in sums
-and up to 60 % wrong for one message.
+rs-bpe is exact against tiktoken and brings its vocabulary along, so it works offline; without the package,
+`ceil(characters / 4)`, which is right in sums and up to 60 % wrong for one message.
 
 A data URL is 1,000 tokens whatever its length: as text it would be meaningless, and 10 ms of work per 100 KB.
 
 rs-bpe holds the interpreter's lock while it counts (measured: a thread waits 31 ms for 650 KB), so a thread would
-stall the event loop all the
-same. `count_all` therefore counts on the loop, in slices, and lets others run in between. Remembering counts by
-content is the caller's job.
+stall the event loop all the same. `count_all` therefore counts on the loop, in slices, and lets others run in between.
+Remembering counts by content is the caller's job.
 """
 
 from __future__ import annotations
@@ -20,7 +17,10 @@ import asyncio
 import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Protocol
+
+from proxy.mapped import give_back
 
 DATA_URL_TOKENS = 1000
 SLICE = 16 * 1024
@@ -109,9 +109,8 @@ def estimate(text: str) -> int:
 def sliced(text: str) -> Iterator[str]:
     """`text` in parts of about `SLICE` characters whose counts add up to that of the whole.
 
-    They are cut where o200k has a border anyway. A stretch without one (a megabyte of digits) is cut all the same,
-    and counts a token or
-    two too many per slice.
+    They are cut where o200k has a border anyway. A stretch without one (a megabyte of digits) is cut all the same, and
+    counts a token or two too many per slice.
     """
     start = 0
     while len(text) - start > SLICE:
@@ -131,9 +130,10 @@ def _without_data_urls(text: str) -> tuple[str, int]:
 
 
 def _load_o200k() -> Callable[[str], int]:
-    # Imported here: it costs 66 MiB, and the proxy must start where the package has no wheel.
-    openai = importlib.import_module("rs_bpe.bpe").openai
-    counter: Callable[[str], int] = openai.o200k_base().count
+    # Imported here: it costs 35 MiB, and the proxy must start where the package has no wheel.
+    library = importlib.import_module("rs_bpe.bpe")
+    counter: Callable[[str], int] = library.openai.o200k_base().count
+    give_back(Path(str(library.__file__)))  # 31 MiB more: the vocabulary as the file has it, read once
     return counter
 
 
