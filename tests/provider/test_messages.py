@@ -98,9 +98,9 @@ MANUAL: Json = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
         (asked(user(*(text("x", **MARK) for _ in range(4))), system=[text("s", **MARK)]), "Found 5."),
         (asked(user(*(text("x", **MARK) for _ in range(4))), **MARK), "Found 5."),
         (asked(user(text("x", **HOUR)), system=[text("s", **MARK)]), "a ttl='1h' cache_control block must not"),
-        (asked(user("x"), thinking={"type": "enabled", "budget_tokens": 10}), "greater than or equal to 1024"),
+        (asked(user("x"), thinking={"type": "enabled", "budget_tokens": 10}), "than or equal to 1024"),
         (asked(user("x"), max_tokens=1024, **MANUAL), "`max_tokens` must be greater than `thinking.budget_tokens`."),
-        (asked(user("x"), tool_choice={"type": "any"}, **MANUAL), "Thinking may not be enabled when tool_choice forces"),
+        (asked(user("x"), tool_choice={"type": "any"}, **MANUAL), "Thinking may not be enabled when tool_choice"),
         (asked(user("x"), assistant(use("a")), user(result("a")), **MANUAL), "messages.1.content.0.type: Expected"),
         (
             asked(user("x"), thinking={"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}}),
