@@ -78,6 +78,7 @@ class Block:
     written: list[str] = field(default_factory=list)
     """The pieces of its input."""
     closed: bool = False
+    """It has stopped."""
     _texts: dict[str, list[str]] = field(default_factory=dict)
     _cited: list[bytes] = field(default_factory=list)
     _grew: bool = False
@@ -137,8 +138,6 @@ class Block:
     def wire(self) -> bytes:
         """The block as a later request carries it. An input that is no object becomes an empty one: nothing else may
         be sent."""
-        if not self._grew and not self.call:
-            return self.raw
         fields = dict(self.fields)
         for name, texts in self._texts.items():
             fields[name] = slices.encoded(slices.mended("".join([_word(self.fields, name, mend=False), *texts])))
@@ -146,7 +145,7 @@ class Block:
             fields["input"] = _object(self.arguments)
         if self._cited:
             fields["citations"] = slices.array_of([*_items(fields.get("citations")), *self._cited])
-        return self.raw if fields == self.fields and not self._grew else slices.object_of(fields)
+        return self.raw if not self._grew and fields == self.fields else slices.object_of(fields)
 
 
 def _object(arguments: str) -> bytes:
