@@ -388,7 +388,7 @@ def test_what_only_the_provider_can_place_is_named(members: dict[str, Any], reas
 
 
 def test_a_reference_to_an_item_that_nobody_knows_is_named() -> None:
-    asked = request(USER, BARE, REFERENCE, CALL, RESULT)
+    asked = request(USER, BARE, REFERENCE, USER)
     assert unplaceable(asked) == unplaceable(asked, {"rs_1"}) == "item_reference"
     assert unplaceable(asked, {"rs_1", "msg_1"}) == ""
 
