@@ -23,7 +23,7 @@ from proxy.dialects.responses_item import REASONING
 from proxy.dialects.responses_round import FAULTS, FINALS, Heard, Item, Round
 from proxy.dialects.sse import SseEvent
 from proxy.dialects.usage import told_of
-from proxy.stack.intercept import MOST_WAITING, Calls, End, Fault, Finish, Owner, Piece, Show, Shown
+from proxy.stack.intercept import MOST_WAITING, End, Fault, Finish, Owner, Piece, Show, Shown
 from proxy.stack.transcript import Request, is_stack_tool
 
 FIRST_OF_ALL = ("id", "created_at", "model", "tool_choice")
@@ -47,10 +47,6 @@ class BoundShow(Show):
     def __init__(self) -> None:
         super().__init__(wants_usage=True, joint="")
         self._bound: list[Piece] = []
-
-    def begin_round(self, calls: Calls) -> None:
-        super().begin_round(calls)
-        self._bound = []
 
     @property
     def passes(self) -> bool:
@@ -95,7 +91,7 @@ def _item_of(piece: Piece) -> Item | None:
 
 
 def _is_bound(item: Item | None) -> bool:
-    return item is not None and item.type == REASONING and not item.readable
+    return item is not None and item.type == REASONING and not item.shows
 
 
 class Answer(Answering[Round]):
@@ -221,7 +217,7 @@ def shown_of(items: Iterable[Item]) -> list[Item]:
     bound: list[Item] = []
     hides = False
     for item in items:
-        if item.shows or item.told is not None:
+        if item.shows:
             found += [*bound, item]
             bound = []
         elif _is_bound(item):

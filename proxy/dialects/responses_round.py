@@ -84,7 +84,7 @@ class Item:
         what it was made with."""
         if self.call is not None:
             return None if self.call.owner is Owner.UNKNOWN else self.call.owner is Owner.CLIENT
-        return True if self.type != REASONING or self.readable else None
+        return True if self.type != REASONING or self.readable or self.told is not None else None
 
     def written(self, status: str) -> bytes:
         """All of it, put together from what has come where it has not been told as a whole; nothing while there is
@@ -255,8 +255,8 @@ class Round:
             call.written.clear()
         elif call.written:
             written = ""
-        # A name that was told before is not told again: beside arguments it would begin another call.
-        self.calls.take(item.order, "", "" if call.name == said.name else said.name or "", written)
+        # A name that is told again is no second piece of it.
+        self.calls.take(item.order, "", "" if call.name else said.name or "", written)
 
     def _grows(self, item: Item, told: Told) -> bool:
         """Take in what an event says of the inside of an item: a delta (True), or all of a part."""
@@ -301,15 +301,17 @@ class Round:
         return (Finish(self.finish),)
 
     def _list(self, raws: Sequence[bytes]) -> None:
-        """The items as the final response lists them, among them those that no event has told."""
+        """The items as the final response lists them. One that no event has told stands behind the one before it."""
         listed: list[Item] = []
         for raw in raws:
             if (said := item_in(raw)) is None:
                 continue
-            item = self._listed(said, listed) or self._begun(Item(said.type or "", said.id or ""))
+            item = self._listed(said, listed)
+            if item is None:
+                item = self._begun(Item(said.type or "", said.id or ""))
+                self.items.insert(self.items.index(listed[-1]) + 1 if listed else 0, self.items.pop())
             self._ends(item, said, raw)
             listed.append(item)
-        self.items = listed + [item for item in self.items if item not in listed]
 
     def _listed(self, said: TellsItem, listed: Collection[Item]) -> Item | None:
         """The item that is listed here: by its id, by its call, or by its place among those of its type."""

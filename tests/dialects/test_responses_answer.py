@@ -49,6 +49,13 @@ MIXED = round_(
 STACK_FREE = {
     "text": words("Hel", "lo \u00e9\U0001f600", " \u2028 world"),
     "everything": round_(thought("Hm."), search(), message("a"), call(), custom()),
+    "interleaved": numbered(
+        [
+            *events_of(message("a", "b"))[:5],
+            *[{"output_index": 1, **event} for event in thought("Hm.").events],
+            *events_of(message("a", "b"))[5:],
+        ]
+    ),
     "bare_reasoning": round_(thought()),
     "reasoning_behind_the_words": round_(message("a"), thought()),
     "spoken_reasoning": round_(spoken_thought("a", "b"), message("c")),
@@ -136,8 +143,14 @@ def test_reasoning_without_a_signature_leaves_at_its_end() -> None:
 
 
 def test_reasoning_told_in_very_many_pieces_is_not_kept_for_ever() -> None:
-    stream = round_(thought(*"x" * (MOST_WAITING + 9)), message("a"))
+    made = thought(*"x" * (MOST_WAITING + 9))
+    stream = round_(made, message("a"))
     assert play(stream).out == stream
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    left = answer.feed(stream[: stream.index(b"response.reasoning_summary_text.done")])
+    assert left.count(b"response.reasoning_summary_text.delta") > MOST_WAITING
+    assert client(play(round_(made, hidden())).out).items == [made.item]
 
 
 # ------------------------------------------------------------------------------------------------------ what was said
@@ -160,7 +173,8 @@ def test_items_keep_their_own_bytes() -> None:
     part = b'{"type":"output_text","text":"\\u0061"}'
     item = b'{ "type":"message", "id":"m", "role":"assistant","content":[' + part + b'],"n":1.50}'
     done = b'data: {"type":"response.output_item.done","output_index":0,"item":' + item + b"}\n\n"
-    assert play(done + sse({"type": "response.completed", "response": {}})).spoken[0].message.wire == b"[" + item + b"]"
+    ends = sse({"type": "response.completed", "response": {"output": [json.loads(item) | {"more": 1}]}})
+    assert play(done + ends).spoken[0].message.wire == b"[" + item + b"]"
 
 
 def test_texts_of_several_messages_are_paragraphs() -> None:
@@ -171,46 +185,91 @@ def test_texts_of_several_messages_are_paragraphs() -> None:
 TOLD = events_of(thought("Hm."), message("Let me ", "look."), call("bash", '{"a":1}', "a"), hidden("b"), custom())
 
 
-def forms() -> dict[str, list[Event]]:
-    """The same answer, told in fewer events."""
-    empty = TOLD[-1] | {"response": TOLD[-1]["response"] | {"output": []}}
-    return {
-        "no_deltas": [e for e in TOLD if not e["type"].endswith(".delta")],
-        "no_parts": [e for e in TOLD if "part" not in e["type"] and "text.done" not in e["type"]],
-        "done_items_only": [e for e in TOLD if "response" in e or e["type"] == "response.output_item.done"],
-        "no_final_output": [*TOLD[:-1], empty],
-        "done_items_without_final_output": [
-            *[e for e in TOLD if "response" in e or e["type"] == "response.output_item.done"][:-1],
-            empty,
-        ],
-        "no_done_items": [e for e in TOLD if e["type"] != "response.output_item.done"],
-        "final_only": [TOLD[0], TOLD[-1]],
-        "no_indexes": [{k: v for k, v in e.items() if k != "output_index"} for e in TOLD],
-        "all_at_index_0": [e | {"output_index": 0} if "output_index" in e else e for e in TOLD],
-        "no_item_ids": [{k: v for k, v in e.items() if k != "item_id"} for e in TOLD],
-        "string_indexes": [e | {"output_index": str(e["output_index"])} if "output_index" in e else e for e in TOLD],
-        "names_late": [
-            e | {"item": {k: v for k, v in e["item"].items() if k != "name"}}
-            if e["type"].endswith("added") and "item" in e
-            else e
-            for e in TOLD
-        ],
-        "never_announced": [e for e in TOLD if e["type"] != "response.output_item.added"],
-    }
+def _less(names: tuple[str, ...], event: Event) -> Event:
+    """The event without these members, its items too."""
+    kept = {name: value for name, value in event.items() if name not in names}
+    for name in ("item", "response"):
+        if name in kept:
+            kept[name] = {k: v for k, v in kept[name].items() if k not in names or name == "response"}
+    if kept.get("response", {}).get("output"):
+        kept["response"]["output"] = [_less(names, item) for item in kept["response"]["output"]]
+    return kept
 
 
-@pytest.mark.parametrize("name", forms())
+def _final(output: object) -> Event:
+    return TOLD[-1] | {"response": TOLD[-1]["response"] | {"output": output}}
+
+
+WHOLE = [e for e in TOLD if "response" in e or e["type"] == "response.output_item.done"]
+OUTPUT = TOLD[-1]["response"]["output"]
+FORMS: dict[str, list[Event]] = {
+    "no_deltas": [e for e in TOLD if not e["type"].endswith(".delta")],
+    "no_parts": [e for e in TOLD if "part" not in e["type"] and "text.done" not in e["type"]],
+    "done_items_only": WHOLE,
+    "no_final_output": [*TOLD[:-1], _final([])],
+    "done_items_without_final_output": [*WHOLE[:-1], _final([])],
+    "no_done_items": [e for e in TOLD if e["type"] != "response.output_item.done"],
+    "final_only": [TOLD[0], TOLD[-1]],
+    "never_announced": [e for e in TOLD if e["type"] != "response.output_item.added"],
+    "other_ids_at_the_end": [*TOLD[:-1], _final([item | {"id": f"x_{at}"} for at, item in enumerate(OUTPUT)])],
+    "calls_alone_at_the_end": [*TOLD[:-1], _final([_less(("id",), item) for item in OUTPUT[2:]])],
+    "no_indexes": [_less(("output_index",), e) for e in TOLD],
+    "no_item_ids": [_less(("item_id",), e) for e in TOLD],
+    "no_places": [_less(("output_index", "item_id"), e) for e in TOLD],
+    "all_at_index_0": [e | {"output_index": 0} if "output_index" in e else e for e in TOLD],
+    "no_ids": [_less(("item_id", "id"), e) for e in TOLD],
+    "no_ids_all_at_index_0": [
+        _less(("item_id", "id"), e) | ({"output_index": 0} if "output_index" in e else {}) for e in TOLD
+    ],
+    "string_indexes": [
+        _less(("item_id", "id"), e) | ({"output_index": str(e["output_index"])} if "output_index" in e else {})
+        for e in TOLD
+    ],
+    "names_late": [_less(("name",), e) if e["type"] == "response.output_item.added" else e for e in TOLD],
+    "words_at_the_end_alone": [e for e in TOLD if e.get("output_index") != 1],
+}
+"""The same answer, told otherwise."""
+
+
+@pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("numbers", [True, False])
 def test_s7_the_same_answer_told_otherwise_is_the_same_message_and_hides_the_same(name: str, numbers: bool) -> None:
-    told = forms()[name]
+    told = FORMS[name]
     stream = numbered(told) if numbers else b"".join(map(sse, told))
     played = play(stream)
-    assert played.spoken[0].message == play(numbered(TOLD)).spoken[0].message
-    assert played.spoken[0].complete
+    spoken, whole = played.spoken[0], play(numbered(TOLD)).spoken[0]
+    assert spoken.complete
+    assert (spoken.message.text, spoken.message.calls) == (whole.message.text, whole.message.calls)
+    ids = "id" in json.loads(spoken.message.wire)[0]
+    assert spoken.message == whole.message or not ids
     assert b"stack" not in played.out
+    assert b"title" not in played.out
     final = json.loads(played.out.split(b"data: ")[-1])["response"]
     assert [item["type"] for item in final["output"]] == ["reasoning", "message", "function_call", "custom_tool_call"]
     assert play(stream, places=range(len(stream))).out == played.out
+
+
+def test_a_name_that_may_still_come_is_no_call_of_a_draft() -> None:
+    answer = Answer(request(), intercept=True)
+    answer.begin_round(200, SSE)
+    answer.feed(numbered(FORMS["names_late"][:-3]))
+    assert [c.name for c in answer.so_far().message.calls] == ["bash", "stack_frame_push"]
+    answer.feed(numbered(events_of(call("", "{}", "z"))[2:4]))
+    assert [c.id for c in answer.so_far().message.calls] == ["call_a", "call_b"]
+
+
+def test_a_call_announced_twice_as_a_whole_is_one() -> None:
+    added = {"type": "response.output_item.added", "output_index": 0, "item": hidden().item}
+    spoken = play(numbered([added, added])).spoken[0]
+    assert [c.arguments for c in spoken.own_calls] == ['{"title":"A"}']
+
+
+def test_a_call_of_ours_behind_the_end_is_neither_answered_nor_shown() -> None:
+    late = [{"output_index": 1, **event} for event in hidden().events]
+    played = play(numbered([*events_of(message("A")), *late]))
+    assert played.spoken[0].message.calls == ()
+    assert b"stack" not in played.out
+    assert client(played.out).ends == ["completed"]
 
 
 def test_s7_what_no_event_tells_as_a_whole_is_put_together() -> None:
@@ -340,6 +399,28 @@ def test_x21_reasoning_goes_with_what_was_made_with_it() -> None:
     assert [item["id"] for item in seen.items] == ["rs_1", "rs_2", "msg_1"]
 
 
+def test_reasoning_announced_with_a_signature_is_bound_however_it_is_told() -> None:
+    made = spoken_thought("Hm.")
+    signed = {"encrypted_content": "SIG"}
+    made.events[0]["item"] |= signed
+    made.events[-1]["item"] |= signed
+    assert client(play(round_(made, hidden()), words("x", of=2)).out).text == ["x"]
+
+
+def test_reasoning_at_the_end_of_the_last_round_is_shown() -> None:
+    made = [message("B", id_="msg_2"), thought("b")]
+    seen = client(play(round_(message("A"), hidden()), round_(*made, of=2)).out)
+    assert seen.items[1:] == [m.item for m in made]
+
+
+def test_words_that_go_on_beside_a_hidden_call_are_counted_on() -> None:
+    said, ours = message("a", "b").events, [{"output_index": 1, **event} for event in hidden().events]
+    told = [{"output_index": 0, **event} for event in said]
+    begins, end = events_of(message("a", "b"))[:2], events_of(message("a", "b"), hidden())[-1]
+    seen = client(play(numbered([*begins, *told[:3], *ours, *told[3:], end])).out)
+    assert (seen.text, seen.deltas) == (["ab"], {0: "ab"})
+
+
 def test_open_reasoning_of_a_hidden_round_is_shown() -> None:
     seen = client(play(round_(spoken_thought("Hm."), hidden()), words("x", of=2)).out)
     assert [item["type"] for item in seen.items] == ["reasoning", "message"]
@@ -426,7 +507,7 @@ def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun() -> N
 # ------------------------------------------------------------------------------------------------------- as was asked
 OURS = {"type": "function", "name": "stack_frame_push", "description": "d", "parameters": {}, "strict": False}
 THEIRS = {"type": "function", "name": "bash", "parameters": {}, "strict": True}
-INSIDE = {"type": "namespace", "name": "call_stack", "tools": [OURS, OURS | {"name": "stack"}]}
+INSIDE = {"type": "namespace", "name": "stack", "tools": [OURS, OURS | {"name": "stack"}]}
 
 
 def test_h6_tools_and_guidance_of_ours_are_not_in_what_the_answer_says_of_its_request() -> None:
@@ -483,6 +564,12 @@ def test_a_truncated_call_of_ours_is_dropped_with_the_reasoning_that_made_it() -
     assert b"rs_" not in played.out
 
 
+def test_a_call_of_ours_that_was_cut_off_before_its_arguments_is_dropped() -> None:
+    spoken = play(numbered(events_of(hidden())[:3])).spoken[0]
+    assert spoken.message.calls == ()
+    assert spoken.hidden_truncated
+
+
 def test_h3_invalid_arguments_that_were_not_cut_off_stay_for_the_tool_to_answer() -> None:
     spoken = play(round_(hidden(arguments="{oops"))).spoken[0]
     assert [c.arguments for c in spoken.own_calls] == ["{oops"]
@@ -525,7 +612,7 @@ def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated(fault
     out = answer.feed(round_(message("A"), hidden()))
     answer.end_round(complete=True)
     answer.begin_round(200, SSE)
-    assert answer.feed(numbered([*events_of(of=2)[:2], fault])) == b""
+    assert answer.feed(numbered([*events_of(thought("lost"), of=2)[:-1], fault])) == b""
     assert answer.failed
     assert not answer.round_shown
     assert not answer.end_round(complete=True).complete
