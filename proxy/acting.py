@@ -25,8 +25,9 @@ from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment, Pen, folding, is_due
 from proxy.stack.inferring import Watch
 from proxy.stack.ledger import Thread
+from proxy.stack.observe.turns import user_spoke_last
 from proxy.stack.rereading import Means
-from proxy.stack.story import Story
+from proxy.stack.story import Placed, Story
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, Usage
 from proxy.stack.unfolding import unfolding
@@ -111,7 +112,7 @@ class Actor:
     def _woken(self, here: Here) -> Acted:
         """Wake, with all folds that are due. At the user's words that is done whatever it costs now; inside a tool loop
         only with a fold that pays for both."""
-        in_loop = not here.request.ends_with_user
+        in_loop = not user_spoke_last(here.request.messages)
         if in_loop and self._must_wait(here):
             return Acted(reason="in_loop")
         woken = self.waking(here)
@@ -147,7 +148,7 @@ class Actor:
 
     def _voided(self, here: Here) -> list[FrameEvent]:
         """L8: where the model binds reasoning to its prefix, all of it so far is left out, once and for good."""
-        return [] if self._tariff(here).binding == "none" else self._without_reasoning(here)
+        return self._without_reasoning(here) if self._binds(here) else []
 
     def _outdated(self, here: Here) -> list[FrameEvent]:
         """L8, where the client changed what stands before everything: its system text or tools, which signed reasoning
@@ -161,15 +162,14 @@ class Actor:
         same = since.system_hash == request.system_hash and since.tools_hash == request.tools_hash
         if same or not here.story.tree.awake:
             return []
-        return self._without_reasoning(here) if self.dialect.signs else self._voided(here)
+        return self._voided(here)
 
     def _without_reasoning(self, here: Here) -> list[FrameEvent]:
-        """All reasoning so far is left out."""
-        said = ((p.entry.id, said_by(p)) for p in here.story.placed)
-        bound = [
-            entry for entry, m in said if m and m.role == "assistant" and self.dialect.without_reasoning(m) is not m
-        ]
-        return [ReasoningRemoved(tuple(dict.fromkeys(bound)))] if bound else []
+        """All reasoning so far is left out, but what must stand in front of the calls that are being answered."""
+        kept = _newest_answer(here) if self._must_wait(here) else None
+        answers = (p for p in here.story.placed if p is not kept and _is_answer(p))
+        bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._reasons(p)))
+        return [ReasoningRemoved(bound)] if bound else []
 
     # -------------------------------------------------------------------------------------------------------- folding
     def means(self, here: Here) -> Means:
@@ -177,7 +177,7 @@ class Actor:
         return Means(self.nonce(here.conversation), self.count, self._window(here).tokens // RECALL_PART)
 
     def _folding(self, here: Here, added: int | None) -> Folding:
-        frame_max = int(self.config.frame_max_tokens * (BORDER if here.request.ends_with_user else 1))
+        frame_max = int(self.config.frame_max_tokens * (BORDER if user_spoke_last(here.request.messages) else 1))
         if added is None and not here.story.tree.kept and not is_due(here.story, frame_max):
             return Folding()
         tariff, window = self._tariff(here), self._window(here)
@@ -193,10 +193,13 @@ class Actor:
             frame_max=frame_max,
             head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
             added=added,
-            binds=tariff.binding != "none",
+            binds=self._binds(here),
         )
         pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
         return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)
+
+    def _binds(self, here: Here) -> bool:
+        return binds(self.config, self.dialect, self.config.sent_as(here.request.model))
 
     def _tariff(self, here: Here) -> Tariff:
         """By the name the upstream knows the model by: an alias hides what it costs and binds."""
@@ -208,16 +211,35 @@ class Actor:
     def _must_wait(self, here: Here) -> bool:
         """Inside a tool loop of a model that wants its reasoning back in front of its calls, nothing is cut. Where the
         loop holds no reasoning there is none to keep."""
-        if self._tariff(here).thinking_in_loop != "required" or here.request.ends_with_user:
+        if self._tariff(here).thinking_in_loop != "required" or user_spoke_last(here.request.messages):
             return False
-        newest = next((m for p in reversed(here.story.placed) if (m := said_by(p)) and m.role == "assistant"), None)
-        return newest is not None and self.dialect.without_reasoning(newest) is not newest
+        newest = _newest_answer(here)
+        return newest is not None and self._reasons(newest)
+
+    def _reasons(self, placed: Placed) -> bool:
+        message = said_by(placed)
+        return message is not None and self.dialect.without_reasoning(message) is not message
 
     def _is_cold(self, here: Here) -> bool:
         """Whether nothing of the path can be in the provider's cache any more: it was used too long ago, or never."""
         tariff = self._tariff(here)
         last = next((p.round.created for p in reversed(here.story.placed) if p.round), 0)
         return here.now - last > tariff.ttl_s * 1000
+
+
+def binds(config: Config, dialect: Dialect, model: str) -> bool:
+    """Whether reasoning that this model (by the upstream's name) made must be left out once its prefix has changed.
+    Signed reasoning always is: which models check it is told of few, and one that does refuses the request."""
+    return dialect.signs or config.tariff_of(model).binding != "none"
+
+
+def _is_answer(placed: Placed) -> bool:
+    message = said_by(placed)
+    return message is not None and message.role == "assistant"
+
+
+def _newest_answer(here: Here) -> Placed | None:
+    return next((p for p in reversed(here.story.placed) if _is_answer(p)), None)
 
 
 def _tells_of_none(usages: list[Usage]) -> bool:

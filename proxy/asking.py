@@ -20,6 +20,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from proxy import overflow
+from proxy.acting import binds
 from proxy.bookkeeping import Bookkeeper, Record, sent_chain
 from proxy.config import Config
 from proxy.delivery import Delivery
@@ -187,7 +188,7 @@ class Asker:
         for event in events:
             turn.note(event, self._parts.now())
         changed = turn.line()
-        if self._parts.config.tariff_of(self._route.model).binding != "none":
+        if binds(self._parts.config, self._parts.dialect, self._route.model):
             gone = unbound(turn.story, line, changed, self._parts.writer)
             if gone:
                 turn.note(ReasoningRemoved(gone), self._parts.now())
@@ -349,7 +350,7 @@ def shortened_request(parts: Parts, route: Route, request: Request, conversation
     if kept is None:
         return None
     behind = kept.behind
-    if parts.config.tariff_of(route.model).binding != "none":
+    if binds(parts.config, dialect, route.model):
         behind = tuple(dialect.without_reasoning(m) for m in behind)
     trace = replace(dialect.user_message(kept.trace), tokens=parts.weigh(kept.trace))
     messages = (*kept.before, trace, *behind)

@@ -19,7 +19,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from proxy import overflow
-from proxy.acting import RECALL_PART
+from proxy.acting import RECALL_PART, binds
 from proxy.asking import Asker, Incoming, Parts, Unfit, read_request, shortened_request, weighed
 from proxy.bookkeeping import client_chain
 from proxy.delivery import Delivery, Reply
@@ -87,11 +87,15 @@ async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing
         raise Unfit("there is no message to place", code="no_messages")
     if (trouble := parts.keeper.store.trouble()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
-    request = await weighed(parts, await whole(parts, incoming.tenant, request))
+    request, kept_there = await whole(parts, incoming.tenant, request)
+    request = await weighed(parts, request)
+    arrival = Arrival(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
-        return await parts.reception.stand(
-            Arrival(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
-        )
+        if not kept_there:
+            return await parts.reception.stand(arrival)
+        if beside := await parts.reception.beside(arrival, kept_there):
+            return beside
+    raise Unfit("a part of the request is kept by the provider", code=kept_there)
 
 
 async def _without_us(passing: Passing, reply: Reply, reason: str) -> None:
@@ -214,7 +218,8 @@ class Call:
         """The client's request, less the reasoning that its provider binds to a prefix only the line has: an awake
         thread's answers were made behind our tools and hidden rounds (L8)."""
         standing, own = self._standing, replace(self._request, body=self._incoming.body)
-        if not standing.story.tree.awake or self._parts.config.tariff_of(self._route.model).binding == "none":
+        bound = binds(self._parts.config, self._parts.dialect, self._route.model)
+        if not standing.story.tree.awake or not bound:
             return own
         since = woken_at(standing.ledger, standing.story)
         messages = [self._parts.dialect.without_reasoning(m) if at >= since else m for at, m in enumerate(own.messages)]

@@ -13,35 +13,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from proxy.asking import Parts, Unfit
+from proxy.asking import Parts
 from proxy.dialects import References
 from proxy.shelf import Shelved
 from proxy.stack.ledger import Kind, Round, seen_calls
 from proxy.stack.transcript import Message, Request
 
 
-async def whole(parts: Parts, tenant: str, request: Request) -> Request:
-    """The request with all that it names put in; the very same where it names nothing.
+async def whole(parts: Parts, tenant: str, request: Request) -> tuple[Request, str]:
+    """The request with all that it names put in, the very same where it names nothing; and why it cannot be placed,
+    empty where it can.
 
     Its body is the client's where the provider knows what the client was told under that name, and a body with all of
-    it where hidden rounds stand behind it. Raises Unfit where something it names is not known here, StoreError when
-    the store cannot say.
+    it where hidden rounds stand behind it. Raises StoreError when the store cannot say.
     """
     references = parts.dialect.references
     if references is None:
-        return request
+        return request, ""
     previous, named = references.previous(request), references.referred(request)
     found = await parts.shelf.answered(tenant, previous) if previous else None
     if previous and not (found and found[1]):
-        raise Unfit("the answer that the request goes on from is not known", code="previous_response")
+        return request, "previous_response"
     items = await _items(parts, references, tenant, named)
     if reason := references.unplaceable(request, items):
-        raise Unfit("a part of the request is kept by the provider", code=reason)
+        return request, reason
     if not previous and not named:
-        return request
+        return request, ""
     told, turn = _told(parts, references, *found) if found else ((), ())
     resolved = references.resolved(request, told, items)
-    return resolved if len(turn) > 1 else replace(resolved, body=request.body)
+    return (resolved if len(turn) > 1 else replace(resolved, body=request.body)), ""
 
 
 def _told(

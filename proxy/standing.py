@@ -63,8 +63,8 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Standing:
-    """`node` is the entry of the request's last message; `status` is what the client is told: full, asleep, side, off
-    or shadow, with the `reason` where there is one."""
+    """`node` is the entry of the request's last message; `status` is what the client is told: full, asleep, side, off,
+    shadow or bypass, with the `reason` where there is one."""
 
     arrival: Arrival
     shelved: Shelved
@@ -130,6 +130,14 @@ class Reception:
             await self._delegation(standing, origin)
             return standing
 
+    async def beside(self, arrival: Arrival, reason: str) -> Standing | None:
+        """Where a request stands that passes as it came, for this reason; None where it belongs to no conversation.
+        Nothing of it is kept."""
+        hint = clients.session_hint(arrival.headers)
+        shelved, found = await self.shelf.locate(arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name)
+        beside = self._beside(arrival, shelved, found) if shelved is not None else None
+        return replace(beside, status="bypass", reason=reason) if beside else None
+
     # ------------------------------------------------------------------------------------------------------ identity
     def _part(self, arrival: Arrival, shelved: Shelved | None, found: Match) -> Part:
         tip = found.path[-1].id if found.path else found.adopts
@@ -180,7 +188,7 @@ class Reception:
         new = matching.grown(ledger, request, found, thread, arrival.now)
         opening = found.how is How.NEW
         events = [_rooted(ledger.conversation, new, arrival.now)] if opening and new else []
-        before = ledger.threads.get(thread)
+        before = ledger.threads.get(thread) or _thread_at(ledger, found)
         told = _thread_now(before, thread, request, self.config.sent_as(request.model))
         story, seen = self._followed(arrival, shelved, found, new, events, told)
         values: list[Entry | Event | Thread] = [*new, *seen, *([told] if told else [])]
@@ -376,6 +384,12 @@ def _thread_of(ledger: Ledger, found: Match, request: Request) -> str:
     if found.how is How.CONTINUED and tip.kind is Kind.TURN and _other_attempt_went_on(ledger, tip):
         return "b" + tip.id[:8]
     return tip.thread
+
+
+def _thread_at(ledger: Ledger, found: Match) -> Thread | None:
+    """The thread of the entry that a branch goes on from."""
+    tip = found.adopts or (found.path[-1].id if found.path else "")
+    return ledger.threads.get(ledger.entries[tip].thread) if tip else None
 
 
 def _other_attempt_went_on(ledger: Ledger, turn: Entry) -> bool:

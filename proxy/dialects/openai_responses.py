@@ -301,12 +301,14 @@ def referred(request: Request) -> tuple[str, ...]:
 
 def unplaceable(request: Request, items: Container[str] = ()) -> str:
     """Why the request cannot be placed among the conversations known here, or empty: an answer made in the background,
-    a conversation the provider keeps, or an item it keeps that is none of `items` (by id)."""
+    a conversation the provider keeps, or an item it keeps that is none of `items` (by id) in a run that no call
+    tells of."""
     if value_of(request.fields, "background") is True:
         return "background"
     if value_of(request.fields, "conversation"):
         return "conversation"
-    return "item_reference" if any(found not in items for found in referred(request)) else ""
+    unknown = (m for m in request.messages if not m.calls and any(found not in items for found in references(m)))
+    return "item_reference" if any(unknown) else ""
 
 
 def resolved(request: Request, before: Sequence[Message], items: Mapping[str, bytes] = NO_ITEMS) -> Request:

@@ -339,7 +339,7 @@ def as_answer_to(result: Message, call_type: str) -> bytes:
 
 
 # ------------------------------------------------------------------------------------------------------------- tools
-NAMESPACE = "call_stack"
+NAMESPACE = "stack"
 """Where our tools stand when all tools beside them stand in namespaces."""
 
 

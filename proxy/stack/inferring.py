@@ -36,7 +36,7 @@ from proxy.stack.frames import Frame, Status, Tree, ancestors, children, path_to
 from proxy.stack.ledger import Entry
 from proxy.stack.observe import Names
 from proxy.stack.observe.plan import Changes, ItemStatus, Mirrored, plan_seen, reconciled
-from proxy.stack.observe.turns import continues
+from proxy.stack.observe.turns import continues, user_spoke_last
 from proxy.stack.ranking import cut_for_display
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Message
@@ -83,7 +83,7 @@ def inferred(story: Story, run: Sequence[Entry], now: int, watch: Watch) -> tupl
     path up to the entry before it, `run[:-1]` included."""
     messages = [entry.message for entry in run if entry.message]
     said = [m.text for m in messages if m.role == "user" and m.text.strip()]
-    tree = reopened(story.tree, now) if messages and messages[-1].role == "user" else story.tree
+    tree = reopened(story.tree, now) if user_spoke_last(messages) else story.tree
     if not tree.active:
         return ()  # the conversation begins here: all of this is the root's
     scene = _Scene(tree, story.placed, story, run[-1].id, now, watch)

@@ -110,10 +110,6 @@ class Request:
         """Of the tools as the client wrote them; empty where it offers none."""
         return sha256(self.offered).hexdigest()[:32] if self.offered else ""
 
-    @property
-    def ends_with_user(self) -> bool:
-        return bool(self.messages) and self.messages[-1].role == "user"
-
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 
 from proxy.stack.observe import wording
+from proxy.stack.transcript import Message
 
 LOOKED_AT = 4_000
 """Characters of each text that are looked at; of the closing text its end."""
@@ -64,6 +65,15 @@ def continues(before: str, closing: str, text: str) -> bool:
     if shared >= (RELATED_TASK if ordered else RELATED):
         return True
     return len(own) < (2 if ordered else SUBSTANTIAL)
+
+
+def user_spoke_last(messages: Sequence[Message]) -> bool:
+    """Whether these messages end with the user's words. What clients add behind them in their own name (a reminder, a
+    system message) does not count; beside results it is no word of the user's."""
+    last = next((m for m in reversed(messages) if m.role not in ("system", "developer")), None)
+    if last is None or last.role != "user":
+        return False
+    return "<" not in last.text or not _TAGGED.search(last.text[: 4 * LOOKED_AT]) or bool(plain(last.text))
 
 
 # -------------------------------------------------------------------------------------------------------- what was said
