@@ -207,7 +207,7 @@ def test_usage_is_told_in_three_parts(provider: ScriptedProvider) -> None:
     start, *_, delta, _ = events_of(raw)
     usage = start["message"]["usage"]
     assert usage["cache_creation_input_tokens"] > 1024
-    assert usage["input_tokens"] > 0
+    assert (usage["input_tokens"] > 0, usage["output_tokens"]) == (True, 1)
     assert delta["usage"]["output_tokens"] > 0
     assert usage["input_tokens"] == delta["usage"]["input_tokens"]
 
@@ -340,6 +340,16 @@ def test_a_gap_between_thoughts_is_refused_and_leaving_out_the_first_ones_is_not
             return MESSAGES.post(provider, body | {"messages": kept})[0]
 
         assert [without(), without(0), without(1)] == [200, 200, 400]
+
+
+def test_two_messages_made_into_one_are_another_conversation() -> None:
+    """L8"""
+    with bound(answers("yes", reasoning="I think"), says("held")) as provider:
+        body = MESSAGES.first("hi") | {"messages": [user("hi"), user("there")]}
+        following = MESSAGES.then(body, MESSAGES.ask(provider, body), text="go on")
+        merged = following | {"messages": [user("hi", "there"), *following["messages"][2:]]}
+
+        assert [MESSAGES.post(provider, each)[0] for each in (merged, following)] == [400, 200]
 
 
 def test_thinking_made_elsewhere_is_passed_over_where_nothing_is_bound(provider: ScriptedProvider) -> None:

@@ -360,7 +360,22 @@ def test_reasoning_is_bound_to_instructions_tools_format_and_input(change: Json,
         assert RESPONSES.post(provider, RESPONSES.then(body, heard, "ok") | change)[0] == code
 
 
-def test_new_ids_and_another_spelling_of_the_answer_change_nothing() -> None:
+def test_items_are_the_same_under_new_ids() -> None:
+    """L8: a client gives its items new ids when it has rewritten its history."""
+    with ScriptedProvider(models=[Model("m", binding="error")]) as provider:
+        body, heard = thought(provider)
+        provider.script.queue.answers[1:] = [answers("done", reasoning="again"), says("held")]
+        following = RESPONSES.then(body, heard, "ok")
+        last = RESPONSES.then(following, RESPONSES.ask(provider, following), text="go on")
+        renamed = [
+            item | {"id": f"{item['id'].split('_')[0]}_new{at}"} if "id" in item else item
+            for at, item in enumerate(last["input"])
+        ]
+
+        assert RESPONSES.post(provider, last | {"input": renamed})[0] == 200
+
+
+def test_another_spelling_of_the_newest_answer_changes_nothing() -> None:
     """L8"""
     with ScriptedProvider(models=[Model("m", binding="error")]) as provider:
         body, heard = thought(provider)
