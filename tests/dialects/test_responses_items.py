@@ -393,6 +393,10 @@ def test_a_reference_to_an_item_that_nobody_knows_is_named() -> None:
     assert unplaceable(asked, {"rs_1", "msg_1"}) == ""
 
 
+def test_a_reference_beside_a_call_needs_nobody_to_know_it() -> None:
+    assert unplaceable(request(USER, BARE, REFERENCE, CALL, RESULT)) == ""
+
+
 # ---------------------------------------------------------------------------------------------------------- captures
 def captured(path: Path) -> Iterator[dict[str, Any]]:
     records = (json.loads(line) for line in path.read_text().splitlines())
