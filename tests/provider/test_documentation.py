@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy import scripted
-from proxy.scripted import Answer, Model, When, call_forms, event_forms
+from proxy.scripted import Answer, Model, When, call_forms, event_forms, typed_events
 from proxy.scripted.caches import AS_OF, CACHE_RULES, MINUTE
 from proxy.scripted.scenario import read
 from proxy.scripted.wordings import OVERFLOWS, THROTTLES
@@ -20,6 +20,7 @@ WORDS = set(re.findall(r"`([^`\n]+)`", PAGE))
     "names",
     [
         event_forms.FORMS,
+        typed_events.FORMS,
         call_forms.FORMS,
         [wording.name for wording in (*OVERFLOWS, *THROTTLES)],
         CACHE_RULES,
@@ -27,7 +28,7 @@ WORDS = set(re.findall(r"`([^`\n]+)`", PAGE))
         {field.name for field in dataclasses.fields(Answer)} - {"instead"},
         {field.name for field in dataclasses.fields(Model)} - {"name"},
     ],
-    ids=["event forms", "call forms", "wordings", "caches", "conditions", "answers", "models"],
+    ids=["event forms", "typed events", "call forms", "wordings", "caches", "conditions", "answers", "models"],
 )
 def test_every_name_is_documented(names: list[str]) -> None:
     assert set(names) <= WORDS
