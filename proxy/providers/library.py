@@ -16,6 +16,7 @@ import os
 import re
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata, util
 from typing import Any
@@ -30,6 +31,11 @@ BEFORE_IMPORT = {
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_MODE": "PRODUCTION",  # else it reads a .env file from wherever it was started
 }
+BEHIND = (
+    "litellm.llms.anthropic.pass_through.messages.streaming_iterator",
+    "litellm.responses.mcp.litellm_proxy_mcp_handler",
+)
+"""What litellm itself would import with the first message or response, for a second, while the loop waits."""
 LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 """They write what was asked and answered."""
 TRANSPORTS = ("httpx", "httpx2")
@@ -81,6 +87,9 @@ def load() -> Library:
     litellm.disable_streaming_logging = True
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    for module in BEHIND:
+        with suppress(ImportError):  # of another version, or what it needs is missing: a request will tell
+            importlib.import_module(module)
     client = next(name for name in TRANSPORTS if util.find_spec(name))
     return Library(litellm, importlib.import_module(client))
 

@@ -46,7 +46,9 @@ class ChatTelling:
                 raise Unfinished
             self._finished = True
         if "usage" in chunk and not any(c.get("delta") or c.get("finish_reason") for c in choices):
-            chunk["choices"] = []  # as OpenAI tells it; litellm puts an empty delta there
+            chunk["choices"] = choices = []  # as OpenAI tells it; litellm puts an empty delta there
+        for choice in choices:
+            choice.setdefault("finish_reason", None)
         return b"data: " + slices.encoded(chunk) + b"\n\n"
 
     def end(self) -> bytes:
