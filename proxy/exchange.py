@@ -87,7 +87,7 @@ async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing
         raise Unfit("there is no message to place", code="no_messages")
     if (trouble := parts.keeper.store.trouble()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
-    request, kept_there = await whole(parts, incoming.tenant, request)
+    request, kept_there = await whole(parts, incoming, request)
     request = await weighed(parts, request)
     arrival = Arrival(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):

@@ -10,24 +10,25 @@ and a header says so; so does one for an answer that is made in the background.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from proxy.asking import Parts
+from proxy import clients
+from proxy.asking import Incoming, Parts
 from proxy.dialects import References
 from proxy.shelf import Shelved
 from proxy.stack.ledger import Kind, Round, seen_calls
 from proxy.stack.transcript import Message, Request
 
 
-async def whole(parts: Parts, tenant: str, request: Request) -> tuple[Request, str]:
+async def whole(parts: Parts, incoming: Incoming, request: Request) -> tuple[Request, str]:
     """The request with all that it names put in, the very same where it names nothing; and why it cannot be placed,
     empty where it can.
 
     Its body is the client's where the provider knows what the client was told under that name, and a body with all of
     it where hidden rounds stand behind it. Raises StoreError when the store cannot say.
     """
-    references = parts.dialect.references
+    references, tenant = parts.dialect.references, incoming.tenant
     if references is None:
         return request, ""
     previous, named = references.previous(request), references.referred(request)
@@ -35,13 +36,43 @@ async def whole(parts: Parts, tenant: str, request: Request) -> tuple[Request, s
     if previous and not (found and found[1]):
         return request, "previous_response"
     items = await _items(parts, references, tenant, named)
-    if reason := references.unplaceable(request, items):
-        return request, reason
-    if not previous and not named:
-        return request, ""
     told, turn = _told(parts, references, *found) if found else ((), ())
-    resolved = references.resolved(request, told, items)
+    resolved = references.resolved(request, told, items) if previous or items else request
+    if references.unplaceable(resolved, ()):
+        resolved = await _by_place(parts, references, incoming, resolved)
+    if reason := references.unplaceable(resolved, ()):
+        return request, reason
     return (resolved if len(turn) > 1 else replace(resolved, body=request.body)), ""
+
+
+async def _by_place(parts: Parts, references: References, incoming: Incoming, request: Request) -> Request:
+    """The request with the items put in that are known by where they stand: a run that only names items, right behind
+    a request that was answered with such. So they are found under names that somebody between changed."""
+    hint = clients.session_hint(incoming.headers)
+    while True:
+        shelved, found = await parts.shelf.locate(incoming.tenant, hint, request, parts.now(), parts.dialect.name)
+        if shelved is None or not found.path or found.depth == len(request.messages):
+            return request
+        named = references.referred(replace(request, messages=(request.messages[found.depth],)))
+        turns = shelved.ledger.turns_under.get(found.path[-1].id, ())
+        rounds = shelved.ledger.rounds.get(turns[-1], ()) if turns else ()
+        shown = references.items(references.seen([done.spoken.message for done in rounds]))
+        items = _alike(named, shown)
+        if not items:
+            return request
+        request = references.resolved(request, (), items)
+
+
+def _alike(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The items that these names stand for, by their kind (`msg_`, `rs_`) and order; none where one is left over."""
+    left = list(shown.items())
+    found: dict[str, bytes] = {}
+    for name in named:
+        at = next((at for at, (own, _) in enumerate(left) if own.partition("_")[0] == name.partition("_")[0]), None)
+        if at is None:
+            return {}
+        found[name] = left.pop(at)[1]
+    return found
 
 
 def _told(

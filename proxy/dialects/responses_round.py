@@ -375,11 +375,15 @@ def _may_be(item: Item, said: TellsItem) -> bool:
 
 
 def _answerable(item: Item, raw: bytes) -> bytes:
-    """A call of ours needs an id for its result; a client's call stays as the provider sent it."""
-    if not raw or item.call_id or item.call is None or item.call.owner is not Owner.OURS:
+    """A call of ours needs an id for its result, and goes back without the item's own: providers demand the reasoning
+    of an item that they know by its id, and that may have to leave the line. A client's call stays as it was sent."""
+    if not raw or item.call is None or item.call.owner is not Owner.OURS:
         return raw
-    made = "call_" + sha256(f"{item.order}\n{item.call.name}\n{item.call.arguments}".encode()).hexdigest()[:24]
-    return slices.object_of(slices.members(raw) | {"call_id": slices.encoded(made)})
+    fields = {name: value for name, value in slices.members(raw).items() if name != "id"}
+    if not item.call_id:
+        made = "call_" + sha256(f"{item.order}\n{item.call.name}\n{item.call.arguments}".encode()).hexdigest()[:24]
+        fields["call_id"] = slices.encoded(made)
+    return slices.object_of(fields)
 
 
 def _grow(texts: list[str], said: str | None, *, whole: bool) -> None:
