@@ -20,7 +20,8 @@ from proxy.dialects import slices
 from proxy.dialects.answering import Answering
 from proxy.dialects.envelope import value_of
 from proxy.dialects.responses_item import REASONING
-from proxy.dialects.responses_round import FAULTS, FINALS, Heard, Item, Round
+from proxy.dialects.responses_output import INCOMPLETE, Item
+from proxy.dialects.responses_round import FAULTS, FINALS, Heard, Round
 from proxy.dialects.sse import SseEvent
 from proxy.dialects.usage import told_of
 from proxy.stack.intercept import MOST_WAITING, End, Fault, Finish, Owner, Piece, Show, Shown
@@ -179,7 +180,7 @@ class Answer(Answering[Round]):
         if self._show.spliced:
             changes |= {name: value for name, value in self._first.items() if name in fields}
         if self._show.spliced and over and "output" in fields:
-            shown = (item.written("incomplete") for item in (*self._before, *shown_of(self._round.items)))
+            shown = (item.written(INCOMPLETE) for item in (*self._before, *shown_of(self._round.items)))
             changes["output"] = slices.array_of([item for item in shown if item])
         if self._show.spliced and over and "usage" in fields and self._round.usage:
             changes["usage"] = slices.encoded(told_of(self._all_usages()))

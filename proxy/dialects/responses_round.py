@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any
 
 from proxy.dialects import slices
@@ -22,8 +21,9 @@ from proxy.dialects.chat_round import DONE
 from proxy.dialects.deltas import is_signed
 from proxy.dialects.responses_event import TellsItem, TellsResponse, Told, item_in, quickly_told, response_in, told_in
 from proxy.dialects.responses_item import CALL, REASONING, read_run
+from proxy.dialects.responses_output import CUSTOM, FUNCTION, INCOMPLETE, Item, is_open, value
 from proxy.dialects.usage import usage_of
-from proxy.stack.intercept import CallPart, Calls, End, Event, Fault, Finish, OpenCall, Opening, Other, Owner, is_whole
+from proxy.stack.intercept import CallPart, Calls, End, Event, Fault, Finish, Opening, Other, Owner, is_whole
 from proxy.stack.transcript import Message, Spoken
 
 OPENINGS = ("response.created", "response.queued", "response.in_progress")
@@ -45,68 +45,10 @@ BEGINNINGS = {
     "response.custom_tool_call": "custom_tool_call",
 }
 """Of an item that was never announced, its type by how its events begin."""
-FUNCTION, CUSTOM = "function_call", "custom_tool_call"
-"""Calls of which the name decides who answers them, even while it has not come."""
-INCOMPLETE = "incomplete"
 CUT = ("max_output_tokens", INCOMPLETE)
 """Words for: the output limit ended the answer."""
 OVER = ("completed", INCOMPLETE, "cancelled")
 """Statuses of a plain answer to which nothing will be added."""
-
-
-@dataclass(eq=False, slots=True)
-class Item:
-    """One output item while it arrives. `raw` is all of it as it was produced, empty until that has come; `opened` is
-    how it was announced."""
-
-    type: str
-    id: str = ""
-    call_id: str = ""
-    index: int | None = None
-    """Where the provider counts it."""
-    order: int = 0
-    """Its place in the round, in the order of beginning."""
-    opened: bytes = b""
-    raw: bytes = b""
-    call: OpenCall | None = None
-    bound: bool = False
-    """It was announced with a signature."""
-    readable: bool = False
-    """It is reasoning that is bound to nothing: said in plain words, or whole and unsigned."""
-    said: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
-    """The kind of each content part, and what has come of it."""
-    told: int | None = None
-    """Where the client was told it stands; None while nothing of it has left."""
-
-    @property
-    def shows(self) -> bool | None:
-        """Whether the client sees it. None while that is open: a call has no name yet, or the reasoning is bound to
-        what it was made with."""
-        if self.call is not None:
-            return None if self.call.owner is Owner.UNKNOWN else self.call.owner is Owner.CLIENT
-        return True if self.type != REASONING or self.readable or self.told is not None else None
-
-    def written(self, status: str) -> bytes:
-        """All of it, put together from what has come where it has not been told as a whole; nothing while there is
-        nothing to tell."""
-        if self.raw or not self.type:
-            return self.raw
-        fields = slices.members(self.opened) if self.opened else {"type": slices.encoded(self.type)}
-        if self.call is not None:
-            name = "input" if self.type == CUSTOM else "arguments"
-            fields[name] = slices.encoded(slices.mended(self.call.arguments))
-        elif self.said:
-            parts = [_part(kind, slices.mended("".join(texts))) for _, (kind, texts) in sorted(self.said.items())]
-            fields = {"role": b'"assistant"'} | fields | {"content": slices.encoded(parts)}
-        elif not self.opened or self.type == REASONING:
-            return b""  # reasoning that was cut off is of use to nobody
-        if "status" in fields:
-            fields["status"] = slices.encoded(status)
-        return slices.object_of(fields)
-
-
-def _part(kind: str, text: str) -> dict[str, Any]:
-    return {"type": kind, "refusal": text} if kind == "refusal" else {"type": kind, "text": text, "annotations": []}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +160,7 @@ class Round:
             self._ends(item, said, raw)
         else:
             item.opened = item.opened or raw
-            item.bound = item.type == REASONING and _is_signed(raw)
+            item.bound = item.type == REASONING and is_signed(value(raw))
             self._learn(item, said)
         return item
 
@@ -239,7 +181,7 @@ class Round:
             return
         item.raw = raw
         self._learn(item, said, whole=True)
-        item.readable = item.readable or (item.type == REASONING and not _is_signed(raw))
+        item.readable = item.readable or (item.type == REASONING and is_open(raw))
 
     def _learn(self, item: Item, said: TellsItem, *, whole: bool = False) -> None:
         item.type, item.call_id = item.type or said.type or "", item.call_id or said.call_id or ""
@@ -366,24 +308,12 @@ class Round:
         while dropped and kept and kept[-1].type == REASONING:
             kept.pop()
         status = "completed" if self.ended else INCOMPLETE
-        return read_run(slices.array_of([raw for item in kept if (raw := _answerable(item, item.written(status)))]))
+        return read_run(slices.array_of([raw for item in kept if (raw := item.answerable(status))]))
 
 
 def _may_be(item: Item, said: TellsItem) -> bool:
     """Whether an item that stands at the same place is the one that is told about; some count all of theirs as 0."""
     return not item.raw and item.type in ("", said.type) and not (item.id and said.id)
-
-
-def _answerable(item: Item, raw: bytes) -> bytes:
-    """A call of ours needs an id for its result, and goes back without the item's own: providers demand the reasoning
-    of an item that they know by its id, and that may have to leave the line. A client's call stays as it was sent."""
-    if not raw or item.call is None or item.call.owner is not Owner.OURS:
-        return raw
-    fields = {name: value for name, value in slices.members(raw).items() if name != "id"}
-    if not item.call_id:
-        made = "call_" + sha256(f"{item.order}\n{item.call.name}\n{item.call.arguments}".encode()).hexdigest()[:24]
-        fields["call_id"] = slices.encoded(made)
-    return slices.object_of(fields)
 
 
 def _grow(texts: list[str], said: str | None, *, whole: bool) -> None:
@@ -398,11 +328,3 @@ def _words(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else slices.encoded(arguments).decode()
-
-
-def _is_signed(raw: bytes) -> bool:
-    """Whether reasoning is bound to its place; what cannot be read may be."""
-    try:
-        return is_signed(slices.value(raw))
-    except slices.NotSliced:
-        return True

@@ -89,6 +89,11 @@ STACK_FREE = {
 }
 
 
+def answerable(item: dict[str, Any]) -> dict[str, Any]:
+    """An item as it goes back: a call of ours has no id of its own, for which its reasoning would be demanded."""
+    return {k: v for k, v in item.items() if k != "id"} if item.get("name", "").startswith("stack") else item
+
+
 def first(out: bytes, kind: str) -> Event:
     """The first event of this type."""
     line = next(
@@ -134,10 +139,12 @@ def test_x21_reasoning_that_may_be_bound_waits_for_what_was_made_with_it() -> No
     assert answer.feed(events[begins]) == b"".join(events[2 : begins + 1])
 
 
-def test_reasoning_without_a_signature_leaves_at_its_end() -> None:
+def test_reasoning_in_plain_words_leaves_at_its_end_where_no_delta_told_it() -> None:
     answer = Answer(request(), intercept=True)
     answer.begin_round(200, SSE)
-    stream = round_(thought("Hm.", signed=None), hidden())
+    made = spoken_thought("Hm.")
+    del made.events[1:-1]
+    stream = round_(made, hidden())
     ends = stream.index(b"\n\n", stream.index(b"response.output_item.done")) + 2
     assert answer.feed(stream[:ends]) == stream[:ends]
 
@@ -157,7 +164,7 @@ def test_reasoning_told_in_very_many_pieces_is_not_kept_for_ever() -> None:
 def test_the_message_is_the_items_as_they_were_produced() -> None:
     spoken = play(MIXED).spoken[0]
     last = json.loads(MIXED.split(b"data: ")[-1])
-    assert json.loads(spoken.message.wire) == last["response"]["output"]
+    assert json.loads(spoken.message.wire) == [answerable(item) for item in last["response"]["output"]]
     assert spoken.message.role == "assistant"
     assert spoken.message.text == "Let me look. \u00e9\U0001f600"
     names = ["bash", "stack_frame_push", "apply_patch", "stack", "read"]
@@ -244,6 +251,10 @@ def test_s7_the_same_answer_told_otherwise_is_the_same_message_and_hides_the_sam
     assert spoken.message == whole.message or not ids
     assert b"stack" not in played.out
     assert b"title" not in played.out
+    ended = [e["item"] for e in told if e["type"] == "response.output_item.done"]
+    assert played.out.count(b"event: response.output_item.done") == len(
+        [i for i in ended if i.get("call_id") != "call_b"]
+    )
     final = json.loads(played.out.split(b"data: ")[-1])["response"]
     assert [item["type"] for item in final["output"]] == ["reasoning", "message", "function_call", "custom_tool_call"]
     assert play(stream, places=range(len(stream))).out == played.out
@@ -404,7 +415,14 @@ def test_reasoning_announced_with_a_signature_is_bound_however_it_is_told() -> N
     signed = {"encrypted_content": "SIG"}
     made.events[0]["item"] |= signed
     made.events[-1]["item"] |= signed
-    assert client(play(round_(made, hidden()), words("x", of=2)).out).text == ["x"]
+    seen = client(play(round_(made, hidden()), words("x", of=2)).out)
+    assert [item["type"] for item in seen.items] == ["message"]
+
+
+def test_x21_reasoning_that_the_provider_keeps_under_its_id_is_bound_too() -> None:
+    rounds = [round_(thought("Hm.", signed=None), hidden()), round_(thought(signed=None), hidden("2"), of=2)]
+    seen = client(play(*rounds, words("x", of=3)).out)
+    assert [item["type"] for item in seen.items] == ["message"]
 
 
 def test_reasoning_at_the_end_of_the_last_round_is_shown() -> None:

@@ -79,7 +79,8 @@ def test_x10_h4_a_mixed_turn_shows_the_clients_items_alone_as_the_provider_wrote
     assert json.loads(played.out)["output"] == [m.item for m in made if m.item.get("name") != "stack_frame_push"]
     spoken = played.spoken[0]
     assert [c.name for c in spoken.message.calls] == ["bash", "stack_frame_push", "apply_patch"]
-    assert json.loads(spoken.message.wire) == [m.item for m in made]
+    ours = {name: value for name, value in made[3].item.items() if name != "id"}
+    assert json.loads(spoken.message.wire) == [m.item for m in made[:3]] + [ours, made[4].item]
     assert (spoken.finish, spoken.extra["response_id"], spoken.complete) == ("completed", b'"resp_1"', True)
 
 
@@ -87,6 +88,11 @@ def test_x21_bound_reasoning_of_two_hidden_rounds_is_not_shown() -> None:
     rounds = [plain(thought("a"), hidden(), of=1), plain(thought("b", id_="rs_2"), hidden("2"), of=2)]
     found = answered(*rounds, plain(thought("c", id_="rs_3"), message("Done."), of=3))
     assert [item["id"] for item in found["output"]] == ["rs_3", "msg_1"]
+
+
+def test_reasoning_at_the_end_of_the_last_round_is_shown() -> None:
+    found = answered(plain(message("A"), hidden()), plain(message("B", id_="msg_2"), thought("b"), of=2))
+    assert [item["type"] for item in found["output"]] == ["message", "message", "reasoning"]
 
 
 def test_an_answer_of_hidden_calls_alone_is_completed_and_empty() -> None:
