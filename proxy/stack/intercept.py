@@ -218,6 +218,8 @@ class Shown:
 # --------------------------------------------------------------------------------------------------------------- show
 MOST_WAITING = 4096
 """Pieces that wait for one name; then the call without a name is the client's."""
+MOST_HELD = 16 * MOST_WAITING
+"""Pieces of signed reasoning that wait for something of their round; a thought beyond it leaves, whatever follows."""
 
 
 class Show:
@@ -291,8 +293,7 @@ class Show:
         if len(self._waiting) > MOST_WAITING:
             self._calls.settle()
             self._look_at_calls()
-            return self._leave(last=True)
-        return self._leave(last=False)
+        return self._leave(last=len(self._waiting) > MOST_HELD)
 
     def end_round(self) -> list[Shown]:
         """What still leaves of a round that ended, or broke off: signed reasoning of a hidden round does not."""

@@ -99,6 +99,15 @@ def test_no_answer_waits_for_a_name_without_end() -> None:
     assert play.calls.all[0].owner is Owner.CLIENT
 
 
+def test_h5_a_long_signed_thought_of_a_hidden_round_does_not_leave() -> None:
+    play = Play()
+    for _ in range(MOST_WAITING + 9):
+        play.say(Reasoning(signed=True))
+    play.call("stack_status", "{}")
+    play.end()
+    assert play.left == []
+
+
 def test_the_bare_dispatcher_is_ours_and_a_longer_word_is_the_clients() -> None:
     play = Play()
     assert play.call("stack") == []
