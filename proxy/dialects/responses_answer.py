@@ -70,11 +70,11 @@ class BoundShow(Show):
         if any(isinstance(e, Finish | End | Fault) for e in piece.events):
             return [*self._rest(), piece]
         item = _item_of(piece)
-        shows = item.shows if item else not self._bound
-        if (shows is False and item) or (shows and not self._bound):
+        hidden, seen = (item is not None and item.shows is shown for shown in (False, True))
+        if hidden or (not self._bound and (seen or item is None)):
             return [piece]
         self._bound.append(piece)
-        if not (shows and item) and len(self._bound) <= MOST_WAITING:
+        if not seen and len(self._bound) <= MOST_WAITING:
             return []
         left, self._bound = self._bound, []
         return left

@@ -188,7 +188,8 @@ class Round:
         if said.id and not item.id:
             item.id = said.id
             self._by_id[said.id] = item
-        if item.call is None and item.type.endswith(CALL) and (said.name or item.type in (FUNCTION, CUSTOM)):
+        asks = item.type in (FUNCTION, CUSTOM) or (item.type.endswith(CALL) and said.name and said.call_id)
+        if item.call is None and asks:
             item.call = self.calls.take(item.order, "", "", "")
         if (call := item.call) is None:
             return

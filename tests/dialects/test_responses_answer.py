@@ -18,6 +18,7 @@ from tests.dialects.responses_streams import (
     DONE,
     SSE,
     Event,
+    Made,
     call,
     client,
     custom,
@@ -449,6 +450,16 @@ def test_a_server_side_call_of_a_hidden_round_keeps_its_reasoning() -> None:
     seen = client(play(round_(thought("a"), search(), hidden()), words("x", of=2)).out)
     assert [item["type"] for item in seen.items] == ["reasoning", "web_search_call", "message"]
     assert seen.deltas[1] == ""
+
+
+def test_a_call_that_the_provider_answers_is_none_of_ours_whatever_its_name() -> None:
+    item = {"id": "mcp_1", "type": "mcp_call", "name": "stack_overflow", "arguments": "{}", "server_label": "qa"}
+    made = Made(item, [{"type": f"response.output_item.{step}", "item": item} for step in ("added", "done")])
+    stream = round_(thought("Hm."), made, message("a"))
+    assert play(stream).out == stream
+    asked = {**item, "type": "new_call", "call_id": "call_1"}
+    made = Made(asked, [event | {"item": asked} for event in made.events])
+    assert client(play(round_(made)).out).items == []
 
 
 def test_blank_text_of_a_later_round_stays_where_it_is() -> None:
