@@ -190,7 +190,13 @@ def walk(ledger: Ledger, messages: Sequence[Message]) -> tuple[Entry, ...]:
     """The longest known prefix of `messages`, as entries. Overlays hang beside and are never walked."""
     path: list[Entry] = []
     parent = ""
+    entries, by_identity = ledger.entries, ledger.by_identity
     for at, message in enumerate(messages):
+        ids = by_identity.get((parent, message.identity), ())
+        if len(ids) == 1:  # nearly always; a whole history is walked with every request
+            parent = ids[0]
+            path.append(entries[parent])
+            continue
         found = _children(ledger, parent, message)
         if not found:
             break
@@ -316,15 +322,11 @@ def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:
 
 def best(candidates: Iterable[Ledger], request: Request) -> tuple[Ledger, Match] | None:
     """The conversation that holds most of `request` up to its last turn; among equals the one that spoke last."""
-    scored: list[tuple[tuple[int, int], int, Ledger, Match]] = []
-    for ledger in candidates:
-        found = match(ledger, request)
-        if found.how is not How.NEW:
-            scored.append((_merit(ledger, found, request), len(scored), ledger, found))
-    if not scored:
-        return None
-    _, _, ledger, found = max(scored, key=lambda s: s[:2])
-    return ledger, found
+    matches = [(ledger, match(ledger, request)) for ledger in candidates]
+    known = [(ledger, found) for ledger, found in matches if found.how is not How.NEW]
+    if len(known) < 2:
+        return known[0] if known else None
+    return max(reversed(known), key=lambda one: _merit(one[0], one[1], request))
 
 
 def covers(found: Match, request: Request) -> bool:
