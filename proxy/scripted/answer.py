@@ -47,13 +47,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts to report. `prompt` contains `cached` and `written`, `completion` contains `reasoning`."""
+    """Token counts to report. `prompt` contains `cached` and `written`, `completion` contains `reasoning`, and
+    `written` contains `written_long`: what a request wanted stored for an hour."""
 
     prompt: int
     completion: int
     cached: int = 0
     written: int = 0
     reasoning: int = 0
+    written_long: int = 0
 
 
 @dataclass(frozen=True, slots=True)

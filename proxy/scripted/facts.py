@@ -21,6 +21,8 @@ class Facts:
     usage: Usage
     request: Mapping[str, Any] = field(default_factory=dict)
     """The body that is answered; some dialects repeat parts of it."""
+    readable: str = ""
+    """The answer's reasoning as far as this request gets to read it."""
     token: str = ""
     """What makes the answer's reasoning a sealed item; empty where it has none."""
     transformations: tuple[Mapping[str, str], ...] = ()

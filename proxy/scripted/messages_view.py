@@ -16,9 +16,9 @@ from typing import Any
 
 from proxy.scripted.answer import JsonObject
 from proxy.scripted.binding import Bound, Item
-from proxy.scripted.caches import Part
+from proxy.scripted.caches import HOUR, Part
 from proxy.scripted.counting import MESSAGE_OVERHEAD, Counter
-from proxy.scripted.lenient import mappings
+from proxy.scripted.lenient import mapping, mappings
 from proxy.scripted.spelling import canonical
 from proxy.scripted.templates import text_of
 
@@ -88,11 +88,19 @@ def parts_of(body: Mapping[str, Any], count: Counter) -> tuple[Part, ...]:
         for position, block in enumerate(blocks_of(message.get("content")))
     ]
     parts = (*tools, *system, *said)
-    return (*parts[:-1], replace(parts[-1], breakpoint=True)) if parts and body.get("cache_control") else parts
+    marker = mapping(body.get("cache_control"))
+    last = tuple(replace(part, breakpoint=True, lifetime=_lifetime(marker)) for part in parts[-1:])
+    return (*parts[:-1], *last) if marker else parts
 
 
 def _part(role: object, block: Block, tokens: int) -> Part:
-    return Part(canonical([role, block]), tokens, bool(block.get("cache_control")))
+    marker = mapping(block.get("cache_control"))
+    return Part(canonical([role, block]), tokens, bool(marker), _lifetime(marker))
+
+
+def _lifetime(marker: Mapping[str, Any]) -> float | None:
+    """Seconds for which a marker asks; `None` leaves it to the cache."""
+    return HOUR if marker.get("ttl") == "1h" else None
 
 
 def _tokens(block: Block, count: Counter) -> int:

@@ -25,6 +25,7 @@ GRAMMAR = typed_events.Grammar(
     finish="message_delta",
     end="message_stop",
     piece="content_block_delta",
+    close="content_block_stop",
     idle={"type": "ping"},
     indexes=("index",),
     numbered=False,
@@ -88,11 +89,12 @@ def _error(status: int, message: str) -> JsonObject:
 
 def usage_object(usage: Usage) -> JsonObject:
     """Here the prompt is told in three parts: what was paid in full, written to the cache, and read from it."""
+    short = usage.written - usage.written_long
     return {
         "input_tokens": max(usage.prompt - usage.cached - usage.written, 0),
         "cache_creation_input_tokens": usage.written,
         "cache_read_input_tokens": usage.cached,
-        "cache_creation": {"ephemeral_5m_input_tokens": usage.written, "ephemeral_1h_input_tokens": 0},
+        "cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": usage.written_long},
         "output_tokens": usage.completion,
         "service_tier": "standard",
     }
@@ -117,7 +119,7 @@ def blocks_of(answer: Answer, facts: Facts) -> list[JsonObject]:
 def _thinking(answer: Answer, facts: Facts) -> JsonObject:
     if answer.redacted:
         return {"type": "redacted_thinking", "data": facts.token}
-    return {"type": "thinking", "thinking": answer.reasoning, "signature": facts.token}
+    return {"type": "thinking", "thinking": facts.readable, "signature": facts.token}
 
 
 def _tool_use(call: Call) -> JsonObject:
@@ -177,7 +179,7 @@ def _opened(block: JsonObject, answer: Answer, arguments: str) -> tuple[JsonObje
         pieces = pieces_of(answer.text, answer.piece)
         return block | {"text": ""}, [{"type": "text_delta", "text": piece} for piece in pieces]
     if block["type"] == "thinking":
-        pieces = pieces_of(answer.reasoning, answer.piece)
+        pieces = pieces_of(block["thinking"], answer.piece)
         thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in pieces]
         signed = {"type": "signature_delta", "signature": block["signature"]}
         return block | {"thinking": "", "signature": ""}, [*thoughts, signed]

@@ -208,13 +208,15 @@ class ScriptedModel:
             created=int(self._now()),
             usage=usage,
             request=_resolved(asked.received),
+            readable=asked.wire.readable(asked.received, answer),
             token=_sealed(answer, asked).token if answer.reasoning else "",
             transformations=asked.transformations,
         )
 
     def _usage(self, answer: Answer, use: CacheUse) -> Usage:
         completion, reasoning = completion_tokens(answer, self._count)
-        return Usage(use.cached + use.written + use.uncached, completion, use.cached, use.written, reasoning)
+        prompt = use.cached + use.written + use.uncached
+        return Usage(prompt, completion, use.cached, use.written, reasoning, use.written_long)
 
     def _cache_of(self, asked: Asked) -> PrefixCache:
         """The cache of the request's model and account."""
@@ -267,5 +269,5 @@ def _script_error(words: str, code: str) -> Reply:
 
 def _sealed(answer: Answer, asked: Asked) -> Item:
     """The reasoning of an answer, tied to the request and to what is said with it."""
-    content = "" if answer.redacted else answer.reasoning
+    content = asked.wire.readable(asked.received, answer)
     return seal(SECRET, content, asked.bound, asked.last, asked.wire.together(answer))

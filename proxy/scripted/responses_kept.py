@@ -8,7 +8,6 @@ reasoning belongs to an item is known of it, as the real API sees that from the 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +19,8 @@ from proxy.scripted.responses_view import JsonItem, items_of, kind_of
 from proxy.scripted.script import Received
 from proxy.scripted.spelling import encoded
 
-MOST_KEPT = 10_000
-"""Responses that are remembered; the oldest go first."""
+MOST_KEPT = 50_000
+"""Responses, and items, that are remembered; the oldest go first."""
 PATH = re.compile(r"/responses/(?P<id>[^/]+)(?P<rest>/cancel|/input_items)?/?$")
 
 
@@ -38,7 +37,7 @@ class Kept:
     """The memory of one provider."""
 
     def __init__(self) -> None:
-        self._stored: OrderedDict[str, Stored] = OrderedDict()
+        self._stored: dict[str, Stored] = {}
         self._items: dict[str, JsonObject] = {}
         self._reasoning: dict[str, tuple[str, str]] = {}
         """For an item that was made with reasoning: id and encrypted content of that."""
@@ -90,6 +89,7 @@ class Kept:
                 made_with = (item["id"], item["encrypted_content"])
             elif made_with:
                 self._reasoning[item["id"]] = made_with
+        self._forget()
         if received.body.get("store") is False:
             return
         asked = [
@@ -98,8 +98,12 @@ class Kept:
         ]
         self._items |= {str(item["id"]): dict(item) for item in (*asked, *output)}
         self._stored[response["id"]] = Stored(response, asked, [*(received.items or ()), *output])
-        if len(self._stored) > MOST_KEPT:
-            self._stored.popitem(last=False)
+
+    def _forget(self) -> None:
+        """A provider may run for days."""
+        for memory in (self._stored, self._items, self._reasoning):
+            while len(memory) > MOST_KEPT:
+                del memory[next(iter(memory))]
 
     # ----------------------------------------------------------------------------------------------------- other paths
     def answer(self, method: str, path: str, query: str) -> Reply | None:

@@ -59,6 +59,7 @@ GRAMMAR = typed_events.Grammar(
     finish="response.completed",
     end="response.completed",
     piece=".delta",
+    close=".done",
     idle={"type": "keepalive"},
     indexes=("output_index",),
     numbered=True,
@@ -120,7 +121,7 @@ def output_of(answer: Answer, facts: Facts) -> list[JsonObject]:
     offered = {tool.name: tool for tool in tools_of(facts.request)}
     items = [_unknown_item(facts)] if "unknown_blocks" in answer.events else []
     if answer.reasoning:
-        items.append(_reasoning(answer, facts))
+        items.append(_reasoning(facts))
     if answer.text:
         items.append(_message(answer, facts))
     items += [_call(call, f"{facts.answer_id}_{at}", offered.get(call.name)) for at, call in enumerate(answer.calls)]
@@ -136,8 +137,8 @@ def _shown(answer: Answer, facts: Facts) -> list[JsonObject]:
     return [{key: item[key] for key in item if key not in hidden} for item in output_of(answer, facts)]
 
 
-def _reasoning(answer: Answer, facts: Facts) -> JsonObject:
-    summary = [] if answer.redacted else [{"type": "summary_text", "text": answer.reasoning}]
+def _reasoning(facts: Facts) -> JsonObject:
+    summary = [{"type": "summary_text", "text": facts.readable}] if facts.readable else []
     token = facts.token
     return {"id": f"rs_{facts.answer_id}", "type": "reasoning", "summary": summary, "encrypted_content": token}
 

@@ -99,6 +99,7 @@ class _Usage(_Strict):
     cached: int = 0
     written: int = 0
     reasoning: int = 0
+    written_long: int = 0
 
     def value(self) -> Usage:
         return Usage(**self.model_dump())

@@ -30,6 +30,8 @@ class Grammar:
     end: str
     piece: str
     """How the types end whose events say a piece of something."""
+    close: str
+    """How the types end whose events say that a piece is complete."""
     idle: JsonObject
     """The event that only says that the connection lives."""
     indexes: tuple[str, ...]
@@ -118,6 +120,11 @@ def _no_deltas(events: list[JsonObject], grammar: Grammar) -> list[JsonObject]:
     return [event for event in events if not event["type"].endswith(grammar.piece)]
 
 
+def _no_stops(events: list[JsonObject], grammar: Grammar) -> list[JsonObject]:
+    """Nothing is said to be complete but the whole."""
+    return [event for event in events if not event["type"].endswith(grammar.close)]
+
+
 def _from_1(events: list[JsonObject], grammar: Grammar) -> list[JsonObject]:
     """Blocks or items are counted from 1."""
     return [event | {key: event[key] + 1 for key in grammar.indexes if key in event} for event in events]
@@ -131,10 +138,11 @@ SEQUENCES: Mapping[str, Change] = {
     "pings": _pings,
     "unknown_events": _unknown_events,
     "no_deltas": _no_deltas,
+    "no_stops": _no_stops,
     "from_1": _from_1,
 }
 
 FORMS: frozenset[str] = frozenset(
-    {"done", "from_1", "no_deltas", "only_last", "pings", "unknown_blocks", "unknown_events"}
+    {"done", "from_1", "no_deltas", "no_stops", "only_last", "pings", "unknown_blocks", "unknown_events"}
 )
 """The names that mean something in these dialects alone; `unknown_blocks` and `only_last` are done by the dialects."""

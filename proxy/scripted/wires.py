@@ -55,6 +55,8 @@ class Wire:
     mode: Callable[[Received, Mode], Mode] = lambda _, mode: mode
     """What a request makes of the way in which its model binds reasoning."""
     known_as: Callable[[bytes], bytes] = bytes
+    readable: Callable[[Received, Answer], str] = lambda _, answer: "" if answer.redacted else answer.reasoning
+    """The reasoning of an answer as far as a request gets to read it."""
     together: Callable[[Answer], bytes] = lambda _: b""
     """What the reasoning of an answer is bound to of the answer itself, as `known_as` tells it."""
 
@@ -105,6 +107,12 @@ def _mode_of_messages(received: Received, mode: Mode) -> Mode:
     return mode if mode == "none" else wanted.get(binding.get("prefix_mismatch_behavior"), mode)
 
 
+def _readable_in_messages(received: Received, answer: Answer) -> str:
+    """Thoughts may be left out of sight; their signature is there all the same."""
+    omitted = mapping(received.body.get("thinking")).get("display") == "omitted"
+    return "" if answer.redacted or omitted else answer.reasoning
+
+
 def _anthropic_headers(number: int) -> Headers:
     return (("request-id", f"req_scripted_{number}"), ("anthropic-ratelimit-requests-remaining", "999"))
 
@@ -123,6 +131,7 @@ MESSAGES = Wire(
     cache="anthropic",
     too_long="anthropic",
     mode=_mode_of_messages,
+    readable=_readable_in_messages,
 )
 
 # ------------------------------------------------------------------------------------------------------------ responses

@@ -273,6 +273,23 @@ def test_a_prefix_below_the_minimum_is_not_cached_and_a_marker_beside_the_messag
     assert usages(asked(user("x" * 1020), **MARK))[0] == (0, 1024, 0)
 
 
+def test_what_is_marked_for_an_hour_lives_an_hour_and_is_told_apart() -> None:
+    """Its price is another one."""
+    seconds = 0.0
+    body = asked(user("x" * 96), system=[text("s" * 2000, **HOUR)]) | MARK
+    with ScriptedProvider(*[says("x")] * 3, count=len, clock=lambda: seconds) as provider:
+        raw = MESSAGES.post(provider, body)[1]
+        seconds = 3600.0
+        MESSAGES.post(provider, body)
+        seconds = 7201.0
+        MESSAGES.post(provider, body)
+
+    usage = json.loads(raw)["usage"]
+    assert usage["cache_creation"] == {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 2000}
+    used = [(r.usage.cached, r.usage.written, r.usage.written_long) for r in provider.asked if r.usage]
+    assert used == [(0, 2100, 2000), (2000, 100, 0), (0, 2100, 2000)]
+
+
 def test_tools_and_system_are_blocks_before_the_messages() -> None:
     tools = [{"name": "f", "description": "x" * 2000, **MARK}]
     system = [text("y" * 500, **MARK)]
@@ -340,6 +357,19 @@ def test_a_gap_between_thoughts_is_refused_and_leaving_out_the_first_ones_is_not
             return MESSAGES.post(provider, body | {"messages": kept})[0]
 
         assert [without(), without(0), without(1)] == [200, 200, 400]
+
+
+def test_thoughts_may_be_left_out_of_sight() -> None:
+    """L8: the text is empty, the signature is not."""
+    unseen = {"thinking": {"type": "adaptive", "display": "omitted"}}
+    with bound(answers("yes", reasoning="I think"), says("held"), says("altered")) as provider:
+        body = MESSAGES.first("hi") | unseen
+        heard = MESSAGES.ask(provider, body | {"stream": True})
+        following = MESSAGES.then(body, heard, text="go on")
+        altered = json.loads(json.dumps(following).replace('"thinking": ""', '"thinking": "I think"'))
+
+        assert heard.reasoning == ""
+        assert [MESSAGES.post(provider, each)[0] for each in (following, altered)] == [200, 400]
 
 
 def test_two_messages_made_into_one_are_another_conversation() -> None:
