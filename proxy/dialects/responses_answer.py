@@ -24,7 +24,7 @@ from proxy.dialects.responses_output import INCOMPLETE, Item
 from proxy.dialects.responses_round import FAULTS, FINALS, Heard, Round
 from proxy.dialects.sse import SseEvent
 from proxy.dialects.usage import told_of
-from proxy.stack.intercept import MOST_WAITING, End, Fault, Finish, Owner, Piece, Show, Shown
+from proxy.stack.intercept import MOST_HELD, End, Fault, Finish, Owner, Piece, Show, Shown
 from proxy.stack.transcript import Request, is_stack_tool
 
 FIRST_OF_ALL = ("id", "created_at", "model", "tool_choice")
@@ -71,10 +71,10 @@ class BoundShow(Show):
             return [*self._rest(), piece]
         item = _item_of(piece)
         hidden, seen = (item is not None and item.shows is shown for shown in (False, True))
-        if hidden or (not self._bound and (seen or item is None)):
+        if hidden or not (self._bound or _is_bound(item)):
             return [piece]
         self._bound.append(piece)
-        if not seen and len(self._bound) <= MOST_WAITING:
+        if not seen and len(self._bound) <= MOST_HELD:
             return []
         left, self._bound = self._bound, []
         return left

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.dialects import responses_answer
 from proxy.dialects.answering import KEEP_ALIVE
 from proxy.dialects.responses_answer import Answer
-from proxy.stack.intercept import MOST_WAITING
 from tests.dialects.chat_streams import cut
 from tests.dialects.responses_streams import (
     DONE,
@@ -150,14 +150,16 @@ def test_reasoning_in_plain_words_leaves_at_its_end_where_no_delta_told_it() -> 
     assert answer.feed(stream[:ends]) == stream[:ends]
 
 
-def test_reasoning_told_in_very_many_pieces_is_not_kept_for_ever() -> None:
-    made = thought(*"x" * (MOST_WAITING + 9))
+def test_reasoning_told_in_very_many_pieces_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a lower bound, because so many pieces take seconds; past it all of the item leaves."""
+    monkeypatch.setattr(responses_answer, "MOST_HELD", 50)
+    made = thought(*"x" * 60)
     stream = round_(made, message("a"))
     assert play(stream).out == stream
     answer = Answer(request(), intercept=True)
     answer.begin_round(200, SSE)
     left = answer.feed(stream[: stream.index(b"response.reasoning_summary_text.done")])
-    assert left.count(b"response.reasoning_summary_text.delta") > MOST_WAITING
+    assert left.count(b"event: response.reasoning_summary_text.delta") > 50
     assert client(play(round_(made, hidden())).out).items == [made.item]
 
 
