@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
-from proxy.stack.compaction import title_of
+from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.events import Delegated, FrameEvent, Popped, frame_id, read_event, recorded
 from proxy.stack.frames import FINAL, RETURNED, Status, Tree
 from proxy.stack.ledger import Kind, Ledger, seen_calls
@@ -20,8 +20,6 @@ from proxy.stack.ranking import cut_for_display
 
 FRAMES = 10_000
 """Numbers of subagents' frames in their turn; those of pushed ones count its calls."""
-CRITERION = 20_000
-"""Characters of a prompt that are kept as the criterion."""
 
 
 async def begun(  # noqa: PLR0913  who delegated what to whom, and when

@@ -192,7 +192,8 @@ class _Connection(HttpToolsProtocol):
         self._refusal = (400, "bad_request", "The request is not valid HTTP.")
 
     def told(self, reason: str, status: int) -> Headers:
-        """A request that never became one is logged and counted; headers for its answer."""
+        """A request that never became one is logged and counted; headers for its answer. Abstract: the class is made
+        with it, by whoever serves."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the base class does

@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import NamedTuple
 
 from proxy import clients, delegation
 from proxy.acting import COMPACTED_TOKENS, Actor, Here
@@ -21,7 +23,7 @@ from proxy.dialects import Dialect
 from proxy.errors import BadRequest
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
-from proxy.stack.compaction import title_of
+from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.context import on_line
 from proxy.stack.events import FrameEvent, Replaced, Rooted, Woken, frame_id, recorded
 from proxy.stack.folding import Decision
@@ -29,6 +31,7 @@ from proxy.stack.inferring import inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.names import remember
+from proxy.stack.observe.turns import first_said, untagged
 from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
@@ -38,11 +41,10 @@ from proxy.store import Anchored, Record
 log = logging.getLogger(__name__)
 
 MODES = ("off", "shadow", "passive", "active")
+PROMPTS = 4
+"""User messages at the beginning of a conversation that may be what it was told to do."""
 ACTING = ("passive", "active")
 """Modes in which a thread may wake."""
-CRITERION = 20_000
-"""Characters of the first user message that count as a root's criterion: more than any block has room for, and bounded,
-because a message may be a file of 60 MiB."""
 LOOKED_AT = 32
 """New messages of a request whose names are looked for when they come: a trace will ask for them all at once, and then
 somebody waits. Of a history that comes whole they are looked for only then, for it would hold up everybody."""
@@ -101,6 +103,15 @@ class Standing:
         return self.status == "full"
 
 
+class Origin(NamedTuple):
+    """Where a conversation comes from: the one it was forked from or delegated by, the entry there, and for a
+    delegated one what it was told. Empty where it is nobody's."""
+
+    conversation: str = ""
+    turn: str = ""
+    prompt: str = ""
+
+
 @dataclass(frozen=True)
 class Reception:
     """Finds out where requests stand. `actor` decides what is done; `fresh_id` makes an id of 128 random bits, hex."""
@@ -122,7 +133,7 @@ class Reception:
             part = self._part(arrival, shelved, found)
             if part is Part.SIDE and shelved is not None:
                 return self._beside(arrival, shelved, found)
-            origin = ("", "")
+            origin = Origin()
             if shelved is None or part is Part.FORK:
                 origin = _fork_point(shelved, found) if shelved else await self._origin(arrival)
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
@@ -153,31 +164,42 @@ class Reception:
         story = shelved.story(tip)
         return Standing(arrival, shelved, story, "", shelved.ledger.entries[tip].thread, "side", how=found.how)
 
-    async def _origin(self, arrival: Arrival) -> tuple[str, str]:
-        """The conversation that delegated this one and its turn: by the session it names, else by the call whose
-        prompt this one begins with (S1-71a). Empty where nobody did."""
+    async def _origin(self, arrival: Arrival) -> Origin:
+        """Who delegated this conversation: by the session it names, else by the call whose prompt this one begins with
+        (S1-71a)."""
         if named := clients.parent_hint(arrival.headers):
             for conversation in await self.shelf.sessions(arrival.tenant, named):
                 shelved = await self.shelf.get(arrival.tenant, conversation)
                 if shelved and any(t.tool_names for t in shelved.ledger.threads.values()):
-                    return conversation, matching.delegated_at(shelved.ledger, _first_words(arrival.request))
-        first = _first_words(arrival.request)
-        found = await self.shelf.delegating(arrival.tenant, first)
-        return (found[0].ledger.conversation.id, found[1]) if found else ("", "")
+                    prompts = _prompts(arrival.request)
+                    turns = ((p, matching.delegated_at(shelved.ledger, p)) for p in prompts)
+                    return Origin(conversation, *next(((turn, p) for p, turn in turns if turn), ("", "")))
+        for prompt in _prompts(arrival.request):
+            if found := await self.shelf.delegating(arrival.tenant, prompt):
+                return Origin(found[0].ledger.conversation.id, found[1], prompt)
+        return Origin()
 
-    async def _delegation(self, standing: Standing, origin: tuple[str, str]) -> None:
+    async def _delegation(self, standing: Standing, origin: Origin) -> None:
         """What this request begins or ends in another conversation."""
         tenant, now = standing.arrival.tenant, standing.arrival.now
-        if all(origin):
-            first = _first_words(standing.request)
-            await delegation.begun(self.shelf, tenant, origin, standing.conversation, first, now)
+        if origin.turn and origin.prompt:
+            where = (origin.conversation, origin.turn)
+            await delegation.begun(self.shelf, tenant, where, standing.conversation, origin.prompt, now)
         if any(f.origin == "subagent" for f in standing.story.tree.frames.values()):
             await delegation.returned(self.shelf, standing.ledger, standing.story.tree, standing.node, now)
 
-    def _opened(self, arrival: Arrival, hint: str, origin: tuple[str, str]) -> Shelved:
+    def _opened(self, arrival: Arrival, hint: str, origin: Origin) -> Shelved:
         """A conversation of its own, under the one it was forked from or delegated by."""
         return self.shelf.open(
-            Conversation(self.fresh_id(), arrival.tenant, hint, *origin, arrival.now, dialect=self.dialect.name)
+            Conversation(
+                self.fresh_id(),
+                arrival.tenant,
+                hint,
+                origin.conversation,
+                origin.turn,
+                arrival.now,
+                dialect=self.dialect.name,
+            )
         )
 
     # --------------------------------------------------------------------------------------------------------- record
@@ -357,12 +379,16 @@ def _by_entry(events: Iterable[Event]) -> Mapping[str, Sequence[Event]]:
     return found
 
 
-def _first_words(request: Request) -> str:
-    return next((m.text for m in request.messages if m.role == "user"), "")
+def _prompts(request: Request) -> tuple[str, ...]:
+    """What this conversation may have been told to do: the user messages before its first answer, as they are, and
+    without what the client put around them."""
+    opening = takewhile(lambda m: m.role != "assistant", request.messages)
+    texts = [m.text for m in opening if m.role == "user"][:PROMPTS]
+    return tuple(dict.fromkeys(said for text in texts for said in (text, untagged(text, CRITERION)) if said))
 
 
-def _fork_point(shelved: Shelved, found: Match) -> tuple[str, str]:
-    return shelved.ledger.conversation.id, found.path[-1].id if found.path else ""
+def _fork_point(shelved: Shelved, found: Match) -> Origin:
+    return Origin(shelved.ledger.conversation.id, found.path[-1].id if found.path else "")
 
 
 def _asked_mode(headers: Headers) -> str:
@@ -407,7 +433,7 @@ def _thread_now(known: Thread | None, thread: str, request: Request, model: str)
 
 def _rooted(conversation: Conversation, entries: Sequence[Entry], now: int) -> Event:
     """The root frame: what the user said first is its title and its criterion (S1-36)."""
-    said = next((e.message.text for e in entries if e.message and e.message.role == "user"), "")[:CRITERION]
+    said = first_said((e.message.text for e in entries if e.message and e.message.role == "user"), CRITERION)
     event = Rooted(frame_id(conversation.id, 0), title_of(said), said)
     return recorded(event, entries[0].id, 0, len(entries), now)
 

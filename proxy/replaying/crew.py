@@ -136,7 +136,7 @@ def _shared_out(files: Sequence[Path], task: Task, jobs: int, progress: Progress
         try:
             while wait(asked.values(), LOOK_S).not_done:
                 progress(done.value / whole)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: the processes are told to stop whatever ended the wait
             over.value = 1
             pool.shutdown(cancel_futures=True)
             raise

@@ -30,6 +30,9 @@ FILES_KEPT = 1_000
 """Tokens for the paths a frame touched."""
 TITLE_WORDS = 8
 TITLE_CHARACTERS = 60
+CRITERION = 20_000
+"""Characters of what a user said that count as a frame's criterion: more than any block has room for, and bounded,
+because a message may be a file of 60 MiB."""
 NONE = "none"
 
 READ, CHANGED = "read", "changed"

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.stack.compaction import title_of
+from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.context import owner_of
 from proxy.stack.events import (
     Entered,
@@ -36,7 +36,7 @@ from proxy.stack.frames import Frame, Status, Tree, ancestors, children, path_to
 from proxy.stack.ledger import Entry
 from proxy.stack.observe import Names
 from proxy.stack.observe.plan import Changes, ItemStatus, Mirrored, plan_seen, reconciled
-from proxy.stack.observe.turns import continues, user_spoke_last
+from proxy.stack.observe.turns import continues, first_said, user_spoke_last
 from proxy.stack.ranking import cut_for_display
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Message
@@ -257,7 +257,8 @@ def _follow_request(scene: _Scene, run: Sequence[Entry], said: Sequence[str]) ->
         return
     _close(scene, home, before)
     tail = tuple(entry.id for entry in run[:-1] if entry.message and entry.message.role == "user")
-    scene.decide(Entered(scene.fresh_id(), home.id, title_of(told), told[:20_000], "request", tail))
+    asked = first_said([told], CRITERION)
+    scene.decide(Entered(scene.fresh_id(), home.id, title_of(asked), asked, "request", tail))
 
 
 def _ended(scene: _Scene) -> tuple[Frame | None, list[Placed]]:
@@ -304,9 +305,10 @@ def _close(scene: _Scene, home: Frame, before: Sequence[Placed]) -> None:
     if request is None:
         story = replace(scene.story, tree=scene.tree)
         taking = tuple(dict.fromkeys(p.entry.id for p in before if owner_of(story, p) == home.owner))
-        said = next((m.text for p in before if (m := said_by(p)) and m.role == "user"), home.title)
+        texts = [m.text for p in before if (m := said_by(p)) and m.role == "user"]
+        said = first_said(texts or [home.title], CRITERION)
         request_id = scene.fresh_id()
-        scene.decide(Entered(request_id, home.id, title_of(said), said[:20_000], "request", taking))
+        scene.decide(Entered(request_id, home.id, title_of(said), said, "request", taking))
         _end(scene, request_id, Status.COMPLETED)
     else:
         _end(scene, request.id, Status.COMPLETED)

@@ -230,6 +230,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path, content: bytes) -> Non
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The bound itself is a gibibyte: a file that reaches it would take the test a minute.
     monkeypatch.setattr("proxy.replaying.reading.MOST_BYTES", 1000)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b" " * 100_000))

@@ -117,6 +117,8 @@ def test_a_fact_that_recall_does_not_bring_back_is_a_miss(
     async def nothing(_: object, arguments: Json) -> str:
         return f"No stored text has all of these words: {arguments['query']}."
 
+    # Nothing we can write makes the real recall miss a fact that is stored, and the counting of misses is what is
+    # asked.
     monkeypatch.setattr(probing._Probe, "_recalled", nothing)
 
     shares = probed(probing, file).shares

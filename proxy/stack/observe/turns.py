@@ -12,7 +12,7 @@ words alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from proxy.stack.observe import wording
 from proxy.stack.transcript import Message
@@ -100,8 +100,19 @@ _SLASHED = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
 def plain(text: str) -> str:
     """What the user typed: without the elements that clients put around it, the paths of pictures, and a slash command
     in a line of its own."""
-    said = _ARGUMENTS.sub("", _TAGGED.sub("", text[: 4 * LOOKED_AT]))
-    return _SLASHED.sub("", _PICTURE.sub("", said).strip())[:LOOKED_AT].strip()
+    return _SLASHED.sub("", _PICTURE.sub("", untagged(text, 4 * LOOKED_AT)).strip())[:LOOKED_AT].strip()
+
+
+def untagged(text: str, most: int) -> str:
+    """The words between the elements that clients put around a user's, of the first `most` characters."""
+    return _ARGUMENTS.sub("", _TAGGED.sub("", text[:most])).strip() if "<" in text else text[:most].strip()
+
+
+def first_said(texts: Iterable[str], most: int) -> str:
+    """The first of a user's messages that says something of its own, without what its client put around it; where none
+    does, the first one as it is."""
+    texts = tuple(texts)
+    return next((words for text in texts if (words := untagged(text, most))), "".join(texts[:1])[:most])
 
 
 # ---------------------------------------------------------------------------------------------------------- its opening
