@@ -813,7 +813,8 @@ def _explain(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
     if not path:
         return message
     # A value that may hold a secret is never shown: a password stands in a URL as easily as in a key.
-    shown = "" if path[-1] in {"key", "url", "proxy"} or "options" in path else f"{detail['input']!r}: "
+    secret = path[-1] in {"key", "url", "proxy"} or "options" in path or isinstance(detail["input"], dict)
+    shown = "" if secret else f"{detail['input']!r}: "
     if detail["type"] == "literal_error":
         choices = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
         near = difflib.get_close_matches(str(detail["input"]), choices, n=1)

@@ -24,18 +24,23 @@ from typing import Any
 from proxy.errors import UpstreamError
 
 INSTALL = "pip install 'callstack-proxy[litellm]'"
+INSTALL_MORE = "pip install 'callstack-proxy[litellm-dialects]'"
+"""What litellm needs besides for messages and responses, and does not ask for."""
 OLDEST = (1, 106, 2)
 COMPROMISED = frozenset({"1.82.7", "1.82.8"})
 BEFORE_IMPORT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it fetches a price table, and blocks for seconds without a network
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_MODE": "PRODUCTION",  # else it reads a .env file from wherever it was started
+    "AIOHTTP_KEEPALIVE_TIMEOUT": "30",  # seconds; it tries nothing again on a connection that was just being closed
 }
 BEHIND = (
+    "openai.resources",
+    "litellm.proxy.utils",
     "litellm.llms.anthropic.pass_through.messages.streaming_iterator",
     "litellm.responses.mcp.litellm_proxy_mcp_handler",
 )
-"""What litellm itself would import with the first message or response, for a second, while the loop waits."""
+"""What the first requests would import else, for up to 0.6 s each, while the loop waits."""
 LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 """They write what was asked and answered."""
 TRANSPORTS = ("httpx", "httpx2")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.errors import UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from proxy.providers.library import INSTALL
+from proxy.providers.library import INSTALL_MORE
 from proxy.transport import RawHeaders
 
 SILENT = frozenset({"Timeout", "TimeoutException", "APITimeoutError", "TimeoutError"})
@@ -45,7 +45,7 @@ def refusal_of(error: BaseException, upstream: str) -> Refusal:
         raise lost from error
     missing = next((cause.name for cause in causes if isinstance(cause, ModuleNotFoundError)), None)
     if missing:
-        return Refusal(404, f"litellm needs the package {missing!r} to serve this; {INSTALL}", "not_installed", [])
+        return Refusal(404, f"litellm needs the package {missing!r} to serve this; {INSTALL_MORE}", "not_installed", [])
     answered = [cause for cause in causes if isinstance(_status(cause), int)]
     if not answered:
         # Its words are litellm's own and may quote the request, so they are told to nobody.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Model, ScriptedProvider, answers, call, cut, overflow, says, status
+from proxy.scripted import ScriptedProvider, says
 from tests.harness import RunningProxy, Stage, bash, does, pop, push, staged
 
 VENDORS = ("openai", "anthropic")
