@@ -109,6 +109,11 @@ class Answering(ABC, Generic[R]):
         """This round ended without a word, and nothing of it has left: it can be asked again."""
         return self._intercept and self._round.silent and not self.round_shown
 
+    @property
+    def told(self) -> bytes:
+        """The answer as its client may ask for it again; b"" in an API that has no such request."""
+        return b""
+
     def again(self) -> None:
         """Another round comes in the place of one that was silent."""
         self._rounds -= 1

@@ -58,6 +58,11 @@ class Writing(Protocol):
     def finished(self) -> bool:
         """The client has been told that the answer is over: no round can follow."""
 
+    @property
+    def told(self) -> bytes:
+        """The whole answer as the client is told it, once its last round has ended; b"" where it cannot ask for it
+        again, or the provider has the very same."""
+
     def again(self) -> None:
         """Another round comes in the place of one that was silent."""
 

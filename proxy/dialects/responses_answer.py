@@ -20,8 +20,10 @@ from proxy.dialects import slices
 from proxy.dialects.answering import Answering
 from proxy.dialects.envelope import value_of
 from proxy.dialects.responses_item import REASONING
+from proxy.dialects.responses_kept import keeps
 from proxy.dialects.responses_output import INCOMPLETE, Item
 from proxy.dialects.responses_round import FAULTS, FINALS, Heard, Round
+from proxy.dialects.responses_seen import Fate, visible
 from proxy.dialects.sse import SseEvent
 from proxy.dialects.usage import told_of
 from proxy.stack.intercept import MOST_HELD, End, Fault, Finish, Owner, Piece, Show, Shown
@@ -108,6 +110,8 @@ class Answer(Answering[Round]):
         """The numbers of the last event and of the last item that the client was told."""
         self._counted = (-1, -1)
         """The same, when this round began."""
+        self._last = b""
+        """The response that ended this round, as the provider told it."""
 
     def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
         """An upstream reply begins. `encoded`: its body is compressed, so it is not read."""
@@ -116,7 +120,16 @@ class Answer(Answering[Round]):
         if not self._round.failed:
             self._before += shown_of(self._round.items)
         self._counted = (self._sequence, self._place)
+        self._last = b""
         super().begin_round(status, content_type, encoded=encoded)
+
+    @property
+    def told(self) -> bytes:
+        """The response as the client is told it, where it may ask for it again: the provider has another one under
+        its id."""
+        if not (self._intercept and self._last and keeps(self._asked)):
+            return b""
+        return self._whole_body(self._last)
 
     def broken(self, message: str) -> bytes:
         """Nothing: clients ask again where the connection is closed, and fail where an event says so."""
@@ -130,6 +143,8 @@ class Answer(Answering[Round]):
         heard = self._round.heard(event.data)
         if not self._first and heard.told and heard.told.response:
             self._first = _names(bytes(heard.told.response))
+        if heard.told and heard.told.type in (*FINALS, *FAULTS):
+            self._last = bytes(heard.told.response)
         return [self._written(shown) for shown in self._show.see(Piece(heard.events, Arrived(event, heard)))]
 
     def _written(self, shown: Shown) -> bytes:
@@ -201,6 +216,8 @@ class Answer(Answering[Round]):
             return  # it has left as it came
         if not self._first:
             self._first = _names(body)
+        if self._round.ended or self._round.failed:
+            self._last = body
         self._show.see(Piece(heard.events, body))
         self._show.end_round()
 
@@ -212,20 +229,14 @@ class Answer(Answering[Round]):
 
 
 def shown_of(items: Iterable[Item]) -> list[Item]:
-    """The items of a round that the client sees, in order: reasoning with what was made with it, by the rule of
-    `BoundShow`."""
-    found: list[Item] = []
-    bound: list[Item] = []
-    hides = False
-    for item in items:
-        if item.shows:
-            found += [*bound, item]
-            bound = []
-        elif _is_bound(item):
-            bound.append(item)
-        else:
-            hides = True
-    return found if hides else found + bound
+    """The items of a round that the client sees, in order: by the rule of `BoundShow`."""
+    return visible((item, _fate(item)) for item in items)
+
+
+def _fate(item: Item) -> Fate:
+    if item.shows:
+        return Fate.SHOWN
+    return Fate.BOUND if _is_bound(item) else Fate.HIDDEN
 
 
 def as_asked(fields: Mapping[str, bytes], asked: Mapping[str, bytes]) -> dict[str, bytes]:
