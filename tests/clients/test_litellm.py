@@ -1,0 +1,18 @@
+"""The tests of providers behind litellm, in an environment of its own: it wants an older openai package than the other
+clients' tests do, and the lock has one version of each."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+HOUSE = Path(__file__).resolve().parents[2]
+PACKAGES = (f"{HOUSE}[litellm-dialects]", "pytest>=8.4", "pytest-asyncio>=1.1", "hypothesis>=6.130")
+LIMIT_S = 300
+
+
+def test_every_test_of_a_provider_behind_litellm_holds_where_litellm_is(pip: Callable[..., Path]) -> None:
+    python = pip("litellm", *PACKAGES) / "bin" / "python"
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/providers"]
+    done = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert "litellm is not installed:" not in done.stdout
