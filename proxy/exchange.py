@@ -187,7 +187,8 @@ class Call:
         grow past the window: then that is shortened, before it leaves or when the provider says so, once. None when
         the client has been answered with the provider's refusal."""
         own, window = self._own_request(), self._asker.window()
-        grown = self._standing.story.tree.awake or self._record.status == "bypass"
+        kept_there = self._standing.status == "bypass"  # what is left of it would not be what it stands for
+        grown = (self._standing.story.tree.awake or self._record.status == "bypass") and not kept_there
         if grown and window.binds and own.tokens > window.tokens and (shorter := self._stateless()):
             return await self._asker.own(shorter)
         self._record.sending(client_chain(own), None)
@@ -219,7 +220,7 @@ class Call:
         thread's answers were made behind our tools and hidden rounds (L8)."""
         standing, own = self._standing, replace(self._request, body=self._incoming.body)
         bound = binds(self._parts.config, self._parts.dialect, self._route.model)
-        if not standing.story.tree.awake or not bound:
+        if not standing.story.tree.awake or not bound or standing.status == "bypass":
             return own
         since = woken_at(standing.ledger, standing.story)
         messages = [self._parts.dialect.without_reasoning(m) if at >= since else m for at, m in enumerate(own.messages)]
