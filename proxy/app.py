@@ -1,6 +1,7 @@
 """HTTP in and out; starts and stops the parts that `wiring` puts together.
 
-    POST .../chat/completions   an exchange
+    POST .../chat/completions   an exchange; so are /v1/messages and .../responses
+    .../responses/{id}          an answer asked for again, or deleted
     /stack/*, /health           the management API
     /metrics                    what is counted, for Prometheus
     HEAD /, GET /               a word that we are here
@@ -21,12 +22,12 @@ from collections.abc import Callable, Coroutine
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy import __version__, exchange, passing
+from proxy import __version__, exchange, passing, responding
 from proxy.asking import Incoming, Parts
 from proxy.bookkeeping import Record
 from proxy.config import Config
 from proxy.delivery import fail
-from proxy.dialects import DIALECTS, dialect_at, slices
+from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at, slices
 from proxy.edge import Edge, tell_refusal
 from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
 from proxy.limits import Limits
@@ -282,6 +283,9 @@ class App:
         dialect = dialect_at(scope["path"])
         if dialect is not None and incoming.method == "POST":
             await exchange.serve(self._parts[dialect.name], incoming, reply)
+            return
+        if responding.is_about_an_answer(incoming.method, incoming.path):
+            await responding.serve(self._parts[OPENAI_RESPONSES.name], incoming, reply)
             return
         some = next(iter(self._parts.values()))
         await passing.pass_through(some, incoming, reply, _model(incoming.body))

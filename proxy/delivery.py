@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Protocol
 
-from proxy.dialects import OPENAI_CHAT, Dialect, Writing
+from proxy.dialects import OPENAI_CHAT, TOLD, Dialect, Writing
 from proxy.errors import ProxyError
 from proxy.stack.transcript import Request, Spoken
 from proxy.upstream import Answer, RawHeaders
@@ -80,7 +81,10 @@ class Delivery:
                 await self.reply.send(b"".join(held))
 
     def end_round(self, *, complete: bool) -> Spoken:
-        return self.writing.end_round(complete=complete)
+        """The round as it was produced, with what the client is told where it can ask for that again."""
+        spoken = self.writing.end_round(complete=complete)
+        told = self.writing.told
+        return replace(spoken, extra={**spoken.extra, TOLD: told}) if told else spoken
 
     def last_bytes(self) -> bytes:
         """What was held of the last round, and the end."""

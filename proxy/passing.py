@@ -22,6 +22,7 @@ from proxy.bookkeeping import Record
 from proxy.delivery import Reply, fail
 from proxy.dialects import dialect_at, slices
 from proxy.errors import UpstreamError
+from proxy.referring import names_more
 from proxy.stack.transcript import Request
 from proxy.upstream import Answer, Route, outgoing_headers
 
@@ -102,8 +103,11 @@ async def _sent(passing: Passing, body: bytes) -> Answer:
 
 
 async def _shorter(passing: Passing, request: Request, status: int, refusal: bytes) -> Request | None:
-    """What is left of a request that was refused for its length; None where it was refused for something else."""
+    """What is left of a request that was refused for its length; None where it was refused for something else, or not
+    all of it is here."""
     parts, route = passing.parts, passing.route
+    if names_more(parts.dialect, request):
+        return None
     request = renamed(await weighed(parts, request), route.model)
     if not overflow.is_overflow(status, refusal, request.tokens):
         return None

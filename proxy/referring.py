@@ -6,6 +6,9 @@ other.
 
 The law: **what is not known whole is not placed**. A request whose beginning stays with the provider goes as it came,
 and a header says so; so does one for an answer that is made in the background.
+
+What a client may name later is kept with the turn (`remembered`): what opened its conversation, which stands on no
+path, and the answer as the client was told it.
 """
 
 from __future__ import annotations
@@ -15,34 +18,93 @@ from dataclasses import replace
 
 from proxy import clients
 from proxy.asking import Incoming, Parts
-from proxy.dialects import References
+from proxy.dialects import TOLD, Dialect, References
 from proxy.shelf import Shelved
-from proxy.stack.ledger import Kind, Round, seen_calls
+from proxy.stack.ledger import Kind, Ledger, Round, seen_calls
 from proxy.stack.transcript import Message, Request
+from proxy.standing import Standing
 
 
 async def whole(parts: Parts, incoming: Incoming, request: Request) -> tuple[Request, str]:
-    """The request with all that it names put in, the very same where it names nothing; and why it cannot be placed,
-    empty where it can.
+    """The request with all that it names put in, as far as that is known, the very same where it names nothing; and
+    why it cannot be placed, empty where it can.
 
-    Its body is the client's where the provider knows what the client was told under that name, and a body with all of
-    it where hidden rounds stand behind it. Raises StoreError when the store cannot say.
+    Its body is the client's where it is not placed, and where the provider knows what the client was told under that
+    name; a body with all of it where the turn is told otherwise there. Raises StoreError when the store cannot say.
     """
     references, tenant = parts.dialect.references, incoming.tenant
     if references is None:
         return request, ""
     previous, named = references.previous(request), references.referred(request)
-    found = await parts.shelf.answered(tenant, previous) if previous else None
-    if previous and not (found and found[1]):
+    found = await turn_named(parts, tenant, previous) if previous else None
+    if previous and (found is None or await is_deleted(parts, tenant, previous, *found)):
         return request, "previous_response"
     items = await _items(parts, references, tenant, named)
     told, turn = _told(parts, references, *found) if found else ((), ())
     resolved = references.resolved(request, told, items) if previous or items else request
     if references.unplaceable(resolved, ()):
         resolved = await _by_place(parts, references, incoming, resolved)
-    if reason := references.unplaceable(resolved, ()):
-        return request, reason
-    return (resolved if len(turn) > 1 else replace(resolved, body=request.body)), ""
+    reason = references.unplaceable(resolved, ())
+    if is_ours(turn) and not reason:
+        return resolved, ""
+    return (replace(resolved, body=request.body) if resolved is not request else request), reason
+
+
+# -------------------------------------------------------------------------------------------------------------- turns
+async def turn_named(parts: Parts, tenant: str, name: str) -> tuple[Shelved, str] | None:
+    """The conversation and the turn that the client knows by this id; None where it names no turn of this tenant's.
+    Raises StoreError."""
+    found = await parts.shelf.answered(tenant, name)
+    return found if found and found[1] else None
+
+
+def is_ours(rounds: Sequence[Round]) -> bool:
+    """Whether the provider has something else under the id of this turn than the client was told: hidden calls, or an
+    answer to a line of ours."""
+    return len(rounds) > 1 or any(done.spoken.own_calls or TOLD in done.spoken.extra for done in rounds)
+
+
+def tombstone(name: str) -> str:
+    """What is remembered of an answer that its client has deleted, in the place of its id."""
+    return f"deleted {name}"
+
+
+async def is_deleted(parts: Parts, tenant: str, name: str, shelved: Shelved, turn: str) -> bool:
+    """Whether the client has deleted this turn, which it knows by this name. Of one that the provider has as the client
+    knows it, the provider says that. Raises StoreError."""
+    if not is_ours(shelved.ledger.rounds[turn]):
+        return False
+    return await parts.shelf.answered(tenant, tombstone(name)) is not None
+
+
+def remembered(dialect: Dialect, standing: Standing, done: Round) -> Round:
+    """A round as it is kept. With the last one of a turn that a client may name stands what it cannot be told without;
+    what stands so on its path already is not repeated."""
+    references, extra = dialect.references, dict(done.spoken.extra)
+    told = extra.pop(TOLD, b"")
+    if references is not None and done.last and references.kept(standing.request):
+        known = kept_at(standing.ledger, standing.node)
+        lasting = references.lasting(standing.request, told)
+        extra |= {name: raw for name, raw in lasting.items() if name == TOLD or known.get(name) != raw}
+    elif not told:
+        return done
+    return replace(done, spoken=replace(done.spoken, extra=extra))
+
+
+def kept_at(ledger: Ledger, tip: str) -> Mapping[str, bytes]:
+    """What stands with the turns of the path to `tip`, the newest of each kind."""
+    found: dict[str, bytes] = {}
+    for entry in ledger.path(tip):
+        for done in ledger.rounds.get(entry.id, ())[-1:]:
+            found |= done.spoken.extra
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ what is named
+def names_more(dialect: Dialect, request: Request) -> bool:
+    """Whether the request, as it came, stands for more than it holds: then nothing can be selected of it."""
+    references = dialect.references
+    return references is not None and bool(references.previous(request) or references.unplaceable(request, ()))
 
 
 async def _by_place(parts: Parts, references: References, incoming: Incoming, request: Request) -> Request:
@@ -80,7 +142,7 @@ def _told(
 ) -> tuple[tuple[Message, ...], Sequence[Round]]:
     """What the client sent and was shown up to this turn, oldest first; and the rounds of the turn."""
     ledger = shelved.ledger
-    messages: list[Message] = []
+    messages = [parts.writer.weighed(message) for message in references.opening(kept_at(ledger, turn))]
     for entry in ledger.path(turn):
         if entry.kind is Kind.TURN:
             messages.append(_seen(parts, references, ledger.rounds.get(entry.id, ())))

@@ -41,6 +41,8 @@ class Toolkit:
     """Of a model, by its name."""
     named: Callable[[Request, Sequence[Round]], tuple[str, ...]] = lambda *_: ()
     """The ids by which a client may name the answer to a request, or parts of it."""
+    remembered: Callable[[Standing, Round], Round] = lambda _, done: done
+    """A round as it is kept: with what else the client may name."""
 
 
 @dataclass
@@ -128,7 +130,7 @@ class Turn:
     # ------------------------------------------------------------------------------------------------------- records
     def keep(self, spoken: Spoken, results: tuple[Message, ...], events: list[Event], now: int, *, last: bool) -> None:
         """Write a round with its results and what was decided in it. Raises StoreError; then nothing has changed."""
-        done = Round(self.entry.id, self.number, spoken, results, last, now)
+        done = self.kit.remembered(self.standing, Round(self.entry.id, self.number, spoken, results, last, now))
         others = self._anchored(done, now) if last else []
         self.shelf.record(self.standing.shelved, [*self._unwritten(), done, *events], others)
         if spoken.client_calls:

@@ -21,6 +21,7 @@ from proxy.config import Config
 from proxy.dialects import Dialect, Known
 from proxy.limits import Limits, Window
 from proxy.metrics import Metrics
+from proxy.referring import remembered
 from proxy.report import Accountant
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
@@ -79,7 +80,13 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
     config, counter = process.config, process.counter
     writer = Writer(dialect, counter.count)
     kit = Toolkit(
-        writer, counter.count, process.nonce, tool_settings(config), config.prices_of, partial(names_in, dialect)
+        writer,
+        counter.count,
+        process.nonce,
+        tool_settings(config),
+        config.prices_of,
+        partial(names_in, dialect),
+        partial(remembered, dialect),
     )
     actor = actor_for(process, dialect, writer, kit)
     return Parts(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.dialects.anthropic_messages import ANTHROPIC_MESSAGES
-from proxy.dialects.dialect import Body, Dialect, References, Wanted, Writing
+from proxy.dialects.dialect import TOLD, Body, Dialect, References, Wanted, Writing
 from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.openai_chat import OPENAI_CHAT
 from proxy.dialects.openai_responses import OPENAI_RESPONSES
@@ -23,6 +23,7 @@ __all__ = [
     "DIALECTS",
     "OPENAI_CHAT",
     "OPENAI_RESPONSES",
+    "TOLD",
     "Body",
     "Dialect",
     "Known",

@@ -15,6 +15,8 @@ from proxy.stack.transcript import Message, Request, Spoken
 
 Body = tuple[bytes, ...]
 """A body in pieces; joined they are what is sent. Every message is a piece of its own."""
+TOLD = "response"
+"""The member of `Spoken.extra` with the answer as the client was told it, where the provider has another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,11 @@ class References:
     """The items of an answer by the ids a client may name them with."""
     seen: Callable[[Sequence[Message]], Message]
     """What the rounds of a turn were for the client."""
+    lasting: Callable[[Request, bytes], Mapping[str, bytes]]
+    """What outlasts an answer to a request, each as JSON by its name. With it all of the answer that the client was
+    told, empty where that is what the provider has."""
+    opening: Callable[[Mapping[str, bytes]], Sequence[Message]]
+    """The messages that open the conversation of a turn with which this is kept. Their tokens are not counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ from proxy.dialects.responses_item import (
     without_reasoning,
     without_unreadable,
 )
+from proxy.dialects.responses_kept import keeps, lasting, opening
 from proxy.dialects.responses_seen import seen
 from proxy.stack.context import NEVER_ANSWERED
 from proxy.stack.transcript import Message, Request, Source, identity_of
@@ -192,10 +193,11 @@ def _structured(fields: Mapping[str, bytes]) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- render
 def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: Wanted) -> Body:
-    """The body of an upstream request: the client's members in its order, with head and line as the input."""
+    """The body of an upstream request: the client's members in its order, with head and line as the input. What the
+    client named stands in the line."""
     instructions = [wire for wire in head[:1] if wire.startswith(b'"')]
     items = list(head[len(instructions) :])
-    fields = dict(request.fields)
+    fields = _less_previous(request.fields)
     if wanted.extra_tools not in (b"", b"[]") and not _offer_inside(items, fields, wanted.extra_tools):
         fields = with_tools(fields, wanted.extra_tools, behind="input")
     if wanted.tool_choice_none:
@@ -285,7 +287,7 @@ def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
 # ----------------------------------------------------------------------------------------------------------- resolved
 def kept(request: Request) -> bool:
     """Whether the provider keeps the answer, so that the client may name it; it does unless it is told not to."""
-    return value_of(request.fields, "store") is not False
+    return keeps(request.fields)
 
 
 def previous(request: Request) -> str:
@@ -314,23 +316,35 @@ def unplaceable(request: Request, items: Container[str] = ()) -> str:
 def resolved(request: Request, before: Sequence[Message], items: Mapping[str, bytes] = NO_ITEMS) -> Request:
     """The request as a client would send it that keeps everything itself: the messages of the earlier turns (`before`,
     oldest first, their tokens counted) before its own, each item of `items` (by id) in the place of the reference to
-    it, and no `previous_response_id`. Its tokens are not counted where items were put in."""
+    it. Its body has no `previous_response_id`; its members have, for the answer says so. Its tokens are not counted
+    where items were put in."""
     own = [_filled(source, items) for source in _items(request)]
     earlier = [Source(message.wire, (message,), weighed=True) for message in before]
     pieces = [inner(source.raw) for source in (*earlier, *own)]
-    fields = {name: raw for name, raw in request.fields.items() if name != PREVIOUS}
-    fields["input"] = slices.array_of([piece for piece in pieces if piece])
+    fields = {**request.fields, "input": slices.array_of([piece for piece in pieces if piece])}
     sources = (*request.sources[: len(request.sources) - len(own)], *earlier, *own)
     head, messages = _parted(sources)
-    return replace(
+    whole = replace(
         request,
-        body=slices.object_of(fields),
+        body=slices.object_of(_less_previous(fields)),
         fields=fields,
         head=head,
         messages=messages,
         system_hash=_system_hash(head),
         sources=sources,
     )
+    return _offering(whole) if any(is_added_tools(message.wire) for message in before) else whole
+
+
+def _less_previous(fields: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: raw for name, raw in fields.items() if name != PREVIOUS}
+
+
+def _offering(request: Request) -> Request:
+    """The request with the tools that its input offers. Their tokens are not counted."""
+    added = [m.wire for m in (*request.head, *request.messages) if is_added_tools(m.wire)]
+    tools = offered(request.fields, ("tools",)) + b"".join(added)
+    return replace(request, offered=tools, tool_names=tool_names(_tools(request.fields, added)), tools_tokens=0)
 
 
 def _filled(source: Source, items: Mapping[str, bytes]) -> Source:
@@ -351,6 +365,6 @@ OPENAI_RESPONSES = Dialect(
     retold,
     error_body,
     Answer,
-    References(kept, previous, referred, unplaceable, resolved, items_by_id, seen),
+    References(kept, previous, referred, unplaceable, resolved, items_by_id, seen, lasting, opening),
     signs=True,
 )

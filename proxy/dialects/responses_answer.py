@@ -129,7 +129,10 @@ class Answer(Answering[Round]):
         its id."""
         if not (self._intercept and self._last and keeps(self._asked)):
             return b""
-        return self._whole_body(self._last)
+        try:
+            return self._response(self._last, over=True)
+        except slices.NotSliced:
+            return b""
 
     def broken(self, message: str) -> bytes:
         """Nothing: clients ask again where the connection is closed, and fail where an event says so."""
@@ -216,7 +219,7 @@ class Answer(Answering[Round]):
             return  # it has left as it came
         if not self._first:
             self._first = _names(body)
-        if self._round.ended or self._round.failed:
+        if self._round.ended:
             self._last = body
         self._show.see(Piece(heard.events, body))
         self._show.end_round()

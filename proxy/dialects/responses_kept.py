@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from proxy.dialects import slices
+from proxy.dialects.dialect import TOLD
 from proxy.dialects.envelope import Fields, value_of
 from proxy.dialects.responses_item import ASSISTANT, is_run, read_item
 from proxy.stack.transcript import Message, Request
@@ -22,8 +23,6 @@ HEAD = "head"
 """The items that open the conversation; `instructions` are not carried on from answer to answer."""
 MODEL = "asked"
 """The model as the client names it."""
-TOLD = "response"
-"""The answer as the client was told it. What can be put in again is left out."""
 APART = ("tools", "instructions")
 """Members of an answer that are the same turn after turn, and long."""
 NONE = b"[]"
