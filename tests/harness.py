@@ -4,7 +4,11 @@ behind it.
     RunningProxy   the application in a thread of its own; started, stopped and started again on the same data
     Conversation   a client that keeps its own history, and gives back what it got as real clients do (`Habits`)
     Answer         what a client made of the bytes it got
+    Listening      the scripted provider, telling what it got in the form in which scenarios are told
     Stage          all of it together; at the end it hands the laws what travelled
+
+Whatever is asked and answered here is told in the form of chat completions. A stage speaks one dialect: its tongue
+(`tests.tongues`) writes what the client says and reads what it hears.
 
 A client's request carries a number in a header of its own, which passes upstream like any unknown header: so each
 request the provider saw is known to belong to one the client made.
@@ -21,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +34,10 @@ import uvicorn
 from proxy.app import build
 from proxy.config import Config, load_config
 from proxy.scripted import Answer as Scripted
-from proxy.scripted import Call, ScriptedProvider, call
+from proxy.scripted import Call, Received, ScriptedProvider, call
+from proxy.scripted.http1 import Request
 from tests import laws
+from tests.tongues import CHAT, Heard, Tongue, neutral, tongue_at
 
 Json = dict[str, Any]
 NUMBER = "x-scenario-request"
@@ -75,17 +82,24 @@ def does(*made: Call, text: str = "", **options: Any) -> Scripted:
 # -------------------------------------------------------------------------------------------------- what a client hears
 @dataclass(frozen=True)
 class Answer:
-    """A client's view of an answer. `ended` says that it came to a regular end; `message` is what it would keep."""
+    """A client's view of an answer. `arrived` says that the connection came to a regular end, `message` is what the
+    client would keep. Finishes and usage are told in the words of chat completions."""
 
     status: int
     headers: Mapping[str, str]
     raw: bytes
-    ended: bool
+    arrived: bool
     streamed: bool
+    tongue: Tongue = CHAT
 
     @property
     def stack_status(self) -> str:
         return self.headers.get("x-stack-status", "unknown")
+
+    @property
+    def ended(self) -> bool:
+        """It came to a regular end, in the words of the dialect too."""
+        return self.arrived and (not self.streamed or self.heard.ended)
 
     @property
     def events(self) -> list[Json]:
@@ -96,11 +110,13 @@ class Answer:
     def json(self) -> Any:
         return json.loads(self.raw)
 
+    @cached_property
+    def heard(self) -> Heard:
+        return self.tongue.streamed(self.events) if self.streamed else self.tongue.plain(self.json)
+
     @property
     def message(self) -> Json:
-        if not self.streamed:
-            return dict(self.json["choices"][0]["message"])
-        return _gathered(self.events)
+        return dict(self.heard.message)
 
     @property
     def text(self) -> str:
@@ -114,16 +130,11 @@ class Answer:
 
     @property
     def finishes(self) -> list[str]:
-        if not self.streamed:
-            return [self.json["choices"][0]["finish_reason"]]
-        said = [choice.get("finish_reason") for event in self.events for choice in event.get("choices", [])]
-        return [each for each in said if each]
+        return self.heard.finishes
 
     @property
     def usage(self) -> Json | None:
-        if not self.streamed:
-            return dict(self.json["usage"])
-        return next((event["usage"] for event in reversed(self.events) if event.get("usage")), None)
+        return self.heard.usage
 
 
 def _is_whole(line: str) -> bool:
@@ -132,27 +143,6 @@ def _is_whole(line: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _gathered(events: Sequence[Json]) -> Json:
-    """The message that the deltas of a stream add up to."""
-    message: Json = {"role": "assistant", "content": ""}
-    calls: dict[int, Json] = {}
-    deltas = (choice["delta"] for event in events for choice in event.get("choices", []))
-    for delta in deltas:
-        message["content"] += delta.get("content") or ""
-        if delta.get("reasoning_content"):
-            message["reasoning_content"] = message.get("reasoning_content", "") + delta["reasoning_content"]
-        for part in delta.get("tool_calls") or []:
-            made = calls.setdefault(part["index"], {"id": "", "type": "function", "function": {}})
-            made["id"] = made["id"] or part.get("id") or ""
-            for key in ("name", "arguments"):
-                said = (part.get("function") or {}).get(key) or ""
-                made["function"][key] = made["function"].get(key, "") + said
-    if calls:
-        message["tool_calls"] = [calls[index] for index in sorted(calls)]
-        message["content"] = message["content"] or None
-    return message
 
 
 # ------------------------------------------------------------------------------------------------------ running the app
@@ -227,21 +217,28 @@ class RunningProxy:
         finally:
             connection.close()
         told = {name.lower(): value for name, value in response.getheaders()}
-        note.answer = Answer(response.status, told, raw, ended, streamed and response.status == 200)
+        note.answer = Answer(response.status, told, raw, ended, streamed and response.status == 200, self.tongue)
+        if note.answer.streamed:
+            _ = note.answer.heard  # a client reads every stream to its end, and stands no disorder in it
         return note.answer
+
+    @property
+    def tongue(self) -> Tongue:
+        return self.stage.tongue
 
     def opened(
         self, body: bytes, headers: Mapping[str, str]
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """A request whose answer is read, or left, by the caller."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
-        connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json", **headers})
+        own = {"content-type": "application/json", **self.tongue.headers}
+        connection.request("POST", self.tongue.path, body, {**own, **headers})
         return connection, connection.getresponse()
 
     @contextmanager
     def sent(self, body: bytes) -> Iterator[socket.socket]:
         """A completion request by a client that may hang up at any moment: the end of the block is the end of it."""
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"POST {self.tongue.path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n"
         with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S) as connection:
             connection.sendall(head.encode() + body)
             yield connection
@@ -351,6 +348,8 @@ class Habits:
             kept["reasoning_content"] = message["reasoning_content"]
         if calls:
             kept["tool_calls"] = [{**c, "function": self._function(c["function"])} for c in calls]
+        if "made" in message:  # what the dialect itself calls it; the rest says what this client keeps of that
+            kept["made"] = message["made"]
         return kept
 
     def _function(self, function: Json) -> Json:
@@ -415,7 +414,7 @@ class Conversation:
         if self.streamed:
             request["stream"] = True
         request |= {**self.options, **options}
-        return json.dumps({key: value for key, value in request.items() if value is not ...}).encode()
+        return self.proxy.tongue.body({key: value for key, value in request.items() if value is not ...})
 
     def branch(self, messages: int) -> Conversation:
         """Another loop over the first so many messages of this history."""
@@ -436,6 +435,31 @@ def tool(name: str) -> Json:
     """A tool as clients offer it."""
     parameters = {"type": "object", "properties": {"command": {"type": "string"}}}
     return {"type": "function", "function": {"name": name, "description": f"Runs {name}.", "parameters": parameters}}
+
+
+# --------------------------------------------------------------------------------------------------------- the provider
+class Listening(ScriptedProvider):
+    """A scripted provider whose requests tell their messages as the judge reads them: each part of a message as one of
+    its own, as they stand in chat completions."""
+
+    def receive(self, request: Request) -> Received:
+        received = super().receive(request)
+        received.__class__ = Told  # it is made, remembered and waited for in there
+        return received
+
+
+class Told(Received):
+    """A request that a tongue tells."""
+
+    __slots__ = ()
+
+    @property
+    def messages(self) -> list[Json]:
+        tongue = tongue_at(self.path)
+        if tongue in (None, CHAT) or self.body is None:
+            return super().messages
+        messages: list[Json] = json.loads(neutral(tongue, self.raw))["messages"]
+        return messages
 
 
 # ------------------------------------------------------------------------------------------------------------ the stage
@@ -459,6 +483,7 @@ class Stage:
     notes: list[Noted] = field(default_factory=list)
     excused: set[int] = field(default_factory=set)
     looks_into_store: bool = True
+    tongue: Tongue = CHAT
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -501,13 +526,39 @@ class Stage:
                 proxy.until_the_store_is_back()
                 kept |= proxy.kept()
         seen, told = self._seen() if self.looks_into_store else ({}, {})
-        asked = [_asked(note, note.answer, told) for note in self.notes if note.answer]
+        asked = [self._asked(note, note.answer, told) for note in self.notes if note.answer]
         left = [
-            laws.Left(int(r.header(NUMBER) or 0), r.raw, tuple(name for name, _ in r.headers))
+            laws.Left(
+                int(r.header(NUMBER) or 0), neutral(self.tongue, r.raw), tuple(name for name, _ in r.headers), r.raw
+            )
             for r in self.provider.received
             if r.chat
         ]
-        return laws.Evidence(asked, left, kept, frozenset(self.excused), seen)
+        if kept is not None:
+            kept = {at: frozenset(each for w in wires for each in self.tongue.kept(w)) for at, wires in kept.items()}
+        return laws.Evidence(asked, left, kept, frozenset(self.excused), seen, signed=self.tongue.signs)
+
+    def breaches(self) -> list[str]:
+        """Of the laws, and of what the dialect forbids beyond them."""
+        bodies = {note.number: note.body for note in self.notes if note.answer}
+        left = [(int(r.header(NUMBER) or 0), r.raw) for r in self.provider.received if r.chat]
+        pairs = [(of, bodies[of], raw) for of, raw in left if of in bodies]
+        own = [f"request {of}, {said}" for of, asked, raw in pairs for said in self.tongue.breaches(asked, raw)]
+        return laws.breaches(self.evidence()) + own
+
+    def _asked(self, note: Noted, answer: Answer, events: Mapping[str, tuple[str, ...]]) -> laws.Asked:
+        told = answer.headers
+        return laws.Asked(
+            note.number,
+            neutral(self.tongue, note.body),
+            answer.stack_status.split(";")[0],
+            told.get("x-stack-conversation", ""),
+            told.get("x-stack-thread", ""),
+            told.get("x-stack-frame", ""),
+            answer.raw,
+            events.get(told.get("x-stack-request-id", ""), ()),
+            note.body,
+        )
 
     def _seen(self) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
         """Frames that nobody pushed, with their parents; and the events that the receipts of requests tell of."""
@@ -526,27 +577,13 @@ class Stage:
             proxy.stop()
 
 
-def _asked(note: Noted, answer: Answer, events: Mapping[str, tuple[str, ...]]) -> laws.Asked:
-    told = answer.headers
-    return laws.Asked(
-        note.number,
-        note.body,
-        answer.stack_status.split(";")[0],
-        told.get("x-stack-conversation", ""),
-        told.get("x-stack-thread", ""),
-        told.get("x-stack-frame", ""),
-        answer.raw,
-        events.get(told.get("x-stack-request-id", ""), ()),
-    )
-
-
 @contextmanager
-def staged(provider: ScriptedProvider, folder: Path, *, streamed: bool) -> Iterator[Stage]:
+def staged(provider: ScriptedProvider, folder: Path, *, streamed: bool, tongue: Tongue = CHAT) -> Iterator[Stage]:
     """A stage; when the scenario has gone well, the laws are checked over everything that left."""
-    stage = Stage(provider, folder, streamed)
+    stage = Stage(provider, folder, streamed, tongue=tongue)
     try:
         yield stage
-        found = laws.breaches(stage.evidence())
+        found = stage.breaches()
         assert not found, "\n".join(found)
     finally:
         stage.stop()

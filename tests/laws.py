@@ -39,12 +39,15 @@ BREAKS = ("woken", "folded", "unfolded", "trim", "replaced", "reasoning removed"
 # ----------------------------------------------------------------------------------------------------------- evidence
 BOUND = "claude-"
 """Models that accept reasoning only behind the prefix it was made under (L8): it may be left out."""
+THOUGHTS = ("reasoning_content", "reasoning")
+"""Members of a message that hold it: what can be read of it, and what a tongue tells of it as it was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A client's request and what it was told: the word of `x-stack-status`, where it stood, the answer's bytes.
-    `events` are what its receipt tells: the kind and, mostly, the frame (`folded f12`)."""
+    `events` are what its receipt tells: the kind and, mostly, the frame (`folded f12`). `raw` is the body in the bytes
+    of its own dialect, where `body` tells it as a chat request."""
 
     number: int
     body: bytes
@@ -54,6 +57,7 @@ class Asked:
     frame: str = ""
     answer: bytes = b""
     events: tuple[str, ...] = ()
+    raw: bytes = b""
 
     @property
     def breaks(self) -> frozenset[str]:
@@ -67,24 +71,30 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A request as the provider got it, for the client's request `of`."""
+    """A request as the provider got it, for the client's request `of`; `raw` as in `Asked`."""
 
     of: int
     body: bytes
     headers: tuple[str, ...] = ()
+    raw: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """In order of arrival. `kept` holds the stored texts of messages by conversation, None where nobody looked.
     `excused`: the client's requests before which a line may change in its past. `seen`: frames that nobody pushed, and
-    their parents, none for a root."""
+    their parents, none for a root. `signed`: all reasoning is, whatever the model (L8)."""
 
     asked: Sequence[Asked]
     left: Sequence[Left]
     kept: Mapping[str, frozenset[str]] | None = None
     excused: frozenset[int] = frozenset()
     seen: Mapping[str, str] = field(default_factory=dict)
+    signed: bool = False
+
+    def bound(self, model: str) -> bool:
+        """Whether reasoning of this model holds only behind the prefix it was made behind."""
+        return self.signed or model.startswith(BOUND)
 
     def on_the_line_of(self, frame: str, line: str) -> bool:
         """Whether work in `frame` stands on the line of the frame `line`: a frame that was seen in what the client
@@ -207,7 +217,7 @@ def breaches(evidence: Evidence) -> list[str]:
     found += list(_tools(awake))
     found += list(_headers(evidence))
     if evidence.kept is not None:
-        found += list(_stored(awake, evidence.kept))
+        found += list(_stored(evidence, awake, evidence.kept))
     return found
 
 
@@ -422,11 +432,12 @@ def _passed(evidence: Evidence) -> Iterator[str]:
     for asked in evidence.asked:
         if asked.status in (AWAKE, STATELESS, "error", "unknown"):
             continue
-        bodies = [sent.body for sent in evidence.left if sent.of == asked.number]
+        left = [sent for sent in evidence.left if sent.of == asked.number]
         if asked.status == "bypass":
-            bodies = bodies[-1:]  # we may have stood aside after rounds of which the client saw nothing
-        if bodies != [asked.body] and not _less_thoughts(asked.body, bodies):
-            yield f"request {asked.number}, L5: {asked.status}, yet {len(bodies)} bodies left that are not the client's"
+            left = left[-1:]  # we may have stood aside after rounds of which the client saw nothing
+        same = [sent.raw or sent.body for sent in left] == [asked.raw or asked.body]
+        if not same and not _less_thoughts(evidence, asked.body, [sent.body for sent in left]):
+            yield f"request {asked.number}, L5: {asked.status}, yet {len(left)} bodies left that are not the client's"
 
 
 def _shortened(evidence: Evidence) -> Iterator[str]:
@@ -444,12 +455,12 @@ def _shortened(evidence: Evidence) -> Iterator[str]:
 
 def _among(message: Json, stored: frozenset[str]) -> bool:
     """A message less the reasoning it is stored with."""
-    return any(_thoughtless(json.loads(kept)) == message for kept in stored if '"reasoning_content"' in kept)
+    return any(_thoughtless(json.loads(kept)) == message for kept in stored if '"reasoning' in kept)
 
 
-def _less_thoughts(asked: bytes, bodies: Sequence[bytes]) -> bool:
+def _less_thoughts(evidence: Evidence, asked: bytes, bodies: Sequence[bytes]) -> bool:
     """L8: of a model that binds reasoning to its prefix, the client's own request less some of its reasoning."""
-    if len(bodies) != 1 or not Body.read(asked).model.startswith(BOUND):
+    if len(bodies) != 1 or not evidence.bound(Body.read(asked).model):
         return False
     theirs, left = Body.read(asked), Body.read(bodies[0])
     pairs = zip(theirs.messages, left.messages, strict=False)
@@ -458,7 +469,7 @@ def _less_thoughts(asked: bytes, bodies: Sequence[bytes]) -> bool:
 
 
 def _thoughtless(message: Json) -> Json:
-    return {name: value for name, value in message.items() if name != "reasoning_content"}
+    return {name: value for name, value in message.items() if name not in THOUGHTS}
 
 
 def _unseen(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
@@ -498,7 +509,7 @@ def _headers(evidence: Evidence) -> Iterator[str]:
                 yield f"request {sent.of}: {name} went upstream"
 
 
-def _stored(awake: Sequence[Round], kept: Mapping[str, frozenset[str]]) -> Iterator[str]:
+def _stored(evidence: Evidence, awake: Sequence[Round], kept: Mapping[str, frozenset[str]]) -> Iterator[str]:
     """L3: what the client sent anew, and everything on a line that is not ours, is stored byte for byte."""
     for each in awake:
         stored = kept.get(each.asked.conversation, frozenset())
@@ -510,6 +521,6 @@ def _stored(awake: Sequence[Round], kept: Mapping[str, frozenset[str]]) -> Itera
         for message, written in zip(each.body.messages, each.body.written, strict=True):
             ours = message["role"] in HEADS or _is_retold(message)
             ours = ours or (message["role"] != "assistant" and _added(each.body, message, sorted(theirs)))
-            bound = each.body.model.startswith(BOUND) and message["role"] == "assistant"
+            bound = evidence.bound(each.body.model) and message["role"] == "assistant"
             if not ours and written not in stored and not (bound and _among(message, stored)):
                 yield f"request {each.asked.number}, L3: on the line and not stored: {written[:80]}"

@@ -1,31 +1,77 @@
-"""Every scenario runs twice, streamed and not, and ends before the judge of `tests.laws`."""
+"""Every scenario runs in every dialect, and ends before the judge of `tests.laws`.
+
+In chat completions it runs streamed and not; in the others too where it is about what a client is shown (`BOTH`), else
+streamed alone, which is how agents ask. A scenario about the bytes of single dialects says so, with its reason.
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider
-from tests.harness import Conversation, Stage, staged
+from proxy.scripted import Model, ScriptedProvider
+from tests.harness import Conversation, Listening, Stage, staged
+from tests.tongues import CHAT, TONGUES, Tongue
+
+BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity", "test_folds", "test_inferred_frames")
+SPOKEN_IN = "spoken_in"
 
 
-@pytest.fixture(params=["streamed", "plain"])
-def streamed(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param == "streamed")
+@dataclass(frozen=True)
+class Manner:
+    """How a client asks."""
+
+    tongue: Tongue
+    streamed: bool
+
+    @property
+    def name(self) -> str:
+        form = "streamed" if self.streamed else "plain"
+        return form if self.tongue is CHAT else f"{self.tongue.short}-{form}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"{SPOKEN_IN}(*dialects, reason): a scenario about the bytes of these dialects")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "manner" not in metafunc.fixturenames:
+        return
+    bound = metafunc.definition.get_closest_marker(SPOKEN_IN)
+    spoken = [each for each in TONGUES.values() if bound is None or each.short in bound.args]
+    both = metafunc.module.__name__.rpartition(".")[2] in BOTH
+    manners = [Manner(tongue, streamed) for tongue in spoken for streamed in (True, False)]
+    wanted = [each for each in manners if each.streamed or both or each.tongue is CHAT]
+    metafunc.parametrize("manner", wanted, ids=[each.name for each in wanted])
 
 
 @pytest.fixture
-def provider(request: pytest.FixtureRequest) -> Iterator[ScriptedProvider]:
-    """The scripted provider; parametrised indirectly it gets these arguments."""
-    arguments: dict[str, Any] = getattr(request, "param", {})
-    with ScriptedProvider(**arguments) as running:
+def tongue(manner: Manner) -> Tongue:
+    return manner.tongue
+
+
+@pytest.fixture
+def streamed(manner: Manner) -> bool:
+    return manner.streamed
+
+
+@pytest.fixture
+def provider(request: pytest.FixtureRequest, tongue: Tongue) -> Iterator[ScriptedProvider]:
+    """The scripted provider; parametrised indirectly it gets these arguments. Where reasoning is signed, every model
+    refuses what no longer fits (L8)."""
+    arguments: dict[str, Any] = dict(getattr(request, "param", {}))
+    if tongue.signs:
+        models = arguments.get("models") or [Model("scripted-model")]
+        arguments["models"] = [replace(model, binding="error") for model in models]
+    with Listening(**arguments) as running:
         yield running
 
 
 @pytest.fixture
-def stage(provider: ScriptedProvider, tmp_path: Path, streamed: bool) -> Iterator[Stage]:
-    with staged(provider, tmp_path, streamed=streamed) as running:
+def stage(provider: ScriptedProvider, tmp_path: Path, streamed: bool, tongue: Tongue) -> Iterator[Stage]:
+    with staged(provider, tmp_path, streamed=streamed, tongue=tongue) as running:
         yield running
 
 

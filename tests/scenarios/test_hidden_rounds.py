@@ -12,6 +12,7 @@ from proxy.scripted import Answer, Call, Cut, ScriptedProvider, Usage, cut, erro
 from proxy.tenancy import issue_key
 from tests import laws
 from tests.harness import Conversation, Stage, activate, bash, does, everything, op, plan, pop, push, recall
+from tests.tongues import CHAT, MESSAGES
 
 CUTS = {"every byte": Cut(1), "7 bytes": Cut(7), "random": Cut(40, seed=7), "whole events": Cut()}
 
@@ -38,7 +39,8 @@ def test_however_the_stream_is_cut_the_client_sees_one_answer(
     assert (answer.usage["prompt_tokens"], answer.usage["completion_tokens"]) == (1200, 50)
     assert answer.usage["total_tokens"] == 1250
     if answer.streamed:
-        assert answer.raw.count(b"data: [DONE]") == 1
+        assert answer.raw.count(stage.tongue.terminator) == 1
+    if answer.streamed and stage.tongue is CHAT:
         assert len({event["id"] for event in answer.events}) == 1
         indexes = [
             part["index"]
@@ -81,7 +83,7 @@ def test_a_stream_without_stack_calls_is_the_providers_own(stage: Stage, provide
 
 def _without_ids(raw: bytes) -> str:
     """The scripted provider counts its answers and looks at the clock."""
-    return re.sub(r'chatcmpl-scripted-\d+|"answer":\d+|"created":\d+', "", raw.decode())
+    return re.sub(r'(chatcmpl|resp|msg)[-_]scripted[-_]\d+|"answer":\d+|"created(_at)?":\d+', "", raw.decode())
 
 
 def test_overlays_are_replayed_with_the_same_bytes(provider: ScriptedProvider, chat: Conversation) -> None:
@@ -112,7 +114,8 @@ def test_a_model_that_pushes_for_ever_is_stopped_with_an_answer(stage: Stage, pr
 
     assert answer.text == "I stop here."
     assert len(provider.received) == 5
-    assert [r.body.get("tool_choice") for r in provider.received] == [None, None, None, None, "none"]
+    assert [r.body.get("tool_choice") for r in provider.received[:-1]] == [None] * 4
+    assert provider.received[-1].body["tool_choice"] == ({"type": "none"} if stage.tongue is MESSAGES else "none")
     assert len({json.dumps(r.body["tools"]) for r in provider.received}) == 1
     assert "No more stack calls" in provider.received[-1].messages[-1]["content"]
 
@@ -228,7 +231,7 @@ def test_a_hidden_round_that_fails_for_good_is_the_providers_error(stage: Stage,
     assert len(provider.received) == 4
     if broken.streamed:
         assert not broken.ended
-        assert b"[DONE]" not in broken.raw
+        assert stage.tongue.terminator not in broken.raw
         assert broken.finishes == []
     else:
         assert broken.status == 500
@@ -244,13 +247,13 @@ def test_a_stream_that_dies_never_ends_normally(stage: Stage, provider: Scripted
     """S4, DESIGN 7: no terminator, no finish reason, no second try; what came is kept as partial."""
     chat = stage.chat(streamed=True)
     assert callable(breaks)
-    provider.will(breaks(says("a long answer that is never whole"), after_events=3))
+    provider.will(breaks(says("a long answer that is never whole"), after_events=stage.tongue.opening + 2))
 
     broken = chat.says("hello")
 
     assert not broken.ended
     assert broken.finishes == []
-    assert b"[DONE]" not in broken.raw
+    assert stage.tongue.terminator not in broken.raw
     assert len(provider.received) == 1
     provider.will(says("again"))
     chat.asks()
@@ -266,7 +269,7 @@ def test_an_error_chunk_passes_as_it_is(stage: Stage, provider: ScriptedProvider
     answer = chat.says("hello")
 
     assert b"Provider exploded" in answer.raw
-    assert b"[DONE]" not in answer.raw
+    assert stage.tongue.terminator not in answer.raw
     assert len(provider.received) == 2
 
 
@@ -311,10 +314,14 @@ def test_the_limits_of_the_client_travel_with_every_round(provider: ScriptedProv
 
     chat.says("hello", **wishes)
 
+    asked = json.loads(chat.proxy.stage.notes[0].body)
+    wished = asked.keys() - {"messages", "system", "input", "instructions", "tools"}
+    assert wished >= {"temperature", "reasoning_effort", "service_tier", "metadata", "x_unknown"}
     for received in provider.received:
-        assert {key: received.body[key] for key in wishes} == wishes
+        assert {key: received.body[key] for key in wished} == {key: asked[key] for key in wished}
 
 
+@pytest.mark.spoken_in("chat", reason="in the other dialects usage is part of every answer")
 def test_usage_is_asked_for_and_shown_only_to_who_asked(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-07, CLIENTS 8."""
     chat = stage.chat(streamed=True)

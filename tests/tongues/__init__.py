@@ -1,0 +1,25 @@
+"""The dialects as a scripted client speaks them and as the judge reads them: one file and one line each.
+
+tongue.py     what a tongue is          chat.py      chat completions, the neutral form itself
+messages.py   the messages API          responses.py the responses API
+"""
+
+from __future__ import annotations
+
+from tests.tongues.chat import Chat
+from tests.tongues.messages import Messages
+from tests.tongues.responses import Responses
+from tests.tongues.tongue import Heard, Tongue, neutral
+
+__all__ = ["CHAT", "MESSAGES", "RESPONSES", "TONGUES", "Heard", "Tongue", "neutral", "tongue_at"]
+
+CHAT = Chat()
+MESSAGES = Messages()
+RESPONSES = Responses()
+TONGUES: dict[str, Tongue] = {tongue.name: tongue for tongue in (CHAT, MESSAGES, RESPONSES)}
+"""By the name of the dialect."""
+
+
+def tongue_at(path: str) -> Tongue | None:
+    """The tongue of requests posted to `path`; None for other endpoints."""
+    return next((tongue for tongue in TONGUES.values() if path == tongue.path), None)
