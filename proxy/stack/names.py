@@ -161,13 +161,18 @@ def _names_of_arguments(arguments: str) -> tuple[str, ...]:
 def ranked_names(messages: Iterable[Message], known: Collection[str] = ()) -> tuple[str, ...]:
     """The names that leave with `messages`, the one most worth its tokens first, of equals the one said first; those in
     `known` are left out."""
-    scores = {name: worth(by) / price(name) for name, by in _mentions(messages).items() if name not in known}
+    worths: dict[str, float] = {}
+    for speaker, mentions in _mentions(messages).items():
+        for name, times in mentions.items():
+            worths[name] = worths.get(name, 0.0) + worth(speaker, times)
+    scores = {name: total / price(name) for name, total in worths.items() if name not in known}
     return tuple(sorted(scores, key=scores.__getitem__, reverse=True))
 
 
-def worth(by: Mapping[str, int]) -> float:
-    """What a name is worth that was said so often, by speaker."""
-    return sum(SAID_BY.get(who, SAID_BY[TOOL]) * times / (times + SATURATION) for who, times in by.items())
+@lru_cache(maxsize=REMEMBERED)
+def worth(speaker: str, times: int) -> float:
+    """What it adds to a name that this speaker said it so often."""
+    return SAID_BY.get(speaker, SAID_BY[TOOL]) * times / (times + SATURATION)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -177,14 +182,10 @@ def price(name: str) -> int:
     return max(1, len(_PIECE.findall(name)))
 
 
-def _mentions(messages: Iterable[Message]) -> dict[str, dict[str, int]]:
-    """How often each name was said, by speaker."""
+def _mentions(messages: Iterable[Message]) -> dict[str, Counter[str]]:
+    """By speaker, how often each name was said."""
     said: dict[str, Counter[str]] = {}
     for message in messages:
         for speaker, names in _named_in(message):
             said.setdefault(speaker, Counter()).update(names)
-    found: dict[str, dict[str, int]] = {}
-    for speaker, counted in said.items():
-        for name, times in counted.items():
-            found.setdefault(name, {})[speaker] = times
-    return found
+    return said

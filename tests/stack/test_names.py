@@ -86,14 +86,14 @@ def test_of_two_names_equally_used_the_one_that_costs_less_comes_first() -> None
 
 
 def test_further_mentions_count_less_and_less() -> None:
-    first, second = worth({"tool": 1}), worth({"tool": 2}) - worth({"tool": 1})
+    first, second = worth("tool", 1), worth("tool", 2) - worth("tool", 1)
 
     assert first > second > 0
-    assert worth({"tool": 1_000}) < worth({"assistant": 1})
+    assert worth("tool", 1_000) < worth("assistant", 1)
 
 
 def test_a_role_never_heard_of_counts_as_an_output() -> None:
-    assert worth({"function": 1}) == worth({"tool": 1})
+    assert worth("function", 1) == worth("tool", 1)
 
 
 def test_names_that_stay_visible_are_not_repeated() -> None:
