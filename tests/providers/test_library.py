@@ -1,8 +1,10 @@
 """litellm is looked for without an import, imported in a thread once it is needed, and never without need."""
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import util
 from pathlib import Path
 
@@ -72,10 +74,11 @@ def versioned(folder: Path, version: str) -> None:
     (noted / "METADATA").write_text(f"Metadata-Version: 2.1\nName: litellm\nVersion: {version}\n")
 
 
-def python(program: str, *folders: Path) -> str:
+def python(program: str, *folders: Path, words: Sequence[str] = ()) -> str:
     """What a fresh interpreter prints that finds packages in these folders before all others."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*folders, HOUSE)))}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -132,6 +135,24 @@ def test_a_proxy_without_such_an_upstream_never_imports_litellm(pretended: Path)
         "print('litellm' in sys.modules)"
     )
     assert python(program, pretended) == "False"
+
+
+def test_the_example_of_the_documentation_routes_as_it_says(pretended: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(upstreams:.*?)```", (HOUSE / "docs/configuration.md").read_text(), re.DOTALL)
+    (pretended / "proxy.yaml").write_text(example)
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from proxy.config import load_config; from proxy.upstream import Routes\n"
+        "config = load_config({}, {'ANTHROPIC_API_KEY': 'k'}, Path(sys.argv[1]))\n"
+        "for model, path in [a.split('@') for a in sys.argv[2:]]:\n"
+        "    route = Routes(config).choose(model, path); print(route.upstream.name, route.model)"
+    )
+    asked = ("claude-opus-5@/v1/messages", "claude-opus-5@/v1/responses", "sonnet@/v1/chat/completions",
+             "nova@/v1/messages", "gpt-5@/v1/responses")  # fmt: skip
+    assert python(program, pretended, words=(str(pretended / "proxy.yaml"), *asked)).splitlines() == [
+        "anthropic claude-opus-5", "any anthropic/claude-opus-5", "any anthropic/claude-sonnet-4-5",
+        "cloud bedrock/amazon.nova-pro-v1:0", "default gpt-5",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.dialects.usage import usage_of
 from proxy.errors import UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from proxy.overflow import is_overflow
 from proxy.providers import LitellmUpstream
@@ -16,6 +17,7 @@ from proxy.scripted import (
 )
 from proxy.scripted import (
     ScriptedProvider,
+    Usage,
     answers,
     call,
     cut,
@@ -30,6 +32,7 @@ from proxy.scripted import (
     status,
     truncated,
 )
+from proxy.stack.transcript import Usage as Told
 from proxy.transport import Answer
 from tests.provider.speakers import SPEAKERS, Heard, Speaker, events_of
 from tests.providers.conftest import through
@@ -101,16 +104,29 @@ async def test_a_client_of_one_api_reaches_a_provider_of_the_other(
     assert provider.asked[0].system == "Be brief."
 
 
-async def test_s4_60_cached_and_written_tokens_of_a_provider_are_told(provider: ScriptedProvider) -> None:
-    """Those of Anthropic stand beside OpenAI's names, and count once."""
-    provider.will(says("yes"))
-    async with through(provider, "anthropic") as upstream:
-        answer = await asked(upstream, CHAT, chat(model=MODELS["anthropic"]))
-        told = json.loads(await answer.body())["usage"]
-    charged = provider.asked[0].usage
-    assert charged is not None
-    assert told["prompt_tokens"] == charged.prompt
-    assert {"cached_tokens", "cache_creation_tokens"} <= set(told["prompt_tokens_details"])
+CHARGED = Usage(prompt=100, completion=30, cached=60, written=10)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("vendor", MODELS)
+@pytest.mark.parametrize("dialect", SPEAKERS)
+async def test_s4_60_usage_counts_once_whoever_tells_it_in_whose_words(
+    provider: ScriptedProvider, dialect: str, vendor: str, *, streamed: bool
+) -> None:
+    """C13, S4-20: OpenAI's prompt holds the cached tokens, Anthropic's does not, and litellm translates one into the
+    other; on its way from OpenAI it loses what was written."""
+    speaker = SPEAKERS[dialect]
+    provider.will(says("yes", usage=CHARGED))
+    body = speaker.first("x") | {"model": MODELS[vendor], "stream": streamed}
+    body |= {"stream_options": {"include_usage": True}} if dialect == "chat" and streamed else {}
+    async with through(provider, vendor) as upstream:
+        raw = await (await asked(upstream, speaker, body)).body()
+    told: Json = {}
+    for event in events_of(raw) if streamed else [json.loads(raw)]:
+        for holder in (event, event.get("message") or {}, event.get("response") or {}):
+            told |= holder.get("usage") or {}
+    written = 0 if vendor == "openai" and dialect != "chat" else 10
+    assert usage_of(told) == Told(input=100, output=30, cached=60, written=written)
 
 
 async def test_what_openai_has_no_name_for_reaches_a_provider_that_speaks_its_api(provider: ScriptedProvider) -> None:
