@@ -1,5 +1,6 @@
 """The proxy as its users start it: a process of its own, reached over HTTP, ended by a signal."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 30
@@ -28,6 +30,11 @@ class Served:
     def url(self) -> str:
         """What a client takes as its base URL."""
         return f"{self.origin}/v1"
+
+    def page(self, path: str) -> Any:
+        """What a page of `/stack` says."""
+        with urllib.request.urlopen(f"{self.origin}{path}", timeout=5) as told:
+            return json.load(told)
 
 
 @contextmanager

@@ -1,0 +1,118 @@
+"""Codex, from npm: the responses API alone, with encrypted reasoning, freeform calls, tools that stand in the input,
+and subagents that begin empty or with all that their parent has.
+
+Where it cannot be installed, sessions of it that were captured are replayed by `tests/yardstick` all the same.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.scripted import Call, Model, Received, ScriptedProvider, call
+from tests.clients.job import ERRAND, FILE, Means, assert_it_was_done, lines, tell
+from tests.clients.serving import Served
+from tests.clients.story import CLOSING, GREETING
+
+PACKAGE = "@openai/codex@0.169.0"
+PATCHING, CODING, DELEGATING = "gpt-5.5", "gpt-6-sol", "gpt-5.2-codex"
+"""Models by what Codex offers them: a freeform tool for patches, one tool that runs JavaScript and stands in the input,
+subagents of the older kind."""
+PATCH = f"*** Begin Patch\n*** Add File: {FILE}\n+{GREETING}*** End Patch\n"
+PLAN = [{"step": "Greet", "status": "in_progress"}, {"step": "Look again", "status": "pending"}]
+SETTINGS = """
+model = "{model}"
+model_provider = "callstack"
+
+[tools.update_plan]
+enabled = true
+
+[model_providers.callstack]
+name = "callstack"
+base_url = "{url}"
+env_key = "SCRIPTED_KEY"
+wire_api = "responses"
+"""
+Codex = Callable[[str, str], str]
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    """Its models leave out reasoning that stands behind anything but what it was made behind, as this vendor's do."""
+    with ScriptedProvider(models=[Model(name, binding="drop") for name in (PATCHING, CODING, DELEGATING)]) as running:
+        yield running
+
+
+@pytest.fixture
+def codex(npm: Callable[..., Path], run: Callable[..., str], proxy: Served, repository: Path, home: Path) -> Codex:
+    """Gives Codex a prompt for a model, and what it printed back."""
+    program = npm("codex", PACKAGE) / "node_modules" / ".bin" / "codex"
+    settings = home / ".codex" / "config.toml"
+    settings.parent.mkdir()
+
+    def ask(model: str, prompt: str) -> str:
+        settings.write_text(SETTINGS.format(model=model, url=proxy.url))
+        command = [str(program), "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", prompt]
+        return run(command, repository, SCRIPTED_KEY="sk-scripted")
+
+    return ask
+
+
+def is_subagent(received: Received) -> bool:
+    return received.header("x-openai-subagent") is not None
+
+
+def commands() -> tuple[Call, Call]:
+    return call("exec_command", cmd=f"cat {FILE}"), call("exec_command", cmd="cat README.md")
+
+
+def javascript(tool: str, argument: object) -> Call:
+    """A call in the one tool that runs code."""
+    return Call("exec", f"const told = await tools.{tool}({json.dumps(argument)});\ntext(told.output ?? told);\n")
+
+
+def waits(received: Received) -> Call:
+    """Waits for the subagent that the newest result names."""
+    _, told = received.results[-1]
+    [agent] = re.findall(r'"agent_id":\s*"([^"]+)"', told)
+    return call("wait_agent", targets=[agent])
+
+
+MEANS = {
+    PATCHING: Means(call("update_plan", plan=PLAN), Call("apply_patch", PATCH), commands()),
+    CODING: Means(
+        javascript("exec_command", {"cmd": "ls"}),
+        javascript("apply_patch", PATCH),
+        (javascript("exec_command", {"cmd": f"cat {FILE}"}), javascript("exec_command", {"cmd": "cat README.md"})),
+        call("spawn_agent", task_name="look", message=ERRAND),
+        lambda _: call("wait_agent", timeout_ms=10_000),
+    ),
+    DELEGATING: Means(
+        call("update_plan", plan=PLAN),
+        call("exec_command", cmd=f"printf '{GREETING.rstrip()}\\n' > {FILE}"),
+        commands(),
+        call("spawn_agent", message=ERRAND),
+        waits,
+        writes_for_sure=False,
+    ),
+}
+
+
+@pytest.mark.parametrize("model", MEANS)
+def test_it_plans_works_and_delegates_and_notices_nothing(
+    provider: ScriptedProvider, proxy: Served, codex: Codex, repository: Path, home: Path, model: str
+) -> None:
+    means = MEANS[model]
+    tell(provider, means, is_subagent)
+
+    said = codex(model, f"Write {FILE}")
+
+    assert_it_was_done(provider, proxy, means, said, repository, home)
+    told = [line["item"]["text"] for line in lines(said) if line.get("item", {}).get("type") == "agent_message"]
+    assert told == ["First the plan.", "Now the file.", "I look at both.", CLOSING]
+    assert {each.path for each in provider.asked} == {"/v1/responses"}
+    main = [each for each in provider.asked if not is_subagent(each)]
+    assert all("stack_frame_push" in each.tool_names for each in main)
+    assert ["tools" in each.body for each in main] == [model != CODING] * len(main)
