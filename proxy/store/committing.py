@@ -29,6 +29,8 @@ ASKED = 500
 
 Owner = tuple[str, str]
 """Tenant and conversation."""
+Place = tuple[str, str, str, int]
+"""Of a round: tenant, conversation, turn and number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,10 @@ def commit(
     statements: Statements,
     batches: Sequence[Batch],
     place: Callable[[], int],
-    drafted: dict[bytes, None],
+    drafted: dict[Place, None],
 ) -> Committed:
-    """Write `batches` in order, in one transaction. `place` numbers the rows. `drafted` are digests of the drafts
-    written so far, which this keeps up: most rounds end before one is written, and have nothing to take away."""
+    """Write `batches` in order, in one transaction. `place` numbers the rows. `drafted` are the rounds of which a draft
+    was written so far, which this keeps up: most end before there is one, and have nothing to take away."""
     done = Committed()
     with connection.begin():
         known = _known(connection, statements, batches)
@@ -136,7 +138,7 @@ def chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
 class _Gathered:
     """The rows of a group by table, in order; blobs and bodies once."""
 
-    def __init__(self, place: Callable[[], int], drafted: dict[bytes, None]) -> None:
+    def __init__(self, place: Callable[[], int], drafted: dict[Place, None]) -> None:
         self.rows: dict[Table, list[rows.Values]] = defaultdict(list)
         self.newest: dict[Owner, int] = {}
         self.pages: dict[tuple[str, bytes], rows.Page] = {}
@@ -209,13 +211,14 @@ class _Gathered:
     def _spoken(self, at: rows.Values, done: Round) -> None:
         """The messages of a round. A draft takes the room of the one before it and is gone when the round ended."""
         tenant, conversation = at["tenant"], at["conversation"]
-        draft = rows.draft_digest(conversation, done.turn, done.number)
+        place = (tenant, conversation, done.turn, done.number)
         if done.spoken.complete:
-            if draft in self._drafted:
-                self.finished[tenant].append(draft)
+            if place in self._drafted:
+                self.finished[tenant].append(rows.draft_digest(*place[1:]))
             self._message(at, done.turn, (done.number, 0), done.spoken.message)
         else:
-            self._drafted[draft] = None
+            draft = rows.draft_digest(*place[1:])
+            self._drafted[place] = None
             self.drafts.append({"tenant": tenant, "digest": draft, "data": done.spoken.message.wire})
             self.hold(tenant, f"c:{conversation}", draft)
             self._row(at, done.turn, (done.number, 0), rows.message_row(done.spoken.message, draft), final=False)

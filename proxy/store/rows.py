@@ -113,7 +113,7 @@ def message_row(message: Message, digest: bytes) -> Values:
         "wire": digest,
         "identity": words(message.identity),
         "text": None if spelled(message.wire) == message.text else words(message.text),
-        "calls": as_json([[c.id, c.name, c.arguments] for c in message.calls]),
+        "calls": as_json([[c.id, c.name, c.arguments] for c in message.calls]) if message.calls else "[]",
         "answers": words(message.answers),
         "tokens": message.tokens,
     }
@@ -192,7 +192,9 @@ def round_row(value: Round) -> Values:
         "model": words(spoken.model),
         "complete": int(spoken.complete),
         "hidden_truncated": int(spoken.hidden_truncated),
-        "extra": as_json({name: raw.decode("utf-8", "surrogateescape") for name, raw in spoken.extra.items()}),
+        "extra": as_json({name: raw.decode("utf-8", "surrogateescape") for name, raw in spoken.extra.items()})
+        if spoken.extra
+        else "{}",
         "created": value.created,
     }
 

@@ -32,7 +32,7 @@ from sqlalchemy.exc import DBAPIError
 from proxy.errors import StoreError
 from proxy.store import Record, reading, schema
 from proxy.store.circuit import Circuit
-from proxy.store.committing import Batch, Committed, Owner, commit, owner_of, owners_of, weight
+from proxy.store.committing import Batch, Committed, Owner, Place, commit, owner_of, owners_of, weight
 from proxy.store.failures import as_store_error
 from proxy.store.statements import Statements
 from proxy.store.waiting import Waiter, again, tell
@@ -101,7 +101,7 @@ class Writer:
         self._stalled: StoreError | None = None
         self._closing = False
         self._place = 0
-        self._drafted: dict[bytes, None] = {}
+        self._drafted: dict[Place, None] = {}
         self._thread: threading.Thread | None = None
         self.dropped = 0
         self.conversations = 0
@@ -410,6 +410,6 @@ class Writer:
         tell(news)
 
 
-def _forget_oldest(kept: dict[int, StoreError] | dict[Owner, None] | dict[bytes, None]) -> None:
+def _forget_oldest(kept: dict[int, StoreError] | dict[Owner, None] | dict[Place, None]) -> None:
     while len(kept) > REMEMBERED:
         kept.pop(next(iter(kept)))  # type: ignore[call-overload]
