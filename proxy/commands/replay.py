@@ -36,6 +36,12 @@ class ClockChoice(StrEnum):
     FAST = "fast"
 
 
+class DialectChoice(StrEnum):
+    CHAT = "chat"
+    MESSAGES = "messages"
+    RESPONSES = "responses"
+
+
 def replay(  # noqa: PLR0913 - one parameter for each option
     files: Annotated[list[Path] | None, typer.Argument(help="Recordings, or directories of them.")] = None,
     mode: Annotated[str | None, typer.Option(help="off, shadow, passive or active.")] = None,
@@ -48,6 +54,9 @@ def replay(  # noqa: PLR0913 - one parameter for each option
     clock: Annotated[
         ClockChoice, typer.Option(help="recorded: pauses let the provider's cache go cold; fast: one second a request.")
     ] = ClockChoice.RECORDED,
+    dialect: Annotated[
+        DialectChoice | None, typer.Option(help="The API to play it in; default: the one the recording is in.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Files played at once; default: one for each core.")] = cores(),
     details: Annotated[bool, typer.Option("--details", help="What left, and the worst of what was missed.")] = False,  # noqa: FBT002 - a flag
     quiet: Annotated[bool, typer.Option("--no-progress", help="No progress bar.")] = False,  # noqa: FBT002 - a flag
@@ -60,7 +69,7 @@ def replay(  # noqa: PLR0913 - one parameter for each option
     if data is not None and not conversation:
         raise typer.BadParameter("--data says where the store lies; name one of its conversations with --conversation")
     flags: dict[str, object] = {**parse_assignments(assigned or ()), **({"mode": mode} if mode else {})}
-    task = Task(configuration(config, flags), model, clock.value)
+    task = Task(configuration(config, flags), model, clock.value, dialect.value if dialect else "")
     named = files_in(files or ())
     if not named and not conversation:
         where = "these directories hold no file" if files else "name recordings, or a --conversation of the store"
@@ -85,7 +94,7 @@ def _from_store(where: Config, conversation: str, task: Task, told: Callable[[fl
 
 async def _stored(where: Config, conversation: str, task: Task) -> Recording:
     async with opened(where) as store:
-        return await stored_recording(store, conversation, model=task.model, clock=task.clock)
+        return await stored_recording(store, conversation, model=task.model, clock=task.clock, dialect=task.dialect)
 
 
 @contextmanager
@@ -122,6 +131,7 @@ def _as_json(done: Sequence[Played], failed: Sequence[Failed], task: Task) -> di
         "mode": task.config.mode,
         "model": task.model or None,
         "clock": task.clock,
+        "dialect": task.dialect or None,
         "recordings": msgspec.to_builtins(done),
         "total": {"row": msgspec.to_builtins(row_of_all(done)), "needs": msgspec.to_builtins(needs_of_all(done))},
         "failed": msgspec.to_builtins(failed),

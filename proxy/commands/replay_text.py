@@ -145,7 +145,7 @@ def details_of(done: Sequence[Played]) -> Iterator[str]:
     """For each recording what left, the worst of what was missed, what was weighed, and what is odd about it."""
     for one in done:
         yield ""
-        yield f"{one.name}  ({one.model}, {counted(one.conversations, 'conversation')})"
+        yield f"{one.name}  ({one.model}, {one.dialect}, {counted(one.conversations, 'conversation')})"
         yield from _listed("left the context", [_left(left) for left in one.left], len(one.left))
         yield from _listed("used again without it", [_missed(missed) for missed in one.missed], len(one.missed))
         weighed = [(f"{count:,}", decision.replace("_", " ")) for decision, count in sorted(one.decisions.items())]

@@ -2,7 +2,10 @@
 
     reading.py    files: packed or plain, JSON or JSON lines; every value with the place it stands at
     messages.py   a message that can be replayed, or what is wrong with it
-    formats.py    trajectories, message lists, captured requests: values -> recordings
+    api.py        what a replay knows of an API: requests written in it, answers told by it
+                  (apis.py: chat_api.py, messages_api.py, responses_api.py)
+    formats.py    trajectories and message lists: values -> recordings
+    captures.py   captured requests -> recordings
     recording.py  a recorded conversation as the requests it was made of
     stored.py     a conversation of our own store as a recording
     playing.py    one recording through the product: read this first

@@ -50,11 +50,13 @@ class Interrupted(ProxyError):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How to play: the configuration, the model instead of the recorded one (or empty), and the clock."""
+    """How to play: the configuration, the model instead of the recorded one (or empty), the clock, and the API instead
+    of each recording's own (or empty)."""
 
     config: Config
     model: str = ""
     clock: Clock = "recorded"
+    dialect: str = ""
 
 
 def played(files: Sequence[Path], task: Task, jobs: int, progress: Progress) -> list[Result]:
@@ -76,7 +78,7 @@ def of_file(file: Path, task: Task, advance: Callable[[float], None]) -> list[Re
     """All conversations of a file, or why there is none. `advance` is told a part of the file's size after each
     request."""
     try:
-        recordings = recordings_in(file, model=task.model, clock=task.clock)
+        recordings = recordings_in(file, model=task.model, clock=task.clock, dialect=task.dialect)
         step = partial(advance, _size(file) / (sum(len(recording.steps) for recording in recordings) or 1))
         return [asyncio.run(play(recording, task.config, str(file), step)) for recording in recordings]
     except Interrupted:

@@ -5,7 +5,8 @@
     captured     request bodies in the order in which they came, each alone or as the `body` of a line about it
 
 Of a list of messages, request n is everything before the n-th assistant message, since the client last compacted its
-history. Captured requests are what they are; the answer to one is what the line says or what a later request echoes.
+history. Such a list is of chat completions or of the messages API; the former can be told in any API (`apis`).
+Captured requests are what they are (`captures`).
 
 The law: **the format is read from what is there**, not from a name. Several bodies are captured requests where one
 goes on from another, or where they carry what only a request does; otherwise each is a conversation of its own.
@@ -13,47 +14,64 @@ goes on from another, or where they carry what only a request does; otherwise ea
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from proxy.replaying.messages import HEAD_ROLES, checked, oddities
+from proxy.replaying.api import Api, Written
+from proxy.replaying.apis import APIS
+from proxy.replaying.captures import UNNAMED, Capture, by_api, captured, captures_in, is_of_messages, is_time
+from proxy.replaying.chat_api import CHAT
+from proxy.replaying.messages import check_tellable, checked, head_of, oddities, pairing_of
+from proxy.replaying.messages_api import MESSAGES, as_it_is, pairings
 from proxy.replaying.reading import Located, values_in
-from proxy.replaying.recording import Clock, Json, Moments, NoRecording, NotReplayable, Recording, Step, around, encoded
+from proxy.replaying.recording import Clock, Json, Moments, NoRecording, NotReplayable, Recording, Step, around
 
-UNNAMED = "not recorded"
-"""The model of a recording that names none; it has no prices, and reports say so."""
-CHAT = "/chat/completions"
 _ONLY_IN_REQUESTS = frozenset(
     {"stream", "stream_options", "temperature", "top_p", "max_tokens", "max_completion_tokens", "tool_choice"}
-    | {"parallel_tool_calls", "response_format", "stop", "seed", "n", "reasoning_effort"}
+    | {"parallel_tool_calls", "response_format", "stop", "seed", "n", "reasoning_effort", "store", "max_output_tokens"}
 )
 INTERLEAVED = 8
 """Requests of other conversations that may stand between two of one."""
-_ENVELOPE = frozenset({"model", "messages", "stream", "stream_options"})
-"""Written anew, or left out of a captured body: how an answer travels changes nothing of what is sent."""
 _WANTED = (
     "wanted is an object with `messages`, a list of messages, or captured requests with a `body`, "
     "as one JSON value or one on each line"
 )
 
 
-def recordings_in(path: Path, *, model: str = "", clock: Clock = "recorded") -> list[Recording]:
-    """The conversations of a file. `model` replaces the recorded one. Raises NotReplayable."""
+def recordings_in(path: Path, *, model: str = "", clock: Clock = "recorded", dialect: str = "") -> list[Recording]:
+    """The conversations of a file. `model` replaces the recorded one, `dialect` is the API to replay them in; empty:
+    the one each is in. Raises NotReplayable."""
     name = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
     items = _items(values_in(path))
     if _are_captured(items):
-        captures, notes = _captures(items, path)
-        recording = captured(name, captures, model=model, clock=clock)
-        return [replace(recording, notes=(*notes, *recording.notes))]
+        captures, notes = captures_in(items, path)
+        for one in captures:
+            check_own(one.api.name, dialect, one.place)
+        found = _recorded(name, captures, model, clock)
+        return [replace(recording, notes=(*notes, *recording.notes)) for recording in found]
     alone = len(items) == 1
     return [
-        _conversation(item, name if alone else f"{name}[{number}]", model, clock)
+        _conversation(item, name if alone else f"{name}[{number}]", model, clock, dialect)
         for number, item in enumerate(items, 1)
     ]
+
+
+def _recorded(name: str, captures: Sequence[Capture], model: str, clock: Clock) -> list[Recording]:
+    """A recording for each API that the requests were made to."""
+    parted = by_api(captures)
+    names = [name if len(parted) == 1 else f"{name} ({group[0].api.name})" for group in parted]
+    return [captured(each, group, model=model, clock=clock) for each, group in zip(names, parted, strict=True)]
+
+
+def check_own(own: str, wanted: str, place: str) -> None:
+    """Raises NotReplayable where requests that were made to one API are wanted in another."""
+    if wanted not in ("", own):
+        raise NotReplayable(
+            f"{place}: this was asked in {own}, and can be replayed in that alone; leave out --dialect, or give a list "
+            "of messages of chat completions"
+        )
 
 
 def _items(values: Sequence[Located]) -> list[Located]:
@@ -84,9 +102,8 @@ def _is_message(value: object) -> bool:
     return isinstance(value, dict) and "role" in value and "messages" not in value
 
 
-# -------------------------------------------------------------------------------------------------------- one
-# conversation
-def _conversation(item: Located, name: str, model: str, clock: Clock) -> Recording:
+# --------------------------------------------------------------------------------------------------- one conversation
+def _conversation(item: Located, name: str, model: str, clock: Clock, dialect: str) -> Recording:
     """A recording of an object with `messages`."""
     said, place = item.value, item.place
     if "messages" not in said:
@@ -94,20 +111,33 @@ def _conversation(item: Located, name: str, model: str, clock: Clock) -> Recordi
     messages = checked(said["messages"], place)
     if not any(m["role"] == "assistant" for m in messages[1:]):
         raise NotReplayable(f"{place}: no assistant message answers anything here, so no request is known to replay")
+    head, resets = head_of(messages), _resets(said, place)
+    api, written, notes = _written(said, messages, resets, dialect, place)
     model = model or _text(said.get("model")) or UNNAMED
-    before, behind = around(model, {"tools": tools} if (tools := _tools(said, place)) else {})
-    wires = [encoded(message) for message in messages]
-    head = next((at for at, m in enumerate(messages) if m["role"] not in HEAD_ROLES), len(messages))
-    resets, times, moments = _resets(said, place), _times(said, len(messages), place), Moments(clock)
+    before, behind = around(model, written.others, api.listing)
+    times, moments = _times(said, len(messages), place), Moments(clock)
     steps = []
     for at, message in enumerate(messages):
         if message["role"] != "assistant" or at == 0:
             continue
         start = max([head, *(reset for reset in resets if reset <= at)])
-        sent = (*wires[:head], *wires[start:at])
-        if sent:
-            steps.append(Step(before, sent, behind, message, moments.next(times[at - 1])))
-    return Recording(_text(said.get("id")) or name, model, tuple(steps), tuple(oddities(messages, place)))
+        if sent := written.sent(start, at):
+            steps.append(Step(before, sent, behind, written.answer(at), moments.next(times[at - 1])))
+    return Recording(_text(said.get("id")) or name, model, tuple(steps), tuple(notes), api.name)
+
+
+def _written(
+    said: Json, messages: Sequence[Json], resets: Collection[int], dialect: str, place: str
+) -> tuple[Api, Written, list[str]]:
+    """The API it is replayed in, the conversation as it is written there, and what is odd about it."""
+    tools = _tools(said, place)
+    if is_of_messages(said):
+        check_own(MESSAGES.name, dialect, place)
+        return MESSAGES, as_it_is(messages, said.get("system"), tools), oddities(pairings(messages), place)
+    api = APIS[dialect or CHAT.name]
+    if api is not CHAT:
+        check_tellable(messages, place)
+    return api, api.write(messages, tools, resets), oddities(map(pairing_of, messages), place)
 
 
 def _tools(said: Json, place: str) -> list[Any]:
@@ -127,38 +157,18 @@ def _resets(said: Json, place: str) -> list[int]:
 
 def _times(said: Json, count: int, place: str) -> Sequence[float | None]:
     times = said.get("ts") or [None] * count
-    if not isinstance(times, list) or len(times) != count or not all(_is_time(t) for t in times):
+    if not isinstance(times, list) or len(times) != count or not all(is_time(t) for t in times):
         raise NotReplayable(f"{place}: `ts` must hold seconds or null for each of the {count} messages")
     return times
-
-
-def _is_time(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# captured
-@dataclass(frozen=True, slots=True)
-class Capture:
-    """A request as it came: its messages, and the other members of its body. `answer` is what is known of it; `failed`:
-    the provider refused it."""
-
-    model: str
-    messages: tuple[bytes, ...]
-    others: Json
-    place: str
-    answer: Json | None = None
-    at_s: float | None = None
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-    failed: bool = False
-
-
+# ---------------------------------------------------------------------------------------------------------- captured
 def _are_captured(items: Sequence[Located]) -> bool:
-    if any(isinstance(item.value.get("body"), dict) for item in items):
+    if any(isinstance(item.value.get("body"), dict) or _is_of_items(item.value) for item in items):
         return True
     if len(items) < 2:
         return False
@@ -169,120 +179,5 @@ def _are_captured(items: Sequence[Located]) -> bool:
     return any(len(one) < len(other) and other[: len(one)] == one for one, other in near)
 
 
-def capture_of(body: Json, place: str, shared: dict[bytes, bytes]) -> Capture:
-    """From a body. `shared` keeps once what many requests have. Raises NotReplayable."""
-    wires = tuple(shared.setdefault(wire, wire) for wire in map(encoded, checked(body.get("messages"), place)))
-    others = {name: value for name, value in body.items() if name not in _ENVELOPE}
-    return Capture(_text(body.get("model")), wires, others, place)
-
-
-def _captures(items: Sequence[Located], path: Path) -> tuple[list[Capture], list[str]]:
-    """Those of a file, and what of it was left out."""
-    shared: dict[bytes, bytes] = {}
-    found: list[Capture] = []
-    elsewhere: Counter[str] = Counter()
-    for item in items:
-        said = item.value
-        body = said.get("body") if "body" in said else said
-        endpoint = _text(said.get("path")).partition("?")[0] if "body" in said else ""
-        if not isinstance(body, dict) or not body:
-            continue
-        if endpoint and not endpoint.endswith(CHAT):
-            elsewhere[endpoint] += 1
-            continue
-        one = capture_of(body, item.place, shared)
-        found.append(_with_line(one, said) if "body" in said else one)
-    other = ", ".join(f"{count} to {endpoint}" for endpoint, count in elsewhere.items())
-    if not found:
-        what = f"requests to another endpoint ({other})" if other else "no request with a body"
-        raise NoRecording(f"{path} holds {what}; only chat completions can be replayed")
-    return found, [f"left out: {other}; only chat completions are replayed"] if other else []
-
-
-def _with_line(one: Capture, line: Json) -> Capture:
-    """What a line about a request says beside its body."""
-    answer = line.get("answer")
-    status = answer.get("status") if isinstance(answer, dict) else None
-    return replace(
-        one,
-        answer=_answered(answer) or _chosen(line.get("response")),
-        at_s=at if _is_time(at := line.get("t")) else None,
-        headers=_headers(line.get("headers")),
-        failed=isinstance(status, int) and status >= 400,
-    )
-
-
-def _answered(answer: object) -> Json | None:
-    """The message of an answer told as `text`, `calls` of `id`, `name`, `args`, and `reasoning`."""
-    if not isinstance(answer, dict) or not (answer.get("text") or answer.get("calls")):
-        return None
-    message: dict[str, Any] = {"role": "assistant", "content": _text(answer.get("text")) or None}
-    if reasoning := _text(answer.get("reasoning")):
-        message["reasoning_content"] = reasoning
-    calls = [call for call in answer.get("calls") or () if isinstance(call, dict)]
-    if calls:
-        message["tool_calls"] = [
-            {
-                "id": str(call.get("id", "")),
-                "type": "function",
-                "function": {"name": str(call.get("name", "")), "arguments": _arguments(call.get("args"))},
-            }
-            for call in calls
-        ]
-    return message
-
-
-def _arguments(told: object) -> str:
-    return told if isinstance(told, str) else encoded(told if told is not None else {}).decode()
-
-
-def _chosen(response: object) -> Json | None:
-    """The message of a chat completion."""
-    choices = response.get("choices") if isinstance(response, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
-    message = first.get("message") if isinstance(first, dict) else None
-    return message if isinstance(message, dict) and message.get("role") == "assistant" else None
-
-
-def _headers(told: object) -> tuple[tuple[bytes, bytes], ...]:
-    """By them a client may name its session. What asks us for a mode is left out: the replay's own counts."""
-    if not isinstance(told, dict):
-        return ()
-    named = ((name.lower(), value) for name, value in told.items() if isinstance(value, str))
-    return tuple(
-        (name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
-        for name, value in named
-        if name != "x-stack-mode"
-    )
-
-
-def captured(name: str, captures: Sequence[Capture], *, model: str = "", clock: Clock = "recorded") -> Recording:
-    """Requests of one or several conversations, in the order in which they came. Raises NotReplayable."""
-    kept = [one for one in captures if not one.failed]
-    if not kept:
-        raise NotReplayable(f"{captures[0].place}: the provider refused this request and all behind it")
-    refused = len(captures) - len(kept)
-    notes = [f"left out: {refused} that the provider refused; what was asked next is there"] if refused else []
-    steps: list[Step] = []
-    moments = Moments(clock)
-    for one in kept:
-        before, behind = around(model or one.model or UNNAMED, one.others)
-        steps.append(Step(before, one.messages, behind, one.answer, moments.next(one.at_s), one.headers))
-    notes += oddities([json.loads(wire) for wire in kept[-1].messages], kept[-1].place)
-    return Recording(name, model or kept[0].model or UNNAMED, tuple(_with_echoes(steps)), tuple(notes))
-
-
-def _with_echoes(steps: Sequence[Step]) -> Iterator[Step]:
-    """Where no answer is told, it is the message that the next request that goes on from this one has behind it."""
-    for at, step in enumerate(steps):
-        yield step if step.answer is not None else _answered_by(step, steps[at + 1 :])
-
-
-def _answered_by(step: Step, later: Iterable[Step]) -> Step:
-    length = len(step.messages)
-    for other in later:
-        if len(other.messages) > length and other.messages[:length] == step.messages:
-            echo = json.loads(other.messages[length])
-            if echo.get("role") == "assistant":
-                return replace(step, answer=echo)
-    return step
+def _is_of_items(said: Json) -> bool:
+    return "input" in said and "model" in said and "messages" not in said

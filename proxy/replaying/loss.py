@@ -50,7 +50,7 @@ class Reader:
 
     def fixed(self, request: Request) -> frozenset[str]:
         """Names of the system text and the tools."""
-        raw = request.fields.get("tools", b"")
+        raw = request.offered
         if raw not in self._tools:
             self._tools[raw] = names_in_text(raw.decode("utf-8", "replace"))
         return self._tools[raw].union(*(self.names(m) for m in request.head))

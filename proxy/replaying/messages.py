@@ -7,7 +7,9 @@ send such.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from itertools import takewhile
 from typing import Any
 
 from proxy.replaying.recording import Json, NotReplayable
@@ -65,16 +67,24 @@ def _fault_of_calls(calls: object) -> str | None:
     return None
 
 
-def oddities(messages: Sequence[Json], place: str) -> list[str]:
+Pairing = tuple[Sequence[str], str]
+"""The ids of the calls a message makes, and the one of the call it is a result of, or empty."""
+
+
+def pairing_of(message: Json) -> Pairing:
+    calls = [call["id"] for call in message.get("tool_calls") or ()]
+    return calls, message["tool_call_id"] if message["role"] == "tool" else ""
+
+
+def oddities(messages: Iterable[Pairing], place: str) -> list[str]:
     """Results without calls, and calls without results: played as they are, as a real client would send them."""
     asked: dict[str, int] = {}
     orphans: list[str] = []
-    for number, message in enumerate(messages, 1):
-        for call in message.get("tool_calls") or ():
-            asked[call["id"]] = number
-        if message["role"] == "tool" and asked.pop(message["tool_call_id"], None) is None:
-            orphans.append(f"message {number} is a result of {message['tool_call_id'][:60]!r}, which no message calls")
-    last = len(messages)
+    last = 0
+    for last, (calls, answers) in enumerate(messages, 1):
+        asked |= dict.fromkeys(calls, last)
+        if answers and asked.pop(answers, None) is None:
+            orphans.append(f"message {last} is a result of {answers[:60]!r}, which no message calls")
     unanswered = [
         f"message {number} calls {call[:60]!r}, which has no result" for call, number in asked.items() if number < last
     ]
@@ -96,3 +106,39 @@ def _kind(value: Any) -> str:
         dict: "an object",
     }
     return "missing" if value is None else names.get(type(value), "something else")
+
+
+# ---------------------------------------------------------------------------------------------------- what they hold
+def head_of(messages: Sequence[Json]) -> int:
+    """How many system messages stand before all others."""
+    return sum(1 for _ in takewhile(lambda message: message["role"] in HEAD_ROLES, messages))
+
+
+def parts_of(content: object) -> list[Json]:
+    """The parts of a content that passed `checked`; a text is one part."""
+    parts = content if isinstance(content, list) else [content]
+    return [part if isinstance(part, dict) else {"type": "text", "text": part or ""} for part in parts]
+
+
+def name_of(call: Json) -> str:
+    return str((call.get("custom") or call["function"]).get("name", ""))
+
+
+def arguments_of(call: Json) -> str:
+    """What a call is made with: JSON text, or the free text of a custom one."""
+    return str(call["custom"].get("input", "") if "custom" in call else call["function"]["arguments"])
+
+
+def seal_of(text: str) -> str:
+    """What stands for a provider's signature, or is an id: the same for the same text, every time."""
+    return sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def check_tellable(messages: Sequence[Json], place: str) -> None:
+    """Raises NotReplayable for a message that only chat completions have."""
+    for number, message in enumerate(messages, 1):
+        if message["role"] == "function" or message.get("function_call"):
+            raise NotReplayable(
+                f"{place}: message {number} has a call of the old form (`function_call`), which no other API has; "
+                "replay it as chat"
+            )

@@ -74,6 +74,8 @@ class Played(msgspec.Struct, kw_only=True):
     name: str
     file: str
     model: str
+    dialect: str
+    """The API it was replayed in: chat, messages, responses."""
     row: Row
     """Its receipts, added up."""
     conversations: int = 0

@@ -21,14 +21,15 @@ import msgspec
 from proxy import exchange
 from proxy.asking import Incoming
 from proxy.config import Config
-from proxy.dialects import OPENAI_CHAT, Known
-from proxy.dialects.chat_message import read_message
+from proxy.dialects import Known
 from proxy.dialects.known import countables, weighed
 from proxy.errors import ProxyError
+from proxy.replaying.api import Api
+from proxy.replaying.apis import APIS
 from proxy.replaying.loss import Loss, Reader, Seen
 from proxy.replaying.outcome import Played
-from proxy.replaying.recording import Json, Recording, Step, encoded
-from proxy.replaying.wiring import PATH, TENANT, wired
+from proxy.replaying.recording import Json, Recording, Step
+from proxy.replaying.wiring import TENANT, wired
 from proxy.report import Receipt, total
 from proxy.stack.ledger import Ledger
 from proxy.stack.transcript import Message, Request
@@ -77,10 +78,13 @@ async def play(recording: Recording, config: Config, file: str, on_step: Callabl
 class _Player:
     def __init__(self, recording: Recording, config: Config, file: str) -> None:
         self._recording = recording
-        self._backstage = wired(config)
+        self._api = APIS[recording.dialect]
+        self._backstage = wired(config, self._api)
         self._known = Known()
         self._loss = Loss(Reader())
-        self._played = Played(name=recording.name, file=file, model=recording.model, row=total(()))
+        self._played = Played(
+            name=recording.name, file=file, model=recording.model, dialect=recording.dialect, row=total(())
+        )
         self._played.notes += recording.notes
 
     async def request(self, number: int, step: Step) -> None:
@@ -89,7 +93,7 @@ class _Player:
         behind.clock.to(step.at_ms)
         behind.provider.expect(step)
         body = step.body
-        incoming = Incoming(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), body)
+        incoming = Incoming(f"r{number:08d}", TENANT, "POST", self._api.path, b"", list(step.headers), body)
         heard = Heard()
         try:
             await exchange.serve(behind.parts, incoming, heard)
@@ -105,12 +109,12 @@ class _Player:
 
     def _compare(self, number: int, step: Step, heard: Heard) -> None:
         """Whether the client got what was recorded."""
-        if step.answer is not None and not _is_answer(heard, step.answer):
+        if step.answer is not None and not _is_answer(self._api, heard, step.answer):
             self._played.unequal += 1
             self._note(f"request {number}: the client got another answer than was recorded (status {heard.status})")
 
     async def _watch(self, number: int, client: Request, sent: Request, step: Step, conversation: str) -> None:
-        answer = read_message(encoded(step.answer)) if step.answer is not None else None
+        answer = self._api.said(step.answer) if step.answer is not None else None
         seen = Seen(number, conversation, client, sent, answer)
         shelved = await self._backstage.parts.shelf.get(TENANT, conversation) if conversation else None
         tip = shelved.ledger.newest_tip() if shelved else None
@@ -121,7 +125,7 @@ class _Player:
 
     def _read(self, body: bytes) -> Request:
         """As the proxy read it."""
-        request = OPENAI_CHAT.read(body, self._known)
+        request = self._api.dialect.read(body, self._known)
         counts = [self._backstage.parts.counter.count(text) for text in countables(request)]
         return weighed(request, counts, self._known) if counts else request
 
@@ -144,13 +148,12 @@ class _Player:
         return played
 
 
-def _is_answer(heard: Heard, recorded: Json) -> bool:
+def _is_answer(api: Api, heard: Heard, recorded: Json) -> bool:
     """Text and calls, as a client reads them."""
     if heard.status != 200 or heard.broken:
         return False
     try:
-        told = json.loads(heard.body)["choices"][0]["message"]
-        return _said(read_message(encoded(told))) == _said(read_message(encoded(recorded)))
+        return _said(api.told(json.loads(heard.body))) == _said(api.said(recorded))
     except (ValueError, LookupError, TypeError):
         return False
 

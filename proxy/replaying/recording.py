@@ -46,7 +46,7 @@ class Step:
     messages: tuple[bytes, ...]
     behind: bytes
     answer: Json | None
-    """The assistant message; None where it was not recorded."""
+    """In the words of its API (`api.Api`); None where it was not recorded."""
     at_ms: int
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -57,12 +57,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`steps` in the order in which they were asked. `notes` say what is odd about it, and was played all the same."""
+    """`steps` in the order in which they were asked. `notes` say what is odd about it, and was played all the same.
+    `dialect` is the API it is replayed in (`apis.APIS`)."""
 
     name: str
     model: str
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
+    dialect: str = "chat"
 
 
 def encoded(value: object) -> bytes:
@@ -73,10 +75,11 @@ def encoded(value: object) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def around(model: str, others: Json) -> tuple[bytes, bytes]:
-    """A body before and behind its messages. `others` are the members that are neither model nor messages."""
+def around(model: str, others: Json, listing: str = "messages") -> tuple[bytes, bytes]:
+    """A body before and behind its messages, which stand in the member `listing`. `others` are the members that are
+    neither model nor messages."""
     members = b"".join(b"," + encoded(name) + b":" + encoded(value) for name, value in others.items())
-    return b'{"model":' + encoded(model) + b',"messages":[', b"]" + members + b"}"
+    return b'{"model":' + encoded(model) + b"," + encoded(listing) + b":[", b"]" + members + b"}"
 
 
 class Moments:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from proxy.replaying.formats import Capture, capture_of, captured
+from proxy.replaying.api import Api
+from proxy.replaying.apis import api_of
+from proxy.replaying.captures import Capture, capture_of, captured
+from proxy.replaying.formats import check_own
 from proxy.replaying.recording import Clock, Json, NotReplayable, Recording
-from proxy.stack.ledger import Ledger
+from proxy.stack.ledger import Ledger, answer_of
 from proxy.store import RequestRecord, Store
 from proxy.views import lookup
 
@@ -19,35 +22,47 @@ MOST = 100_000
 """Requests of one conversation that are replayed: the newest."""
 
 
-async def stored_recording(store: Store, reference: str, *, model: str = "", clock: Clock = "recorded") -> Recording:
-    """The conversation `reference` names (an id, or its beginning). Raises UnknownFrame, NotReplayable, StoreError."""
+async def stored_recording(
+    store: Store, reference: str, *, model: str = "", clock: Clock = "recorded", dialect: str = ""
+) -> Recording:
+    """The conversation `reference` names (an id, or its beginning), in the API it was held in; `dialect` is the one
+    that is wanted, empty for that. Raises UnknownFrame, NotReplayable, StoreError."""
     ledger = await lookup.ledger_named(store, None, reference)
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
+    api = api_of(ledger.conversation.dialect)
+    check_own(api.name, dialect, f"conversation {conversation}")
     records = list(reversed(await store.requests(tenant, conversation, MOST)))
     shared: dict[bytes, bytes] = {}
     captures: list[Capture] = []
     for record in records:
-        body = await _body(store, tenant, record)
+        body = await _body(store, tenant, record, api)
         if body is not None:
-            answer = _answer(ledger, record) if record is records[-1] else None
-            one = capture_of(body, f"request {record.id}", shared)
-            captures.append(replace(one, answer=answer, at_s=record.created / 1000))
+            one = capture_of(body, api, f"request {record.id}", shared)
+            told = _answer(ledger, record, api) if record is records[-1] or api.dialect.references else None
+            captures.append(replace(one, answer=told, at_s=record.created / 1000))
     if not captures:
         raise NotReplayable(f"conversation {conversation}: none of its requests is stored with its body")
     return captured(conversation[:12], captures, model=model, clock=clock)
 
 
-async def _body(store: Store, tenant: str, record: RequestRecord) -> Json | None:
+async def _body(store: Store, tenant: str, record: RequestRecord, api: Api) -> Json | None:
     stored = await store.request(tenant, record.id)
     body = _json(b"".join(stored.record.body)) if stored else None
-    return body if body and body.get("messages") else None
+    return body if body and body.get(api.listing) else None
 
 
-def _answer(ledger: Ledger, record: RequestRecord) -> Json | None:
-    """What the newest request was answered with, which no later request echoes."""
+def _answer(ledger: Ledger, record: RequestRecord, api: Api) -> Json | None:
+    """What a request was answered with, as the client was shown it where it may name it later; else its last round,
+    which no later request echoes."""
     turns = ledger.turns_under.get(record.entry, ())
     rounds = ledger.rounds.get(turns[-1], ()) if turns else ()
-    return _json(rounds[-1].spoken.message.wire) if rounds else None
+    if not rounds:
+        return None
+    said = [done.spoken.message for done in rounds]
+    references = api.dialect.references
+    message = references.seen(said) if references else said[-1]
+    answer = api.known(message.wire, None)
+    return {**answer, "id": answer_of(rounds)} if answer and references else answer
 
 
 def _json(raw: bytes) -> Json | None:

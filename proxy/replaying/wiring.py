@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from proxy.asking import Parts
 from proxy.config import Config
-from proxy.dialects import OPENAI_CHAT
 from proxy.limits import Limits
+from proxy.replaying.api import Api
+from proxy.replaying.chat_api import CHAT
 from proxy.replaying.provider import NAME, RecordedProvider
 from proxy.report import Accountant
 from proxy.shelf import Shelf
@@ -22,7 +23,7 @@ from proxy.upstream import Routes
 from proxy.wiring import Process, parts_for
 
 TENANT = "replay"
-PATH = "/v1/chat/completions"
+PATH = CHAT.path
 BEGINNING_MS = 1_767_225_600_000
 """When a replay begins, for whoever looks at a clock: the same moment every time, so that a replay repeats."""
 ASSEMBLY_MS = 60_000
@@ -54,11 +55,12 @@ class Backstage:
     store: MemoryStore
 
 
-def wired(config: Config) -> Backstage:
-    """A proxy of this configuration that nobody used before. Where its upstreams point does not matter."""
+def wired(config: Config, api: Api = CHAT) -> Backstage:
+    """A proxy of this configuration that nobody used before, asked in one API. Where its upstreams point does not
+    matter."""
     config = config.model_copy(update={"assembly_budget_ms": max(config.assembly_budget_ms, ASSEMBLY_MS)})
     clock, counter, store = RecordedClock(), TokenCounter(), MemoryStore()
-    provider = RecordedProvider(counter.count, clock, config.tariff_of)
+    provider = RecordedProvider(api, counter.count, clock, config.tariff_of)
     numbers = itertools.count(1)
     process = Process(
         config=config,
@@ -72,7 +74,7 @@ def wired(config: Config) -> Backstage:
         now=clock,
         fresh_id=lambda: f"{next(numbers):032x}",
     )
-    return Backstage(parts_for(process, OPENAI_CHAT), provider, clock, store)
+    return Backstage(parts_for(process, api.dialect), provider, clock, store)
 
 
 def _routes(config: Config, provider: RecordedProvider) -> Routes:

@@ -169,7 +169,7 @@ def test_a_line_about_a_request_tells_time_session_and_answer(tmp_path: Path) ->
 def test_what_was_refused_or_went_elsewhere_is_left_out_and_said(tmp_path: Path) -> None:
     lines = [
         {"path": "/v1/models", "body": None},
-        {"path": "/v1/responses", "body": {"input": "x"}},
+        {"path": "/v1/embeddings", "body": {"input": "x"}},
         {"path": "/v1/chat/completions", "body": request(user("a")), "answer": {"status": 500}},
         {"path": "/v1/chat/completions", "body": request(user("a")), "response": {"choices": [{"message": CHAT[2]}]}},
     ]
@@ -177,7 +177,7 @@ def test_what_was_refused_or_went_elsewhere_is_left_out_and_said(tmp_path: Path)
     recording = one_of(written(tmp_path, "\n".join(map(json.dumps, lines))))
 
     assert [step.answer for step in recording.steps] == [CHAT[2]]
-    assert "1 to /v1/responses" in recording.notes[0]
+    assert "1 to /v1/embeddings" in recording.notes[0]
     assert "1 that the provider refused" in recording.notes[1]
 
 
@@ -207,7 +207,7 @@ CALLS: Json = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"na
         (json.dumps({"messages": CHAT, "tools": {}} | {"tools": {"a": 1}}), "chat.json:1", "`tools`"),
         (json.dumps({"messages": CHAT, "ts": [1]}), "chat.json:1", "`ts`"),
         (json.dumps({"messages": CHAT, "resets": [1]}), "chat.json:1", "`resets`"),
-        (json.dumps({"path": "/v1/messages", "body": {"a": 1}}), "chat.json", "another endpoint"),
+        (json.dumps({"path": "/v1/embeddings", "body": {"a": 1}}), "chat.json", "another endpoint"),
     ],
 )
 def test_a_file_that_cannot_be_replayed_says_where_and_why(tmp_path: Path, content: str, place: str, why: str) -> None:

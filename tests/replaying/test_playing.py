@@ -10,6 +10,8 @@ import pytest
 from proxy.app import App, build
 from proxy.asking import Parts
 from proxy.config import Config, load_config
+from proxy.replaying.api import Api
+from proxy.replaying.apis import APIS
 from proxy.replaying.outcome import Played
 from proxy.replaying.playing import play
 from proxy.replaying.recording import Recording, Step, around, encoded
@@ -95,12 +97,13 @@ def test_upstreams_and_aliases_of_the_configuration_do_not_matter() -> None:
     assert played(*STEPS, settings=config(mode="off", **flags)).statuses == {"off": 3}
 
 
-def test_a_replay_is_wired_as_a_proxy_is() -> None:
+@pytest.mark.parametrize("api", APIS.values(), ids=APIS)
+def test_a_replay_is_wired_as_a_proxy_is(api: Api) -> None:
     """Every part that a running proxy has, of the same kind, except for what a replay replaces."""
     app = build(config(store="memory:", upstream="http://127.0.0.1:1"))
     asyncio.run(_started(app))
-    (running,) = app._parts.values()
-    replaying = wired(config()).parts
+    running = app._parts[api.dialect.name]
+    replaying = wired(config(), api).parts
 
     kinds = {name: (type(getattr(running, name)), type(getattr(replaying, name))) for name in Parts.__annotations__}
     assert {name for name, (one, other) in kinds.items() if one is not other} == {"now"}

@@ -1,0 +1,107 @@
+"""Chat completions in a replay: recordings mostly are such messages already, and are written as they came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from proxy.dialects import OPENAI_CHAT
+from proxy.dialects.chat_message import read_message
+from proxy.replaying.api import NOTHING_MORE, Api, Told, is_own_call
+from proxy.replaying.messages import head_of
+from proxy.replaying.recording import Json, encoded
+from proxy.report import CacheUse
+from proxy.stack.transcript import Message
+
+
+class Conversation:
+    """Messages as they are, each encoded once."""
+
+    def __init__(self, messages: Sequence[Json], tools: Sequence[Json]) -> None:
+        self.others: Json = {"tools": tools} if tools else {}
+        self._messages = messages
+        self._wires = tuple(map(encoded, messages))
+        self._head = self._wires[: head_of(messages)]
+
+    def sent(self, start: int, end: int) -> tuple[bytes, ...]:
+        return (*self._head, *self._wires[start:end])
+
+    def answer(self, at: int) -> Json:
+        return self._messages[at]
+
+
+def write(messages: Sequence[Json], tools: Sequence[Json], beginnings: Collection[int]) -> Conversation:
+    """A chat as it is; a request of it may begin anywhere."""
+    return Conversation(messages, tools)
+
+
+def said(answer: Json) -> Message:
+    return read_message(encoded(answer))
+
+
+def told(body: Json) -> Message:
+    return said(body["choices"][0]["message"])
+
+
+def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
+    return {
+        "id": f"chatcmpl-recorded-{around.number}",
+        "object": "chat.completion",
+        "created": around.created,
+        "model": around.model,
+        "choices": [
+            {"index": 0, "message": answer, "finish_reason": "tool_calls" if answer.get("tool_calls") else "stop"}
+        ],
+        "usage": {
+            "prompt_tokens": use.total,
+            "completion_tokens": output,
+            "total_tokens": use.total + output,
+            "prompt_tokens_details": {"cached_tokens": use.cached, "cache_write_tokens": use.written},
+        },
+    }
+
+
+def less_own_calls(answer: Json) -> Json:
+    calls = [call for call in answer.get("tool_calls") or () if not is_own_call(_function(call))]
+    rest = {name: value for name, value in answer.items() if name != "tool_calls"}
+    if calls:
+        return {**rest, "tool_calls": calls}
+    return {**rest, "content": rest.get("content") or NOTHING_MORE}
+
+
+def _function(call: Json) -> Json:
+    function = call.get("function")
+    return function if isinstance(function, Mapping) else {}
+
+
+def recorded(body: Any) -> Json | None:
+    """The message of a chat completion."""
+    choices = body.get("choices") if isinstance(body, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    message = first.get("message") if isinstance(first, dict) else None
+    return message if isinstance(message, dict) and message.get("role") == "assistant" else None
+
+
+def known(echo: bytes | None, beside: Json | None) -> Json | None:
+    """What was told beside it has the reasoning, which few clients echo."""
+    if beside is not None or echo is None:
+        return beside
+    found: Json = json.loads(echo)
+    return found
+
+
+CHAT = Api(
+    name="chat",
+    dialect=OPENAI_CHAT,
+    path="/v1/chat/completions",
+    listing="messages",
+    write=write,
+    said=said,
+    told=told,
+    reply=reply,
+    less_own_calls=less_own_calls,
+    spoken=lambda message: message,
+    recorded=recorded,
+    known=known,
+)
