@@ -173,7 +173,7 @@ class Call:
             return
         if got is None:
             return
-        if not is_fine(got):
+        if not is_fine(got) and self._standing.status != "bypass":
             self._record.failed("upstream_error")
         async with aclosing(got):
             await self._delivery.begin_round(got)
