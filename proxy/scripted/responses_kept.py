@@ -94,7 +94,7 @@ class Kept:
             return
         asked = [
             item if item.get("id") else {"id": f"item_{received.chat}_{at}", **item}
-            for at, item in enumerate(items_of(received.body))
+            for at, item in enumerate(map(self._found, items_of(received.body)))
         ]
         self._items |= {str(item["id"]): dict(item) for item in (*asked, *output)}
         self._stored[response["id"]] = Stored(response, asked, [*(received.items or ()), *output])

@@ -243,6 +243,15 @@ def test_items_are_named_by_reference_where_they_are_stored(provider: ScriptedPr
     assert gone[1].startswith("Item with id 'msg_scripted_2' not found.")
 
 
+def test_reasoning_that_came_back_without_its_content_stays_known(provider: ScriptedProvider) -> None:
+    provider.will(answers("one", reasoning="hm"), says("two"), says("three"))
+    bare, words = created(provider, asked(USER))["output"]
+    assert "encrypted_content" not in bare
+
+    for _ in range(2):
+        assert created(provider, asked(USER, bare, words, USER))["status"] == "completed"
+
+
 def test_a_stored_response_can_be_read_listed_and_deleted(provider: ScriptedProvider) -> None:
     provider.will(says("one"))
     response = created(provider, asked(USER, USER | {"id": "msg_mine"}))
