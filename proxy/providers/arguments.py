@@ -16,7 +16,7 @@ from typing import Any
 
 from proxy.config import Spoken, UpstreamSettings
 from proxy.errors import BadRequest
-from proxy.providers.library import Library
+from proxy.providers.library import OPENAI, Library
 from proxy.transport import RawHeaders
 
 Json = dict[str, Any]
@@ -150,10 +150,12 @@ def entry_at(method: str, path: str) -> Entry | None:
 
 def arguments(entry: Entry, body: Json, headers: RawHeaders, settings: UpstreamSettings, library: Library) -> Json:
     """The arguments for a request. Raises BadRequest for one that names no model, or chooses more than a model."""
-    _refuse_what_is_not_asked(entry, body)
+    _refuse_the_incomplete(entry, body)
+    provider = library.provider_of(body["model"])
+    _refuse_what_litellm_would_run(body.get("tools"), provider)
     found = {name: body[name] for name in body if name in entry.members}
     rest = {name: value for name, value in body.items() if name not in entry.members and name != "model"}
-    if library.is_openai_like(body["model"]):
+    if library.takes_any_member(provider):
         found |= {"extra_body": rest} if rest else {}
     else:
         found |= {name: value for name, value in rest.items() if name in entry.elsewhere}
@@ -174,16 +176,22 @@ def _ours(settings: UpstreamSettings, library: Library) -> Json:
     return {**own, **settings.options}
 
 
-def _refuse_what_is_not_asked(entry: Entry, body: Json) -> None:
+def _refuse_the_incomplete(entry: Entry, body: Json) -> None:
     missing = [name for name in entry.needed if name not in body]
     if missing:
         raise BadRequest(f"The body has no {missing[0]!r}.")
-    model, tools = body["model"], body.get("tools")
-    if not isinstance(model, str) or "://" in model:
+    if not isinstance(body["model"], str) or "://" in body["model"]:
         raise BadRequest("The model must be a name; an address is not taken from a request.")
+
+
+def _refuse_what_litellm_would_run(tools: object, provider: str) -> None:
+    """Tools that litellm serves itself where the provider has none: it would ask a model that the request names, or
+    search stores, with whatever keys it finds."""
     kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-    if any(isinstance(kind, str) and kind.startswith("advisor") for kind in kinds):
-        raise BadRequest("Advisor tools are not served here: litellm would ask a model that the request chooses.")
+    served = ("advisor",) if provider in OPENAI else ("advisor", "file_search")
+    for kind in kinds:
+        if isinstance(kind, str) and kind.startswith(served):
+            raise BadRequest(f"Tools of type {kind!r} are not served here; reach a provider that has them by its URL.")
 
 
 def _is_beta(name: bytes) -> bool:

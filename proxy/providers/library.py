@@ -41,6 +41,8 @@ BEHIND = (
     "litellm.responses.mcp.litellm_proxy_mcp_handler",
 )
 """What the first requests would import else, for up to 0.6 s each, while the loop waits."""
+OPENAI = ("openai", "azure")
+"""Providers that have all of OpenAI's tools themselves."""
 LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 """They write what was asked and answered."""
 TRANSPORTS = ("httpx", "httpx2")
@@ -73,13 +75,16 @@ class Library:
             found = getattr(found, part, None)
         return found
 
-    def is_openai_like(self, model: str) -> bool:
-        """Whether a model's provider takes bodies of OpenAI's API, and so any member that may stand in one."""
+    def provider_of(self, model: str) -> str:
+        """litellm's word for who is asked for a model; empty for a name it does not know, which the call will tell."""
         try:
-            provider = self.litellm.get_llm_provider(model)[1]
-        except Exception:  # an unknown name; the call itself will say so
-            return False
-        return provider in {"openai", "azure", *self.litellm.openai_compatible_providers}
+            return str(self.litellm.get_llm_provider(model)[1])
+        except Exception:  # of its own kinds, which change with its versions
+            return ""
+
+    def takes_any_member(self, provider: str) -> bool:
+        """Whether a provider takes bodies of OpenAI's API, and so any member that may stand in one."""
+        return provider in OPENAI or provider in self.litellm.openai_compatible_providers
 
 
 def load() -> Library:

@@ -60,8 +60,7 @@ class ChatTelling:
 class MessagesTelling:
     """Events of a message: bytes of the stream already, or values where litellm wrote them itself."""
 
-    def __init__(self, stream: Any) -> None:
-        del stream
+    def __init__(self, _stream: Any) -> None:
         self._finished = False
 
     def feed(self, event: Any) -> bytes:
@@ -84,8 +83,7 @@ class ResponsesTelling:
 
     ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 
-    def __init__(self, stream: Any) -> None:
-        del stream
+    def __init__(self, _stream: Any) -> None:
         self._finished = False
         self._number = 0
 

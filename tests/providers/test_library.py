@@ -127,6 +127,14 @@ def test_without_the_extra_the_doctor_says_so_too(shell: Shell) -> None:
     assert "litellm is not installed; pip install" in " ".join(ended.out.split())
 
 
+@pytest.mark.skipif(not HERE, reason="litellm is not installed")
+def test_with_the_extra_the_doctor_says_whose_key_is_sent(shell: Shell) -> None:
+    (shell.home / "proxy.yaml").write_text("upstreams: {claude: {kind: litellm, models: [claude-*]}}\n")
+    ended = shell.on_data("doctor", "--port", "0")
+    assert ended.code == 0
+    assert "litellm is installed, and asks with whatever key litellm finds by itself" in " ".join(ended.out.split())
+
+
 def test_a_proxy_without_such_an_upstream_never_imports_litellm(pretended: Path) -> None:
     """PERFORMANCE 2: nor does one that has it, before it is warmed or asked."""
     program = (

@@ -179,7 +179,8 @@ async def test_a_request_chooses_neither_address_nor_key_nor_how_litellm_works(p
         (chat(model="huggingface/https://evil.example"), "an address is not taken"),
         (chat(model=5), "must be a name"),
         ({"model": "openai/gpt-x"}, "has no 'messages'"),
-        (chat(tools=[{"type": "advisor_20260301", "name": "advisor", "model": "openai/o"}]), "Advisor tools"),
+        (chat(tools=[{"type": "advisor_20260301", "name": "advisor", "model": "openai/o"}]), "'advisor_20260301'"),
+        (chat(model="groq/m", tools=[{"type": "file_search", "vector_store_ids": ["v"]}]), "'file_search'"),
     ],
 )
 async def test_a_body_that_asks_for_more_than_an_answer_is_refused(
@@ -204,7 +205,7 @@ async def test_other_endpoints_are_not_there(provider: ScriptedProvider, path: s
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 422, 429, 500, 503, 529])
 @pytest.mark.parametrize("vendor", MODELS)
-async def test_the_clients_sees_the_status_and_the_words_of_the_provider(
+async def test_the_client_sees_the_status_and_the_words_of_the_provider(
     provider: ScriptedProvider, vendor: str, code: int, *, streamed: bool
 ) -> None:
     """And one request is one request: litellm tries nothing again."""
@@ -291,13 +292,14 @@ async def test_silence_in_mid_answer_is_a_timeout(provider: ScriptedProvider) ->
 
 # ---------------------------------------------------------------------------------------------------------- who has
 # left
+@pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("vendor", MODELS)
 async def test_a_client_that_leaves_before_the_first_byte_closes_the_connection(
-    provider: ScriptedProvider, vendor: str
+    provider: ScriptedProvider, vendor: str, *, streamed: bool
 ) -> None:
     provider.will(says("late", delay_s=60))
     async with through(provider, vendor) as upstream:
-        asking = asyncio.create_task(asked(upstream, CHAT, chat(model=MODELS[vendor], stream=True)))
+        asking = asyncio.create_task(asked(upstream, CHAT, chat(model=MODELS[vendor], stream=streamed)))
         await asyncio.to_thread(provider.wait_for, 1)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
