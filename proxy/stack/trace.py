@@ -198,8 +198,10 @@ def _parts(said: _Sources, room: int, count: Count) -> dict[str, str]:
         "progress": (SPOKEN_SHARE * more, lambda left: _listed((*said.told, *under_way), left, count, SAID_THEN)),
     }
     parts: dict[str, str] = {}
+    left = room
     for name, (share, write) in writers.items():
-        parts[name] = write(min(max(PART_LEAST, int(room * share)), room - sum(map(count, parts.values()))))
+        parts[name] = write(min(max(PART_LEAST, int(room * share)), left))
+        left -= count(parts[name])
     return parts
 
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 
 class Role(StrEnum):
@@ -94,10 +95,13 @@ class Known:
     """Names of the arguments that hold what the role is about, in order of preference."""
 
 
+REMEMBERED = 1_024
+"""Names whose plain form is remembered: it is asked for with every call that anybody looks at."""
 _SERVER = re.compile(r"^.*(?:__|[./:])(?=.)", re.DOTALL)
 _JOINTS = str.maketrans("", "", "_- ")
 
 
+@lru_cache(maxsize=REMEMBERED)
 def plain_name(name: str) -> str:
     """A tool's name without the name of a server in front, and without case, `_`, `-` and spaces."""
     return _SERVER.sub("", name).translate(_JOINTS).casefold()
