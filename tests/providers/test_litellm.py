@@ -219,6 +219,17 @@ async def test_the_client_sees_the_status_and_the_words_of_the_provider(
     assert len(provider.received) == 1
 
 
+@pytest.mark.parametrize("vendor", MODELS)
+async def test_a_refusal_has_the_shape_of_the_api_that_was_asked(provider: ScriptedProvider, vendor: str) -> None:
+    speaker = SPEAKERS["messages"]
+    provider.will(status(429, headers={"retry-after": "7"}))
+    async with through(provider, vendor) as upstream:
+        answer = await asked(upstream, speaker, speaker.first("x") | {"model": MODELS[vendor], "stream": True})
+        told = json.loads(await answer.body())
+    assert (answer.status, answer.header(b"retry-after")) == (429, b"7")
+    assert (told["type"], told["error"]["message"]) == ("error", "Scripted status 429.")
+
+
 @pytest.mark.parametrize("wording", ["openai", "anthropic", 5, 9])
 @pytest.mark.parametrize("vendor", MODELS)
 async def test_a_refusal_for_length_is_known_by_its_words(
