@@ -140,6 +140,9 @@ class Answer:
 
     redacted: bool = False
     """Messages: the reasoning is data that nobody can read."""
+    own: tuple[JsonObject, ...] = ()
+    """Messages, responses: blocks or items of the API's own making, such as what its tools did or a compaction. They
+    stand between reasoning and text, as they are."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further members of the answer's object; in streams of the messages API they come with its end."""
 

@@ -107,10 +107,11 @@ def stop_reason(answer: Answer) -> str:
 
 # --------------------------------------------------------------------------------------------------------------- blocks
 def blocks_of(answer: Answer, facts: Facts) -> list[JsonObject]:
-    """The content blocks, complete: thinking, text, calls."""
+    """The content blocks, complete: thinking, the API's own, text, calls."""
     blocks = [UNKNOWN_BLOCK] if "unknown_blocks" in answer.events else []
     if answer.reasoning:
         blocks = [*blocks, _thinking(answer, facts)]
+    blocks = [*blocks, *answer.own]
     if answer.text:
         blocks = [*blocks, {"type": "text", "text": answer.text}]
     return [*blocks, *(_tool_use(call) for call in answer.calls)]

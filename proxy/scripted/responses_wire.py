@@ -18,7 +18,7 @@ from proxy.scripted.answer import Answer, Call, ErrorEvent, JsonObject, Usage
 from proxy.scripted.binding import Kind
 from proxy.scripted.call_forms import pieces_of
 from proxy.scripted.facts import Facts
-from proxy.scripted.responses_view import FREEFORM, Offered, tools_of
+from proxy.scripted.responses_view import FREEFORM, Offered, known_as, tools_of
 from proxy.scripted.spelling import canonical
 
 SEALED = "reasoning.encrypted_content"
@@ -110,6 +110,8 @@ def usage_object(usage: Usage) -> JsonObject:
 
 def together(answer: Answer) -> bytes:
     """What the reasoning of an answer is followed by, as `responses_view.known_as` tells it; empty for nothing."""
+    if answer.own:
+        return known_as(canonical(answer.own[0]))
     if answer.text:
         return canonical(answer.text)
     return canonical(answer.calls[0].id) if answer.calls else b""
@@ -117,11 +119,12 @@ def together(answer: Answer) -> bytes:
 
 # ---------------------------------------------------------------------------------------------------------------- items
 def output_of(answer: Answer, facts: Facts) -> list[JsonObject]:
-    """The output items, complete: reasoning with its encrypted content, the message, the calls."""
+    """The output items, complete: reasoning with its encrypted content, the API's own, the message, the calls."""
     offered = {tool.name: tool for tool in tools_of(facts.request)}
     items = [_unknown_item(facts)] if "unknown_blocks" in answer.events else []
     if answer.reasoning:
         items.append(_reasoning(facts))
+    items += [dict(item) for item in answer.own]
     if answer.text:
         items.append(_message(answer, facts))
     items += [_call(call, f"{facts.answer_id}_{at}", offered.get(call.name)) for at, call in enumerate(answer.calls)]
@@ -132,9 +135,13 @@ def output_of(answer: Answer, facts: Facts) -> list[JsonObject]:
 
 def _shown(answer: Answer, facts: Facts) -> list[JsonObject]:
     """The items as this request gets them."""
-    wanted = facts.request.get("include")
-    hidden = () if isinstance(wanted, list) and SEALED in wanted else ("encrypted_content",)
-    return [{key: item[key] for key in item if key not in hidden} for item in output_of(answer, facts)]
+    items, wanted = output_of(answer, facts), facts.request.get("include")
+    if isinstance(wanted, list) and SEALED in wanted:
+        return items
+    return [
+        {key: item[key] for key in item if key != "encrypted_content"} if item["type"] == "reasoning" else item
+        for item in items
+    ]
 
 
 def _reasoning(facts: Facts) -> JsonObject:
