@@ -20,11 +20,11 @@ from proxy.limits import Window
 from proxy.stack.block import GUIDANCE, render_block
 from proxy.stack.context import Scribe
 from proxy.stack.economics import Prices, expected_requests
-from proxy.stack.events import FrameEvent, ReasoningRemoved, Woken
+from proxy.stack.events import FrameEvent, ProviderTrimmed, ReasoningRemoved, Sealed, Woken, apply
 from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment, Pen, folding, is_due
 from proxy.stack.inferring import Watch
-from proxy.stack.ledger import Thread
+from proxy.stack.ledger import Thread, is_edited
 from proxy.stack.observe.turns import user_spoke_last
 from proxy.stack.rereading import Means
 from proxy.stack.story import Placed, Story
@@ -87,8 +87,21 @@ class Actor:
 
     def act(self, here: Here) -> Acted:
         """What happens at this request."""
+        noticed = self._noticed(here)
+        tree = here.story.tree
+        for event in noticed:
+            tree = apply(tree, event, here.now)
+        here = replace(here, story=replace(here.story, tree=tree)) if noticed else here
         acted = self._acted(here)
-        return replace(acted, events=(*self._outdated(here), *acted.events)) if here.since else acted
+        return replace(acted, events=(*noticed, *self._outdated(here), *acted.events))
+
+    def _noticed(self, here: Here) -> list[FrameEvent]:
+        """What the provider did to the context by itself."""
+        tree, placed = here.story.tree, here.story.placed
+        sealed = (p for p in placed if p.entry.id not in tree.sealed and (m := said_by(p)) and self.dialect.seals(m))
+        found = tuple(dict.fromkeys(p.entry.id for p in sealed))
+        edited = not tree.provider_trimmed and any(p.round and is_edited(p.round) for p in placed)
+        return [*([Sealed(found)] if found else []), *([ProviderTrimmed()] if edited else [])]
 
     def _acted(self, here: Here) -> Acted:
         if here.story.tree.awake:
@@ -194,6 +207,7 @@ class Actor:
             head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
             added=added,
             binds=self._binds(here),
+            edited=here.story.tree.provider_trimmed,
         )
         pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
         return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)

@@ -346,7 +346,7 @@ def shortened_request(parts: Parts, route: Route, request: Request, conversation
     dialect, window = parts.dialect, parts.limits.window(route.upstream.name, route.model, conversation)
     room = min(int(request.tokens * KEPT), room_in(window) if window.binds else request.tokens)
     fixed = sum(m.tokens for m in request.head) + request.tools_tokens
-    kept = shortened(request.messages, room - fixed)
+    kept = shortened(request.messages, room - fixed, dialect.seals)
     if kept is None:
         return None
     behind = kept.behind

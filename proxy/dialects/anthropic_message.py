@@ -24,6 +24,8 @@ from proxy.stack.transcript import Call, Message, identity_of
 
 REASONING = ("thinking", "redacted_thinking")
 CALL, RESULT, TEXT = "tool_use", "tool_result", "text"
+COMPACTION = "compaction"
+"""A block that stands for all before it; the API reads nothing that stands in front of one."""
 UNWORDED = (*REASONING, CALL)
 """Kinds of blocks that are no part of a message's text."""
 NO_BLOCKS = b"[]"
@@ -183,6 +185,16 @@ def without_reasoning(message: Message) -> Message:
     if not kept:
         return replace(message, wire=NO_BLOCKS)
     return replace(message, wire=slices.object_of({**fields, "content": slices.array_of(kept)}))
+
+
+def seals(message: Message) -> bool:
+    """Whether a compaction of the provider's is in it."""
+    return message.role == "assistant" and b'"compaction"' in message.wire and COMPACTION in _kinds(message.wire)
+
+
+def _kinds(wire: bytes) -> list[str]:
+    content = slices.members(wire).get("content", b"")
+    return [kind_of(_said(block)) for block in slices.items(content)] if content.startswith(b"[") else []
 
 
 def retold(message: Message, text: str) -> Message:

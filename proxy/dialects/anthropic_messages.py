@@ -27,6 +27,7 @@ from proxy.dialects.anthropic_message import (
     messages_in,
     read_system,
     retold,
+    seals,
     tool_result,
     user_message,
     with_text,
@@ -229,5 +230,6 @@ ANTHROPIC_MESSAGES = Dialect(
     retold,
     error_body,
     answer,
+    seals=seals,
     signs=True,
 )

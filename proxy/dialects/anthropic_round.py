@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from proxy.dialects import slices
-from proxy.dialects.anthropic_message import CALL, REASONING, TEXT, read_message
+from proxy.dialects.anthropic_message import CALL, COMPACTION, REASONING, TEXT, read_message
 from proxy.dialects.deltas import merged
 from proxy.dialects.envelope import object_in, value_of
 from proxy.dialects.usage import merged_usage, usage_of
@@ -38,6 +38,7 @@ from proxy.stack.intercept import (
     UsageTold,
     is_whole,
 )
+from proxy.stack.ledger import EDITED, SEALED
 from proxy.stack.transcript import Call, Message, Spoken
 
 CUT = ("max_tokens", "model_context_window_exceeded")
@@ -339,8 +340,13 @@ class Round:
             self.model,
             whole,
             hidden_truncated=bool(cut),
-            extra=extra | ({"applied_edits": self._edits} if self._edits else {}),
+            extra=extra | self._provider_did(),
         )
+
+    def _provider_did(self) -> dict[str, bytes]:
+        """What the provider edited out of the request, and that it compacted it."""
+        edited = {EDITED: self._edits} if self._edits else {}
+        return edited | ({SEALED: b"[]"} if any(block.kind == COMPACTION for block in self.blocks) else {})
 
     def so_far(self) -> Spoken:
         """What has arrived, while more is coming: nothing is settled by asking."""

@@ -147,5 +147,8 @@ class Dialect:
     answer: Writer
     references: References | None = None
     """None where every request holds its whole history."""
+    seals: Callable[[Message], bool] = lambda _: False
+    """Whether a message holds a compaction of the provider's: what stands for all before it, readable by nobody
+    else."""
     signs: bool = False
     """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""

@@ -46,6 +46,7 @@ from proxy.dialects.responses_item import (
     read_run,
     references,
     retold,
+    seals,
     text_item,
     tool_result,
     tools_in,
@@ -366,5 +367,6 @@ OPENAI_RESPONSES = Dialect(
     error_body,
     Answer,
     References(kept, previous, referred, unplaceable, resolved, items_by_id, seen, lasting, opening),
+    seals=seals,
     signs=True,
 )

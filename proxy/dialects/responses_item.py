@@ -217,6 +217,19 @@ def items_by_id(message: Message) -> dict[str, bytes]:
     return {ident: item for item in slices.items(message.wire) if (ident := _text(_said(item), "id"))}
 
 
+def seals(message: Message) -> bool:
+    """Whether a run holds a sealed item."""
+    return bool(sealed_in(message))
+
+
+def sealed_in(message: Message) -> tuple[str, ...]:
+    """What each sealed item of a run is known by where it stands alone, as clients give it back."""
+    if message.role != ASSISTANT or b"compaction" not in message.wire or not is_run(message.wire):
+        return ()
+    sealed = (item for item in slices.items(message.wire) if _outline(item).kind is Kind.SEALED)
+    return tuple(read_run(slices.array_of([item])).identity for item in sealed)
+
+
 def references(message: Message) -> tuple[str, ...]:
     """The ids that a run refers to instead of holding the items."""
     if not is_run(message.wire) or message.role != ASSISTANT:

@@ -20,10 +20,11 @@ from proxy.dialects import slices
 from proxy.dialects.chat_round import DONE
 from proxy.dialects.deltas import is_signed
 from proxy.dialects.responses_event import TellsItem, TellsResponse, Told, item_in, quickly_told, response_in, told_in
-from proxy.dialects.responses_item import CALL, REASONING, read_run
+from proxy.dialects.responses_item import CALL, REASONING, read_run, sealed_in
 from proxy.dialects.responses_output import CUSTOM, FUNCTION, INCOMPLETE, Item, is_open, value
 from proxy.dialects.usage import usage_of
 from proxy.stack.intercept import CallPart, Calls, End, Event, Fault, Finish, Opening, Other, Owner, is_whole
+from proxy.stack.ledger import SEALED
 from proxy.stack.transcript import Message, Spoken
 
 OPENINGS = ("response.created", "response.queued", "response.in_progress")
@@ -281,14 +282,16 @@ class Round:
     def _spoken(self, dropped: Sequence[Item], *, whole: bool) -> Spoken:
         usage = {"usage": slices.encoded(self.usage)} if self.usage else {}
         named = {"response_id": slices.encoded(self.id)} if self.id else {}
+        message = self._message(dropped)
+        sealed = {SEALED: slices.encoded(found)} if (found := sealed_in(message)) else {}
         return Spoken(
-            self._message(dropped),
+            message,
             self.finish,
             usage_of(self.usage) if self.usage else None,
             self.model,
             whole,
             hidden_truncated=any(item.call and not item.call.late for item in dropped),
-            extra=usage | named,
+            extra=usage | named | sealed,
         )
 
     def _dropped(self, *, whole: bool) -> list[Item]:

@@ -198,7 +198,7 @@ def _with_view(story: Story, selected: Sequence[Placed], scribe: Scribe) -> list
     below = owners_shown(story.tree, path[path.index(narrow) :])
     own = [p for p in selected if owner_of(story, p) in below]
     above = [p for p in selected if owner_of(story, p) not in below]
-    shown = _glimpse(above, _groups_shown(narrow.opening.view))
+    shown = _glimpse(story.tree, above, _groups_shown(narrow.opening.view))
     text = story.tree.told.get((narrow.opening.turn, narrow.opening.call), narrow.opening.block)
     return [
         *_units(story, shown, scribe),
@@ -212,10 +212,12 @@ def _groups_shown(view: str) -> int:
     return int(view.removeprefix("last:")) if view.startswith("last:") else 0
 
 
-def _glimpse(above: Sequence[Placed], groups: int) -> list[Placed]:
-    """All user messages, and the last complete call groups; the group that opened the frame is not one of them."""
+def _glimpse(tree: Tree, above: Sequence[Placed], groups: int) -> list[Placed]:
+    """All user messages, what is sealed, and the last complete call groups; the group that opened the frame is not one
+    of them."""
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
     kept = calls[len(calls) - groups :] if groups else []
+    kept += [p for p in above if p.entry.id in tree.sealed]
     wanted = {id(p) for p in kept}
     answered = {c.id for p in kept if p.round for c in p.round.spoken.message.calls}
     return [

@@ -55,6 +55,8 @@ class Reason(StrEnum):
     ASKED = "asked"
     """A person wants it, whatever it costs."""
     NOT_YET = "not_yet"
+    PROVIDER_TRIMMED = "provider_trimmed"
+    """The provider edits by itself what it is sent: what a cut would cost is not known."""
 
 
 @dataclass(frozen=True, slots=True)

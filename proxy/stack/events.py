@@ -219,6 +219,18 @@ class ReasoningRemoved(msgspec.Struct, frozen=True, tag="reasoning removed"):
     turns: tuple[str, ...]
 
 
+class Sealed(msgspec.Struct, frozen=True, tag="sealed"):
+    """These entries hold what stands for all before them, readable by the provider alone: they never leave the line,
+    and no fold reaches over them."""
+
+    entries: tuple[str, ...]
+
+
+class ProviderTrimmed(msgspec.Struct, frozen=True, tag="provider trimmed"):
+    """The provider edited or compacted by itself what it was sent. What of the line it has cached is not known from
+    then on."""
+
+
 FrameEvent = (
     Rooted
     | Planned
@@ -240,6 +252,8 @@ FrameEvent = (
     | Unfolded
     | Replaced
     | ReasoningRemoved
+    | Sealed
+    | ProviderTrimmed
 )
 _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
 
@@ -342,6 +356,10 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return replace(tree, mute=tree.mute | set(event.turns))
         case Replaced():
             return replace(tree, replaced={**tree.replaced, event.entry: event.text})
+        case Sealed():
+            return replace(tree, sealed=tree.sealed | set(event.entries))
+        case ProviderTrimmed():
+            return replace(tree, provider_trimmed=True)
         case _:
             return tree
 

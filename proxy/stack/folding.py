@@ -41,7 +41,8 @@ PARTS = 1_000
 class Moment:
     """What a decision depends on besides the line. `node` is the newest entry, `now` is in ms. `head` are the tokens of
     tools and system text; `added` those that waking brings, where it is asked for; `window` is 0 where it is not known.
-    `binds`: the model refuses or drops reasoning behind a changed prefix."""
+    `binds`: the model refuses or drops reasoning behind a changed prefix. `edited`: the provider edits by itself what
+    it is sent, so what it has cached is not known, and nothing is folded for its price."""
 
     node: str
     now: int
@@ -53,6 +54,7 @@ class Moment:
     head: int = 0
     added: int | None = None
     binds: bool = False
+    edited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,8 @@ def _weighed(chosen: Sequence[Candidate], weights: _Weights, moment: Moment) -> 
     compaction = sum(c.estimate for c in chosen)
     rewrite = Rewrite(removed, compaction, behind, moment.head + weights.total, moment.added or 0)
     verdict = weighed(rewrite, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
+    if moment.edited:
+        return replace(verdict, worth=False, reason=Reason.PROVIDER_TRIMMED)
     short = 0 < part <= moment.frame_max
     if short or (verdict.reason is Reason.GATE and not waking and behind > TAIL * (removed - compaction)):
         return replace(verdict, worth=False, reason=Reason.NOT_YET)
@@ -270,7 +274,8 @@ def _segments(story: Story, line: Sequence[Placed], weights: _Weights) -> list[S
         )
         for (frame, part, _), places in runs.items()
     ]
-    return [*found, *_told(tree, weights, {(s.frame, s.part) for s in found})]
+    border = 2 * sealed_at(story, line) + 1
+    return [*found, *(told for told in _told(tree, weights, {(s.frame, s.part) for s in found}) if told.start > border)]
 
 
 def _told(tree: Tree, weights: _Weights, wanted: Collection[tuple[str, bool]]) -> Iterator[Segment]:
@@ -305,11 +310,12 @@ def _finished_above(tree: Tree, frame: Frame) -> str:
 
 def _leaving(story: Story, line: Sequence[Placed]) -> list[int]:
     """Places of what may leave: call groups and what the assistant said between them, but for the newest group, groups
-    that opened a frame on the path, and what was just recalled."""
+    that opened a frame on the path, and what was just recalled; behind what is sealed, if anything is."""
     fixed = _fixed(story, line)
     calls: dict[str, bool] = {}
     found: list[int] = []
-    for at, placed in enumerate(line):
+    border = sealed_at(story, line) + 1
+    for at, placed in enumerate(line[border:], border):
         message = said_by(placed)
         if message is None:
             continue
@@ -323,6 +329,12 @@ def _leaving(story: Story, line: Sequence[Placed]) -> list[int]:
         if goes:
             found.append(at)
     return found
+
+
+def sealed_at(story: Story, line: Sequence[Placed]) -> int:
+    """The place of the newest entry on the line that stands for all before it; -1 where there is none."""
+    sealed = story.tree.sealed
+    return next((at for at in range(len(line) - 1, -1, -1) if line[at].entry.id in sealed), -1) if sealed else -1
 
 
 def _fixed(story: Story, line: Sequence[Placed]) -> frozenset[str]:

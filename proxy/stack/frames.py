@@ -144,6 +144,10 @@ class Tree:
     back when that is cheap."""
     replaced: Mapping[str, str] = field(default_factory=dict)
     """Entries of results whose text is told in other words on the line: entry -> text."""
+    sealed: frozenset[str] = frozenset()
+    """Entries (turn ids too) with what stands for all before them, readable by the provider alone."""
+    provider_trimmed: bool = False
+    """The provider edited by itself what it was sent, so nobody knows what it has cached."""
 
     @property
     def awake(self) -> bool:

@@ -212,6 +212,11 @@ def turn_id(request_node: str, attempt: int) -> str:
 ANSWER = "response_id"
 """The member of `Spoken.extra` with the id that the provider gave its answer, a JSON string, where clients may name it.
 """
+EDITED = "applied_edits"
+"""The member of `Spoken.extra` with what the provider edited out of the request, a JSON array."""
+SEALED = "sealed"
+"""The member of `Spoken.extra` with the identities of the compactions in an answer that clients give back as messages
+of their own, a JSON array. Where it is there, the provider compacted what it was sent."""
 
 
 # --------------------------------------------------------------------------------------------------------------- seen
@@ -219,6 +224,17 @@ def answer_of(rounds: Sequence[Round]) -> str:
     """The id by which the client knows a turn: that of its first round. Empty where it has none."""
     told = rounds[0].spoken.extra.get(ANSWER) if rounds else None
     return msgspec.json.decode(told, type=str) if told else ""
+
+
+def sealed_in(rounds: Sequence[Round]) -> frozenset[str]:
+    """The identities of the compactions in a turn that come back as messages of their own."""
+    told = (r.spoken.extra.get(SEALED) for r in rounds)
+    return frozenset(identity for raw in told if raw for identity in msgspec.json.decode(raw, type=list[str]))
+
+
+def is_edited(done: Round) -> bool:
+    """Whether the provider edited or compacted by itself what it was sent."""
+    return EDITED in done.spoken.extra or SEALED in done.spoken.extra
 
 
 def seen_text(rounds: Sequence[Round]) -> str:

@@ -19,11 +19,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from itertools import chain
+from itertools import chain, takewhile
 
 import msgspec
 
 from proxy.stack.ledger import (
+    JOINT,
     Entry,
     Kind,
     Ledger,
@@ -33,11 +34,12 @@ from proxy.stack.ledger import (
     echoes,
     forms,
     message_id,
+    sealed_in,
     seen_calls,
     seen_identity,
     seen_text,
 )
-from proxy.stack.transcript import Call, Message, Request
+from proxy.stack.transcript import Call, Message, Request, identity_of
 
 RETRY_MS = 600_000
 """How long an identical opening request joins the conversation it opened."""
@@ -192,6 +194,8 @@ def walk(ledger: Ledger, messages: Sequence[Message]) -> tuple[Entry, ...]:
     parent = ""
     entries, by_identity = ledger.entries, ledger.by_identity
     for at, message in enumerate(messages):
+        if at < len(path):
+            continue  # another piece of the turn that is known by now
         ids = by_identity.get((parent, message.identity), ())
         if len(ids) == 1:  # nearly always; a whole history is walked with every request
             parent = ids[0]
@@ -199,7 +203,12 @@ def walk(ledger: Ledger, messages: Sequence[Message]) -> tuple[Entry, ...]:
             continue
         found = _children(ledger, parent, message)
         if not found:
-            break
+            turn, pieces = _in_pieces(ledger, parent, messages[at:])
+            if turn is None:
+                break
+            path += [turn] * pieces
+            parent = turn.id
+            continue
         entry = found[0] if len(found) == 1 else _deeper(ledger, found, messages[at + 1 :])
         path.append(entry)
         parent = entry.id
@@ -216,6 +225,24 @@ def _children(ledger: Ledger, parent: str, message: Message) -> list[Entry]:
         tried = ledger.turns_under.get(parent, [])[-ATTEMPTS:]
         ids = [t for t in tried if echoes(ledger.rounds.get(t, ()), message)]
     return [ledger.entries[i] for i in reversed(ids)]
+
+
+def _in_pieces(ledger: Ledger, parent: str, messages: Sequence[Message]) -> tuple[Entry | None, int]:
+    """The turn under `parent` that `messages` begin with in several pieces, and how many: a client gives a compaction
+    back as a message of its own, between what was said before and behind it. None and 0 where there is none."""
+    run = list(takewhile(lambda m: m.role == "assistant", messages))
+    for turn in reversed(ledger.turns_under.get(parent, [])[-ATTEMPTS:] if len(run) > 1 else []):
+        rounds = ledger.rounds.get(turn, ())
+        if not (sealed := sealed_in(rounds)):
+            continue
+        for pieces in range(len(run), 1, -1):
+            text = JOINT.join(m.text for m in run[:pieces] if m.text.strip())
+            calls = tuple(call for m in run[:pieces] for call in m.calls)
+            whole = Message("assistant", b"", identity_of("assistant", text, calls), text, calls)
+            held = sealed <= {m.identity for m in run[:pieces]}
+            if held and (whole.identity in forms(rounds) or echoes(rounds, whole)):
+                return ledger.entries[turn], pieces
+    return None, 0
 
 
 def _deeper(ledger: Ledger, candidates: list[Entry], rest: Sequence[Message]) -> Entry:

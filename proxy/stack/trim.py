@@ -8,7 +8,7 @@ refuses a request for its length; it is no way to save.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.stack.context import Line, owner_of
@@ -25,10 +25,10 @@ KEPT = 0.6
 def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
     """The event that brings the line down to `room` tokens, or None when there is no group to give up."""
     groups = _groups([p for p in story.placed if p.at in line.entries])
-    opened = _opening_turns(story)
+    staying = _opening_turns(story) | story.tree.sealed
     over = line.tokens - room
     gone: list[Sequence[Placed]] = []
-    for group in (g for g in groups[:-1] if not any(p.entry.id in opened for p in g)):
+    for group in (g for g in groups[:-1] if not any(p.entry.id in staying for p in g)):
         if over <= 0:
             break
         over -= sum(_tokens(story, p) for p in group)
@@ -36,7 +36,7 @@ def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
     if not gone:
         return None
     entries = tuple(dict.fromkeys(p.at for group in gone for p in group))
-    return Trimmed(entries, _trace(story, gone), _place(story, line, entries[0]))
+    return Trimmed(entries, _trace(story, gone), _place(story, line, _first_read(story, entries)))
 
 
 def _opening_turns(story: Story) -> frozenset[str]:
@@ -71,6 +71,14 @@ def _tokens(story: Story, placed: Placed) -> int:
     if placed.round is not None:
         return placed.round.spoken.message.tokens + sum(r.tokens for r in placed.round.results)
     return placed.entry.message.tokens if placed.entry.message else 0
+
+
+def _first_read(story: Story, entries: Sequence[str]) -> str:
+    """The first of `entries` behind what is sealed, or else of all: the provider reads nothing that stands in front."""
+    order = [p.at for p in story.placed]
+    sealed = next((at for at in range(len(order) - 1, -1, -1) if story.placed[at].entry.id in story.tree.sealed), 0)
+    read = set(order[sealed:])
+    return next((entry for entry in entries if entry in read), entries[0])
 
 
 def _place(story: Story, line: Line, first: str) -> str:
@@ -114,10 +122,12 @@ class Shortened:
         )
 
 
-def shortened(messages: Sequence[Message], room: int) -> Shortened | None:
-    """A history that fits `room` tokens, from the request alone: all user messages and the newest groups of a call and
-    its results, at least one; None where no group can leave."""
-    group_of = _numbered(messages)
+def shortened(
+    messages: Sequence[Message], room: int, sealed: Callable[[Message], bool] = lambda _: False
+) -> Shortened | None:
+    """A history that fits `room` tokens, from the request alone: all user messages, what is `sealed`, and the newest
+    groups of a call and its results, at least one; None where no group can leave."""
+    group_of = _numbered(messages, sealed)
     weights: dict[int, int] = {}
     for at, group in group_of.items():
         weights[group] = weights.get(group, 0) + messages[at].tokens
@@ -136,13 +146,14 @@ def shortened(messages: Sequence[Message], room: int) -> Shortened | None:
     return Shortened(tuple(before), kept, first_kept - 1)
 
 
-def _numbered(messages: Sequence[Message]) -> dict[int, int]:
+def _numbered(messages: Sequence[Message], sealed: Callable[[Message], bool]) -> dict[int, int]:
     """Positions of assistant messages and of the results behind them, with the number of their group from 1."""
     numbered: dict[int, int] = {}
-    group = 0
+    group, may_leave = 0, False
     for at, message in enumerate(messages):
         if message.role == "assistant":
-            group += 1
-        if group and (message.role == "assistant" or message.answers):
+            may_leave = not sealed(message)
+            group += may_leave
+        if may_leave and (message.role == "assistant" or message.answers):
             numbered[at] = group
     return numbered

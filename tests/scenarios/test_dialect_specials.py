@@ -1,0 +1,267 @@
+"""What messages and responses have and chat completions have not: bindings that a client chooses itself, contexts that
+the provider edits or compacts, turns that pause, tools that the provider runs, and tools that are appended.
+
+Every request that leaves is checked by the scripted provider as the API itself would: what it forbids is a 400.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.scripted import Model, ScriptedProvider, overflow, says
+from tests.harness import does, pop, push
+from tests.scenarios.native import Json, Messages, Native, Responses, bash, padded
+from tests.wire.proxied import Proxied
+
+BOUND = "claude-opus-5-5"
+"""A model that binds its reasoning, and may be given tools behind its prefix."""
+FREE = "claude-opus-4-8"
+MANUAL = "claude-sonnet-4-5"
+"""One whose tool loops open with thinking."""
+GPT = "gpt-5.4"
+APPENDABLE = "gpt-5.6-sol"
+MODELS = [
+    Model("scripted-model"),
+    Model(BOUND, binding="error"),
+    Model(FREE, binding="error"),
+    Model(MANUAL, binding="error"),
+    Model(GPT, binding="error"),
+    Model(APPENDABLE, binding="error"),
+]
+Started = Callable[..., Proxied]
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider(models=MODELS) as running:
+        yield running
+
+
+@pytest.fixture
+def start(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Started]:
+    """Starts a proxy in front of the provider; awake from the first request on, unless told otherwise."""
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(Proxied(provider.url, tmp_path / "data", **settings))
+
+
+def told(provider: ScriptedProvider, at: int = -1) -> str:
+    return provider.received[at].raw.decode()
+
+
+def thoughts(provider: ScriptedProvider) -> list[str]:
+    """What was thought on the newest line."""
+    return [m["reasoning_content"] for m in provider.received[-1].messages if "reasoning_content" in m]
+
+
+# -------------------------------------------------------------------------------------------- bindings a client chooses
+BINDING = {"anthropic-beta": "thinking-binding-controls-2026-08-01"}
+DROPS: Json = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+DROPPED = [{"type": "thinking_dropped", "path": "messages.3.content.0", "reason": "prefix_binding_mismatch"}]
+
+
+def a_foreign_turn(provider: ScriptedProvider, proxy: Proxied) -> Json:
+    """An answer with its thinking, from a conversation with other words before it."""
+    provider.will(says("from elsewhere", reasoning="thought elsewhere"))
+    other = Messages(proxy, BOUND)
+    other.says("Something else entirely.")
+    return other.history[-1]
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_client_that_has_thinking_dropped_is_told_what_was_dropped(
+    provider: ScriptedProvider, start: Started, hidden: bool
+) -> None:
+    """What we know to be void we leave out ourselves; a block that the client brought along is between it and the
+    provider, also where the answer comes behind a hidden round. We ask for no dropping on our own."""
+    proxy = start()
+    foreign = a_foreign_turn(provider, proxy)
+    chat = Messages(proxy, BOUND, {"thinking": DROPS}, BINDING)
+    provider.will(says("one"))
+    chat.says("first")
+    chat.history += [{"role": "user", "content": "and elsewhere?"}, foreign]
+    provider.will(*[does(push("A part"))] * hidden, *[does(pop("done"))] * hidden, says("two"))
+
+    answer = chat.says("second")
+
+    assert answer["input_transformations"] == DROPPED
+    assert chat.status == "full"
+    for received in provider.received[1:]:
+        assert received["thinking"] == DROPS
+        assert received.header("anthropic-beta") == BINDING["anthropic-beta"]
+    assert "block_binding" not in told(provider, 0)
+
+
+def test_a_stream_tells_what_was_dropped(provider: ScriptedProvider, start: Started) -> None:
+    proxy = start()
+    foreign = a_foreign_turn(provider, proxy)
+    chat = Messages(proxy, BOUND, {"thinking": DROPS}, BINDING)
+    provider.will(says("one"))
+    chat.says("first")
+    chat.history += [{"role": "user", "content": "and elsewhere?"}, foreign, {"role": "user", "content": "second"}]
+    provider.will(does(push("A part")), does(pop("done")), says("two"))
+
+    begun = chat.streams()[0]
+
+    assert begun["type"] == "message_start"
+    assert begun["message"]["input_transformations"] == DROPPED
+
+
+# ------------------------------------------------------------------------------------- contexts that the provider edits
+EDITS: Json = {"edits": [{"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 30_000}}]}
+EDITED: Json = {
+    "context_management": {
+        "applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 2, "cleared_input_tokens": 1_200}]
+    }
+}
+COMPACTION: Json = {"type": "compaction", "id": "cmp_1", "encrypted_content": "c2VhbGVk"}
+BLOCK: Json = {"type": "compaction", "content": "What was done so far.", "encrypted_content": "c2VhbGVk"}
+JOBS = (
+    "Fix the failing parser test.",
+    "Now, unrelated: translate the onboarding email into French.",
+    "Now, unrelated: rename the billing service to invoices.",
+    "Now, unrelated: draw the architecture as a diagram.",
+)
+
+
+def works(chat: Native, provider: ScriptedProvider, job: int, *, groups: int = 4, **closing: Any) -> None:
+    """One request of the user with its calls, each with a long result."""
+    steps = [does(bash(f"job {job} step {n}")) for n in range(groups)]
+    provider.will(*steps, says(f"Job {job} is done, and all is well with it.", **closing))
+    chat.says(JOBS[job])
+    for n in range(groups):
+        chat.returns(padded(f"result-{job}-{n}"))
+
+
+def receipts(chat: Native) -> list[Json]:
+    return [row["receipt"] for row in chat.proxy.page("/stack/requests?limit=100")["requests"]]
+
+
+def events(chat: Native) -> list[str]:
+    """Kinds of all events that the receipts tell of."""
+    return [event.partition(" f")[0] for receipt in receipts(chat) for event in receipt["events"]]
+
+
+def reasons(chat: Native) -> set[str]:
+    """Why anything was folded, or not."""
+    return {decision["reason"] for receipt in receipts(chat) for decision in receipt["decisions"]}
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_line_that_the_provider_edits_is_folded_for_its_price_no_more(
+    provider: ScriptedProvider, start: Started, edited: bool
+) -> None:
+    """`context_management` passes as it came. From the answer on that tells of edits nobody knows what is cached."""
+    chat = Messages(start(), FREE, {"context_management": EDITS}, {"anthropic-beta": "context-management-2025-06-27"})
+    works(chat, provider, 0, extra=EDITED if edited else {})
+    works(chat, provider, 1)
+    works(chat, provider, 2)
+
+    assert all(received["context_management"] == EDITS for received in provider.received)
+    assert chat.history[-1]["content"][-1]["text"].startswith("Job 2 is done")
+    assert ("result-0-0-1" in told(provider)) is edited
+    assert ("provider trimmed" in events(chat)) is edited
+
+    assert ("provider_trimmed" in reasons(chat)) is edited
+    assert ("folded" in events(chat)) is not edited
+
+
+def test_a_line_that_the_provider_edits_still_loses_what_does_not_fit(
+    provider: ScriptedProvider, start: Started
+) -> None:
+    chat = Messages(start(), FREE)
+    works(chat, provider, 0, extra=EDITED)
+    provider.will(overflow(used=9_000, window=8_000))
+    works(chat, provider, 1)
+
+    assert "trim" in events(chat)
+    assert "result-0-0-1" not in told(provider)
+    assert "result-1-3-1" in told(provider)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_compaction_in_an_answer_comes_back_as_the_answer_it_is_part_of(
+    provider: ScriptedProvider, start: Started, streamed: bool
+) -> None:
+    """Clients of the responses API give the items back one by one; the compaction goes upstream once, where it stood,
+    and the turn is known again with what it called and said."""
+    chat = Responses(start(), GPT)
+    provider.will(does(bash("one"), own=(COMPACTION,), reasoning="thinking"), says("done"))
+    chat.history.append({"role": "user", "content": "Fix it."})
+    if streamed:
+        chat.keep(chat.streams()[-1]["response"])
+    else:
+        chat.asks()
+    chat.returns("result one")
+    provider.will(says("indeed"))
+    chat.says("And now?")
+
+    types = [item.get("type", "message") for item in provider.received[-1]["input"]]
+    assert types == [
+        "message", "reasoning", "compaction", "function_call", "function_call_output", "message", "message"
+    ]  # fmt: skip
+    assert {receipt["thread"] for receipt in receipts(chat)} == {"main"}
+    assert events(chat).count("provider trimmed") == 1
+    assert events(chat).count("sealed") == 1
+
+
+@pytest.mark.parametrize("kind", [Messages, Responses])
+def test_what_is_sealed_stays_and_nothing_is_folded_for_its_price_behind_it(
+    provider: ScriptedProvider, start: Started, kind: type[Native]
+) -> None:
+    chat = kind(start(), FREE if kind is Messages else GPT)
+    sealed = BLOCK if kind is Messages else COMPACTION
+    works(chat, provider, 0)
+    works(chat, provider, 1, own=(sealed,))
+    works(chat, provider, 2)
+    works(chat, provider, 3)
+
+    line = told(provider)
+    assert line.count(json.dumps(sealed["encrypted_content"])) == 1
+    assert "result-1-0-1" in line
+    assert "result-2-0-1" in line
+    assert reasons(chat) >= {"provider_trimmed"}
+
+
+def test_a_fold_does_not_reach_over_what_the_client_had_compacted(provider: ScriptedProvider, start: Started) -> None:
+    """A client that compacted by itself brings the sealed item along. That says nothing of caches, so work behind it
+    is folded as ever; work in front of it is not told in one trace with it, and it stays itself."""
+    chat = Responses(start(), GPT)
+    works(chat, provider, 0)
+    chat.history.append(COMPACTION)
+    works(chat, provider, 1)
+    works(chat, provider, 2)
+    works(chat, provider, 3)
+
+    line = told(provider)
+    items = [item.get("type", "message") for item in provider.received[-1]["input"]]
+    assert items.count("compaction") == 1
+    assert "folded" in events(chat)
+    assert "result-0-0-1" in line
+    assert "result-1-0-1" not in line
+    assert line.index("result-0-0-1") < line.index("c2VhbGVk") < line.rindex("<stack-context ")
+
+
+@pytest.mark.parametrize("kind", [Messages, Responses])
+def test_a_line_that_does_not_fit_keeps_what_is_sealed(
+    provider: ScriptedProvider, start: Started, kind: type[Native]
+) -> None:
+    """The trace of what left behind it stands behind it: nothing in front of it is read."""
+    chat = kind(start(), FREE if kind is Messages else GPT)
+    sealed = BLOCK if kind is Messages else COMPACTION
+    works(chat, provider, 0, own=(sealed,))
+    works(chat, provider, 1)
+    works(chat, provider, 2)
+    provider.will(overflow(used=19_000, window=18_000))
+    works(chat, provider, 3)
+
+    line = told(provider)
+    assert line.count("c2VhbGVk") == 1
+    assert "result-0-0-1" not in line
+    assert "result-1-0-1" not in line
+    assert line.index("c2VhbGVk") < line.index("oldest steps")
