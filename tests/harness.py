@@ -41,6 +41,8 @@ from tests.tongues import CHAT, Heard, Tongue, neutral, tongue_at
 
 Json = dict[str, Any]
 NUMBER = "x-scenario-request"
+LINE = ("messages", "system", "input", "instructions", "tools")
+"""Members of a request that we write into."""
 BACK_S = 10
 WAIT_S = 10.0
 
@@ -587,6 +589,11 @@ def staged(provider: ScriptedProvider, folder: Path, *, streamed: bool, tongue: 
         assert not found, "\n".join(found)
     finally:
         stage.stop()
+
+
+def envelope(body: bytes) -> Json:
+    """What of a request, in whichever dialect, is neither its line nor its tools."""
+    return {name: value for name, value in json.loads(body).items() if name not in LINE}
 
 
 def texts(messages: Sequence[Json]) -> list[str]:

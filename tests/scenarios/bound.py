@@ -31,6 +31,7 @@ def as_bound(received: Received) -> Bound:
     head = json.dumps([received.body.get("tools"), received.messages[0]]).encode()
     parts: list[bytes | Item] = []
     for message in received.messages[1:]:
+        message.pop("reasoning", "")  # as it was written, where a tongue told it
         if thought := message.pop("reasoning_content", ""):
             content, _, token = thought.partition("|")
             parts.append(Item(content, token))

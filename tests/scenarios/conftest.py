@@ -16,7 +16,7 @@ from tests.harness import Conversation, Listening, Stage, staged
 from tests.tongues import CHAT, TONGUES, Tongue
 
 BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity", "test_folds", "test_inferred_frames")
-SPOKEN_IN = "spoken_in"
+SPOKEN_IN, ASKED = "spoken_in", "asked"
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,17 @@ class Manner:
     streamed: bool
 
     @property
+    def form(self) -> str:
+        return "streamed" if self.streamed else "plain"
+
+    @property
     def name(self) -> str:
-        form = "streamed" if self.streamed else "plain"
-        return form if self.tongue is CHAT else f"{self.tongue.short}-{form}"
+        return self.form if self.tongue is CHAT else f"{self.tongue.short}-{self.form}"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{SPOKEN_IN}(*dialects, reason): a scenario about the bytes of these dialects")
+    config.addinivalue_line("markers", f"{ASKED}(form): a scenario for one form of answers, `streamed` or `plain`")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -43,7 +47,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     spoken = [each for each in TONGUES.values() if bound is None or each.short in bound.args]
     both = metafunc.module.__name__.rpartition(".")[2] in BOTH
     manners = [Manner(tongue, streamed) for tongue in spoken for streamed in (True, False)]
-    wanted = [each for each in manners if each.streamed or both or each.tongue is CHAT]
+    if form := metafunc.definition.get_closest_marker(ASKED):
+        wanted = [each for each in manners if each.form in form.args]
+    else:
+        wanted = [each for each in manners if each.streamed or both or each.tongue is CHAT]
     metafunc.parametrize("manner", wanted, ids=[each.name for each in wanted])
 
 

@@ -4,7 +4,7 @@ there too."""
 
 import pytest
 
-from proxy.scripted import Answer, Model, ScriptedProvider, says
+from proxy.scripted import Answer, Model, Received, ScriptedProvider, says
 from proxy.stack.pruning import CLEARED
 from tests.harness import Conversation, Stage, bash
 from tests.scenarios.bound import BoundModel
@@ -14,11 +14,12 @@ ANSWERS = (("one", "first"), ("two", "second"), ("three", "third"))
 LONG = "please look at all of this: " + "word " * 600
 
 
-def thoughts(request: dict[str, object]) -> list[str]:
-    """The reasoning in a body, in order."""
-    messages = request["messages"]
-    assert isinstance(messages, list)
-    return [m["reasoning_content"] for m in messages if m.get("reasoning_content")]
+SIGNED = "elsewhere reasoning is signed, and any model may bind it"
+
+
+def thoughts(received: Received) -> list[str]:
+    """The reasoning in a request, in order."""
+    return [m["reasoning_content"] for m in received.messages if m.get("reasoning_content")]
 
 
 @pytest.fixture
@@ -37,12 +38,13 @@ def woken(chat: Conversation, provider: ScriptedProvider, model: str) -> None:
 def test_waking_leaves_out_what_was_thought_before(chat: Conversation, provider: ScriptedProvider) -> None:
     """Tools and system text change in front of it; what is thought afterwards stays, and nothing is ever put back."""
     woken(chat, provider, BOUND)
-    assert [thoughts(r.body) for r in provider.asked] == [[], [], ["second"]]
+    assert [thoughts(r) for r in provider.asked] == [[], [], ["second"]]
 
 
+@pytest.mark.spoken_in("chat", reason=SIGNED)
 def test_a_model_that_binds_nothing_loses_nothing(chat: Conversation, provider: ScriptedProvider) -> None:
     woken(chat, provider, FREE)
-    assert [thoughts(r.body) for r in provider.asked] == [[], ["first"], ["first", "second"]]
+    assert [thoughts(r) for r in provider.asked] == [[], ["first"], ["first", "second"]]
 
 
 def test_off_leaves_out_what_was_thought_behind_our_tools(
@@ -54,10 +56,11 @@ def test_off_leaves_out_what_was_thought_behind_our_tools(
     stage.excuse()
     provider.will(says("four"))
     chat.says("without you", model=BOUND, headers={"x-stack-mode": "off"})
-    assert thoughts(provider.asked[-1].body) == ["first"]
+    assert thoughts(provider.asked[-1]) == ["first"]
     assert "stack_" not in str(provider.asked[-1].body)
 
 
+@pytest.mark.spoken_in("chat", reason=SIGNED)
 def test_off_sends_the_clients_bytes_where_nothing_is_bound(
     chat: Conversation, provider: ScriptedProvider, stage: Stage
 ) -> None:
@@ -65,7 +68,7 @@ def test_off_sends_the_clients_bytes_where_nothing_is_bound(
     stage.excuse()
     provider.will(says("four"))
     chat.says("without you", model=FREE, headers={"x-stack-mode": "off"})
-    assert thoughts(provider.asked[-1].body) == ["first", "second", "third"]
+    assert thoughts(provider.asked[-1]) == ["first", "second", "third"]
 
 
 # ------------------------------------------------------------------------------------------- what does not fit
@@ -98,6 +101,7 @@ def test_a_line_that_is_made_shorter_leaves_out_what_was_thought_behind_the_chan
     assert in_short(provider) == [*kept, "at last", "behind the change"]
 
 
+@pytest.mark.spoken_in("chat", reason=SIGNED)
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
 def test_a_line_of_a_model_that_binds_nothing_is_made_shorter_with_its_thoughts(
     stage: Stage, provider: ScriptedProvider
@@ -105,12 +109,12 @@ def test_a_line_of_a_model_that_binds_nothing_is_made_shorter_with_its_thoughts(
     worked_through(stage.chat(stage.proxy(**UNFOLDED)), provider, FREE, (15_000,) * 6)
 
     assert CLEARED in str(provider.received[-1].messages)
-    assert len(thoughts(provider.received[-1].body)) == 6
+    assert len(thoughts(provider.received[-1])) == 6
 
 
 def in_short(provider: ScriptedProvider) -> list[str]:
     """The thoughts of the newest request, without their seals."""
-    return [thought.partition("|")[0] for thought in thoughts(provider.received[-1].body)]
+    return [thought.partition("|")[0] for thought in thoughts(provider.received[-1])]
 
 
 def worked_through(chat: Conversation, provider: ScriptedProvider, model: str, sizes: tuple[int, ...]) -> BoundModel:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from proxy.scripted import Answer, Model, ScriptedProvider, Usage, overflow, say
 from tests.harness import Conversation, Json, Stage, bash, does, everything, pop, push, recall, texts
 from tests.scenarios.bound import BoundModel
 from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in
+from tests.tongues import neutral
 
 THREE_TASKS = """
     user: Fix the title of the handbook.
@@ -642,7 +644,8 @@ def test_passive_injects_recall_alone_and_folds(stage: Stage, provider: Scripted
     session.plays(THREE_TASKS)
 
     assert [name for name in provider.received[-1].tool_names if name.startswith("stack")] == ["stack_recall"]
-    assert provider.received[-1].messages[0] == {"role": "system", "content": session.chat.system}
+    sent = json.loads(neutral(stage.tongue, stage.notes[-1].body))["messages"]
+    assert provider.received[-1].messages[0] == sent[0]
     assert session.outputs_sent() == [7]
     assert len(traces(line(provider))) == 2
     ref = REF.findall(traces(line(provider))[0])[0]

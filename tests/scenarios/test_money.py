@@ -108,9 +108,7 @@ def charged_without_a_proxy(stage: Stage, provider: ScriptedProvider, model: str
             alone.will(says("as before"))
             parts = urlsplit(alone.url)
             connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
-            connection.request(
-                "POST", f"{parts.path}/chat/completions", note.body, {"content-type": "application/json"}
-            )
+            connection.request("POST", stage.tongue.path, note.body, {"content-type": "application/json"})
             connection.getresponse().read()
             connection.close()
         told = [received.usage for received in alone.asked if received.usage]

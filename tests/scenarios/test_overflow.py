@@ -14,8 +14,9 @@ from proxy.scripted.wordings import OVERFLOWS, THROTTLES
 from proxy.stack.pruning import CLEARED
 from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, recall
 
-PLAIN = pytest.mark.parametrize("streamed", ["plain"], indirect=True)
-STREAMED = pytest.mark.parametrize("streamed", ["streamed"], indirect=True)
+PLAIN = pytest.mark.asked("plain")
+STREAMED = pytest.mark.asked("streamed")
+SILENT = pytest.mark.spoken_in("chat", reason="a stream of nothing but its terminator is what gateways for it send")
 WINDOW = 40_000
 SMALL = {"models": [Model("gpt-x", window=WINDOW)]}
 """A provider that refuses what is longer, of a model that no table knows."""
@@ -78,6 +79,7 @@ def test_no_wording_of_throttling_is_taken_for_overflow(stage: Stage, provider: 
         assert len(provider.received[-1].messages) == len(provider.received[-2].messages)
 
 
+@SILENT
 @STREAMED
 def test_a_stream_that_ends_without_a_word_is_taken_for_overflow_where_the_line_is_long(
     stage: Stage, provider: ScriptedProvider
@@ -98,6 +100,7 @@ def test_a_stream_that_ends_without_a_word_is_taken_for_overflow_where_the_line_
     assert chat.says("go on").text == "ok"
 
 
+@SILENT
 @STREAMED
 def test_two_silent_streams_pass_the_second_one(stage: Stage, provider: ScriptedProvider) -> None:
     chat = stage.chat(stage.proxy(**UNFOLDED))
@@ -112,6 +115,7 @@ def test_two_silent_streams_pass_the_second_one(stage: Stage, provider: Scripted
     assert len(provider.received) == 6
 
 
+@SILENT
 @STREAMED
 def test_a_silent_stream_to_a_short_line_passes_as_it_came(stage: Stage, provider: ScriptedProvider) -> None:
     """Nothing is trimmed for a silence that has another reason."""

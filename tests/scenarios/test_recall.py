@@ -1,7 +1,6 @@
 """Recall from outside: what left the line comes back as it was, however odd, long or far away it is."""
 
 import base64
-import json
 import re
 import subprocess
 import sys
@@ -11,6 +10,8 @@ import pytest
 
 from proxy.scripted import Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, recall
+from tests.laws import Body
+from tests.tongues import neutral
 
 ODD = {
     "nul": "a\x00b\x00",
@@ -55,21 +56,27 @@ def test_any_text_is_recalled_byte_for_byte(provider: ScriptedProvider, chat: Co
     assert f">>\n{sayable}\n<<end nonce=" in does_one(chat, provider, recall(frame))
 
 
+def results_in(chat: Conversation) -> list[str]:
+    """The results in the newest request, as they were written."""
+    body = Body.read(neutral(chat.proxy.tongue, chat.proxy.stage.notes[-1].body))
+    pairs = zip(body.messages, body.written, strict=True)
+    return [written for message, written in pairs if message["role"] == "tool"]
+
+
 def test_every_stored_message_is_what_was_sent(provider: ScriptedProvider, chat: Conversation) -> None:
     """D14: by the API and by `callstack log`; NUL, halves of pairs, five megabytes in one text, and noise."""
     chance = Random(14)
     noise = ["".join(map(chr, chance.choices(range(0xD900), k=300))) for _ in range(10)]
     big = base64.b64encode(chance.randbytes(3_750_000)).decode()
     frame = works(chat, provider, "Odd", *ODD.values(), *noise, big)
-    sent = [json.dumps(m).encode() for m in chat.history if m["role"] == "tool"]
+    written = [entry["wire"] for entry in chat.proxy.log(frame) if entry["answers"]]
+    sent = [entry.encode("utf-8", "surrogateescape") for entry in written]
 
-    log = [entry["wire"].encode("utf-8", "surrogateescape") for entry in chat.proxy.log(frame) if entry["answers"]]
-
-    assert log == sent
+    assert [told for wire in written for told in chat.proxy.tongue.kept(wire)] == results_in(chat)
     assert len(sent) == len(ODD) + len(noise) + 1
     words = [sys.executable, "-m", "proxy", "log", frame, "--raw", "--data", str(chat.proxy.config.data)]
     printed = subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
-    assert [line for line in printed.split(b"\n") if b'"role": "tool"' in line] == sent
+    assert [line for line in printed.split(b"\n") if line in sent] == sent
 
 
 # ----------------------------------------------------------------------------------------------------------------- find

@@ -70,6 +70,10 @@ def test_an_overflow_of_an_awake_thread_is_trimmed_once_and_passes(
     assert "result 0 word" not in str(provider.received[-1].messages[1:6])
 
 
+TOO_LONG = {"chat": "maximum context length", "messages": "prompt is too long", "responses": "context window"}
+"""What each API says of it."""
+
+
 def test_a_second_overflow_passes_unchanged(provider: ScriptedProvider, chat: Conversation) -> None:
     """DESIGN 7: one retry at most."""
     provider.will(*(does(bash(f"step {n}")) for n in range(4)), overflow(), overflow())
@@ -82,7 +86,7 @@ def test_a_second_overflow_passes_unchanged(provider: ScriptedProvider, chat: Co
     answer = chat.returns("result 3")
 
     assert answer.status == 400
-    assert "maximum context length" in answer.raw.decode()
+    assert TOO_LONG[chat.proxy.tongue.short] in answer.raw.decode()
     assert len(provider.received) == 6
 
 
@@ -187,6 +191,7 @@ UNREADABLE = (
 )
 
 
+@pytest.mark.spoken_in("chat", reason="the bodies are written in it")
 def test_what_we_cannot_read_may_still_pass(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
     """X-14, A3: never a 500 of ours; what the provider says of it is what the client reads."""
     provider.when(lambda _: True, says("fine"), loop=True)
@@ -199,6 +204,7 @@ def test_what_we_cannot_read_may_still_pass(stage: Stage, provider: ScriptedProv
     stage.notes.clear()  # the judge reads bodies, and most of these are none
 
 
+@pytest.mark.spoken_in("chat", reason="the body is written in it")
 def test_unknown_fields_and_spellings_survive(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-22, P2: images, audio, files, unknown keys, 30-digit integers, odd spacing: kept messages keep their bytes."""
     odd = (

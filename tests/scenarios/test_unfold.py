@@ -20,6 +20,7 @@ from tests import laws
 from tests.harness import Json, RunningProxy, Stage, bash, does, pop, push
 from tests.scenarios.sessions import TOOLS, Session
 from tests.scenarios.test_folds import BoundModel
+from tests.tongues import neutral, tongue_at
 
 TWO_TASKS = """
     user: Fix the title of the handbook.
@@ -67,7 +68,9 @@ def frame_of(session: Session, title: str = TITLE) -> str:
 
 def written(received: Received) -> tuple[str, ...]:
     """The messages as they were sent."""
-    return laws.Body.read(received.raw).written
+    tongue = tongue_at(received.path)
+    assert tongue is not None
+    return laws.Body.read(neutral(tongue, received.raw)).written
 
 
 def of_the_first_task(provider: ScriptedProvider) -> tuple[str, ...]:

@@ -38,8 +38,9 @@ from tests.tongues.tongue import (
 FINISHES = {"end_turn": "stop", "tool_use": "tool_calls", "max_tokens": "length", "refusal": "content_filter"}
 CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 THINKING = ("thinking", "redacted_thinking")
-DELTAS = {"text": "text", "thinking": "thinking", "signature": "signature", "partial_json": "partial_json"}
-"""Members of a delta, and which member of its block each adds to."""
+PARTIAL = "partial_json"
+DELTAS = ("text", "thinking", "signature", PARTIAL)
+"""Members of a delta that add to the member of their name in the block."""
 MARKER = "cache_control"
 MARK = {"type": "ephemeral"}
 MOST_MARKERS = 4
@@ -188,10 +189,10 @@ def _is_call(block: Json) -> bool:
 
 def _spoken(blocks: Sequence[Json]) -> Json:
     """The neutral message; calls have their arguments as text in `arguments`, which is no member of the API."""
-    calls = [call(b["id"], b["name"], b["arguments"]) for b in blocks if _is_call(b)]
+    calls = [call(b["id"], b["name"], b.get("arguments", b.get(PARTIAL, ""))) for b in blocks if _is_call(b)]
     texts = (b["text"] for b in blocks if b["type"] == "text" and b["text"])
     thoughts = (b.get("thinking") or b.get("data", "") for b in blocks if b["type"] in THINKING)
-    made = [{name: value for name, value in b.items() if name != "arguments"} for b in blocks]
+    made = [{name: value for name, value in b.items() if name not in ("arguments", PARTIAL)} for b in blocks]
     return spoken(texts, thoughts, calls, made)
 
 
@@ -237,7 +238,7 @@ class _Stream:
         assert self.start, "a block before the message"
         assert not self.closing, "a block behind the reason of the end"
         assert event["index"] == len(self.blocks), f"block {event['index']} behind {len(self.blocks)} others"
-        self.blocks.append({"partial_json": "", **event["content_block"]})
+        self.blocks.append({PARTIAL: "", **event["content_block"]})
         self.open.add(event["index"])
 
     def _content_block_delta(self, event: Json) -> None:
@@ -245,13 +246,13 @@ class _Stream:
         block = self.blocks[event["index"]]
         for name, value in event["delta"].items():
             if name in DELTAS:
-                block[DELTAS[name]] = block.get(DELTAS[name], "") + value
+                block[name] = block.get(name, "") + value
 
     def _content_block_stop(self, event: Json) -> None:
         assert event["index"] in self.open, f"a block that is not open ends: {event}"
         self.open.remove(event["index"])
         block = self.blocks[event["index"]]
-        said = block.pop("partial_json")
+        said = block.pop(PARTIAL)
         if _is_call(block):
             block["arguments"] = said or json.dumps(block.get("input", {}))
             block["input"] = input_of(block["arguments"])

@@ -135,8 +135,8 @@ def spoken(texts: Iterable[str], thoughts: Iterable[str], calls: Sequence[Json],
 
 
 def input_of(arguments: str) -> Any:
-    """Arguments as a value; text that is no JSON stays a text."""
+    """Arguments as a value; text that no parser takes stays a text."""
     try:
         return json.loads(arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
