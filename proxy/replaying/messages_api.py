@@ -1,7 +1,8 @@
 """The messages API in a replay: a recorded chat as its clients write it.
 
 System messages at the head are the system text, results of one group and the words behind them one user message, and a
-cache marker stands on the system text and on the last block of every request, as agents put it.
+cache marker stands on the system text (the tools where there is none) and on the last block of every request, as agents
+put it.
 
 The law: **what was told is told once, in the same bytes**, but for the marker, which moves with every request.
 """
@@ -86,16 +87,16 @@ def _with_marker(wires: Sequence[bytes]) -> tuple[bytes, ...]:
 
 
 def _members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
+    """The members beside the messages, with a marker behind the last of what stays the same."""
     system: list[Block] = [{"type": TEXT, "text": text_of(message.get("content"))} for message in head]
-    members: dict[str, Any] = {"max_tokens": MOST_OUTPUT}
-    if system:
-        members["system"] = [*system[:-1], {**system[-1], "cache_control": MARKER}]
-    if tools:
-        members["tools"] = [_tool(tool.get("function") or tool) for tool in tools]
-    return members
+    offered = [_tool(tool.get("function") or tool) for tool in tools]
+    for last in (system or offered)[-1:]:
+        last["cache_control"] = MARKER
+    members: dict[str, Any] = {"max_tokens": MOST_OUTPUT, "system": system, "tools": offered}
+    return {name: value for name, value in members.items() if value}
 
 
-def _tool(function: Json) -> Json:
+def _tool(function: Json) -> Block:
     return {("input_schema" if name == "parameters" else name): value for name, value in function.items()}
 
 

@@ -68,6 +68,13 @@ class Needs(msgspec.Struct, kw_only=True):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+class ByMarkers(msgspec.Struct, kw_only=True):
+    """The same money where the provider caches at the markers in the requests, in USD (`markers`)."""
+
+    cost: float = 0.0
+    cost_untouched: float = 0.0
+
+
 class Played(msgspec.Struct, kw_only=True):
     """One recording, played to its end."""
 
@@ -78,6 +85,8 @@ class Played(msgspec.Struct, kw_only=True):
     """The API it was replayed in: chat, messages, responses."""
     row: Row
     """Its receipts, added up."""
+    by_markers: ByMarkers | None = None
+    """In the API that has cache markers."""
     conversations: int = 0
     statuses: dict[str, int] = {}
     """How many requests were full, asleep, side, ...; with the reason where there was one."""

@@ -27,7 +27,9 @@ from proxy.errors import ProxyError
 from proxy.replaying.api import Api
 from proxy.replaying.apis import APIS
 from proxy.replaying.loss import Loss, Reader, Seen
-from proxy.replaying.outcome import Played
+from proxy.replaying.markers import Marked
+from proxy.replaying.messages_api import MESSAGES
+from proxy.replaying.outcome import ByMarkers, Played
 from proxy.replaying.recording import Json, Recording, Step
 from proxy.replaying.wiring import TENANT, wired
 from proxy.report import Receipt, total
@@ -86,6 +88,7 @@ class _Player:
             name=recording.name, file=file, model=recording.model, dialect=recording.dialect, row=total(())
         )
         self._played.notes += recording.notes
+        self._marked = Marked(self._backstage.clock, config.tariff_of) if self._api is MESSAGES else None
 
     async def request(self, number: int, step: Step) -> None:
         """One request of the client, and what is seen of it."""
@@ -105,6 +108,8 @@ class _Player:
         self._compare(number, step, heard)
         if behind.provider.received:
             client = self._read(body)
+            if self._marked:
+                self._marked.note(client, behind.provider.received, behind.provider.outputs)
             await self._watch(number, client, behind.provider.received[-1], step, heard.header(b"x-stack-conversation"))
 
     def _compare(self, number: int, step: Step, heard: Heard) -> None:
@@ -144,6 +149,8 @@ class _Player:
         ledgers = [ledger for one in known if (ledger := await store.load(TENANT, one.id)) is not None]
         played.conversations = len(ledgers)
         played.events = dict(sum((_kinds(ledger) for ledger in ledgers), Counter()))
+        if self._marked:
+            played.by_markers = ByMarkers(cost=self._marked.cost, cost_untouched=self._marked.untouched)
         played.left, played.needs, played.missed = self._loss.left, self._loss.needs, self._loss.missed
         return played
 

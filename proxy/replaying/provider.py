@@ -60,11 +60,13 @@ class RecordedProvider(Upstream):
         self._told = 0
         self.received: list[Request] = []
         """What was asked in this step, in order: one request, and one more for each hidden round."""
+        self.outputs: list[int] = []
+        """The tokens that answered each of them."""
 
     def expect(self, step: Step) -> None:
         """The next request is the one of `step`."""
         self._answer = step.answer if step.answer is not None else self._unknown
-        self.received = []
+        self.received, self.outputs = [], []
 
     async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> Answer:
         """The recorded answer. A second round of the same turn gets it without calls of ours, which ran already."""
@@ -82,5 +84,6 @@ class RecordedProvider(Upstream):
         key, tariff = ("", NAME, request.model), self._tariff_of(request.model)
         use = self._cache.use(key, client_chain(request), tariff, self._now())
         output = self._count(countable(self._api.said(answer)))
+        self.outputs.append(output)
         self._told += 1
         return self._api.reply(answer, Told(self._told, request.model, self._now() // 1000), use, output)
