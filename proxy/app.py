@@ -128,6 +128,7 @@ class App:
         self._started = now
         self._backstage = (self._store, self.tenant_of, shelf.drop_all, shelf.learn, lambda: self.draining, now)
         self._held = lambda: shelf.held
+        self._routes.warm()
         lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
         lasting += [summariser.run()] if summariser else []
         self._tasks = [asyncio.create_task(work) for work in lasting]

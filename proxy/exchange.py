@@ -58,9 +58,9 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
     try:
         request = await read_request(parts, incoming.body)
     except Unreadable:
-        await bypass(Passing(parts, incoming, parts.routes.choose(None)), reply, "unreadable")
+        await bypass(Passing(parts, incoming, parts.routes.choose(None, incoming.path)), reply, "unreadable")
         return
-    route = parts.routes.choose(request.model)
+    route = parts.routes.choose(request.model, incoming.path)
     incoming = under_its_name(incoming, request.model, route)
     passing = Passing(parts, incoming, route, request)
     try:

@@ -45,7 +45,7 @@ async def bypass(passing: Passing, reply: Reply, reason: str) -> None:
 
 async def pass_through(parts: Parts, incoming: Incoming, reply: Reply, model: str | None) -> None:
     """A request to an endpoint that is none of ours. Raises UnknownModel."""
-    route = parts.routes.choose(model)
+    route = parts.routes.choose(model, incoming.path)
     incoming = under_its_name(incoming, model, route)
     await _pass(Passing(parts, incoming, route), reply, record_of(parts, incoming, route, ""))
 
