@@ -212,6 +212,8 @@ def turn_id(request_node: str, attempt: int) -> str:
 ANSWER = "response_id"
 """The member of `Spoken.extra` with the id that the provider gave its answer, a JSON string, where clients may name it.
 """
+PAUSED = "pause_turn"
+"""The word of a round that goes on with the next request, which ends with it."""
 EDITED = "applied_edits"
 """The member of `Spoken.extra` with what the provider edited out of the request, a JSON array."""
 SEALED = "sealed"

@@ -25,6 +25,7 @@ import msgspec
 
 from proxy.stack.ledger import (
     JOINT,
+    PAUSED,
     Entry,
     Kind,
     Ledger,
@@ -203,7 +204,9 @@ def walk(ledger: Ledger, messages: Sequence[Message]) -> tuple[Entry, ...]:
             continue
         found = _children(ledger, parent, message)
         if not found:
-            turn, pieces = _in_pieces(ledger, parent, messages[at:])
+            turn, pieces = _paused_before(ledger, parent, message), 1
+            if turn is None:
+                turn, pieces = _in_pieces(ledger, parent, messages[at:])
             if turn is None:
                 break
             path += [turn] * pieces
@@ -225,6 +228,20 @@ def _children(ledger: Ledger, parent: str, message: Message) -> list[Entry]:
         tried = ledger.turns_under.get(parent, [])[-ATTEMPTS:]
         ids = [t for t in tried if echoes(ledger.rounds.get(t, ()), message)]
     return [ledger.entries[i] for i in reversed(ids)]
+
+
+def _paused_before(ledger: Ledger, parent: str, message: Message) -> Entry | None:
+    """The turn that `message` ends with, where it begins with one or more under `parent` that paused: what these said
+    and what they went on with may come back as one message."""
+    waiting = [(turn, ledger.rounds.get(turn, ())) for turn in ledger.turns_under.get(parent, [])[-ATTEMPTS:]]
+    while waiting and message.role == "assistant":
+        turn, rounds = waiting.pop()
+        if len({r.turn for r in rounds}) > 1 and (message.identity in forms(rounds) or echoes(rounds, message)):
+            return ledger.entries[turn]
+        if rounds and rounds[-1].spoken.finish == PAUSED:
+            behind = ledger.turns_under.get(turn, [])[-ATTEMPTS:]
+            waiting += [(later, (*rounds, *ledger.rounds.get(later, ()))) for later in behind]
+    return None
 
 
 def _in_pieces(ledger: Ledger, parent: str, messages: Sequence[Message]) -> tuple[Entry | None, int]:

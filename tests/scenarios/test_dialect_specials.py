@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Model, ScriptedProvider, overflow, says
+from proxy.scripted import Model, ScriptedProvider, answers, overflow, says
 from tests.harness import does, pop, push
 from tests.scenarios.native import Json, Messages, Native, Responses, bash, padded
 from tests.wire.proxied import Proxied
@@ -265,3 +265,102 @@ def test_a_line_that_does_not_fit_keeps_what_is_sealed(
     assert "result-0-0-1" not in line
     assert "result-1-0-1" not in line
     assert line.index("c2VhbGVk") < line.index("oldest steps")
+
+
+# --------------------------------------------------------------------------------------- turns that pause, server tools
+SEARCHED: tuple[Json, ...] = (
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "frames"}},
+    {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": [{"type": "web_search_result", "url": "https://example.org/1", "encrypted_content": "c2VhcmNo"}],
+    },
+)
+UNDER_WAY = (SEARCHED[0] | {"id": "srvtoolu_2"},)
+LATER = (SEARCHED[1] | {"tool_use_id": "srvtoolu_2"},)
+
+
+def compact(block: Json) -> str:
+    """As the provider writes it, and it has to come back."""
+    return json.dumps(block, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_paused_turn_ends_as_it_is_and_goes_on_from_where_it_stood(
+    provider: ScriptedProvider, start: Started, merged: bool
+) -> None:
+    """The client sends the assistant's content back, without a word of the user, and the turn goes on on its line;
+    also where the client makes one message of both parts then."""
+    chat = Messages(start(), FREE)
+    provider.will(
+        does(push("A search")),
+        says("Searching.", own=(*SEARCHED, *UNDER_WAY), finish="pause_turn"),
+        says("Found it.", own=LATER),
+    )
+
+    paused = chat.says("Search for it.")
+    went_on = chat.asks()
+    if merged:
+        chat.history[-2:] = [{"role": "assistant", "content": paused["content"] + went_on["content"]}]
+    provider.will(does(pop("it is found")), says("All is found."))
+    chat.says("And?")
+
+    assert paused["stop_reason"] == "pause_turn"
+    assert [block["type"] for block in paused["content"]] == [
+        "server_tool_use", "web_search_tool_result", "server_tool_use", "text"
+    ]  # fmt: skip
+    assert all(receipt["thread"] == "main" and receipt["status"] == "full" for receipt in receipts(chat))
+    resumed = json.loads(provider.received[2].raw)["messages"]
+    assert resumed[-1] == {"role": "assistant", "content": paused["content"]}
+    assert "tool_result" in json.dumps(resumed[-2])
+    for block in (*SEARCHED, *UNDER_WAY, *LATER):
+        assert told(provider, 3).count(compact(block)) == 1
+
+
+def test_calls_of_ours_in_a_paused_turn_are_dropped_with_it(provider: ScriptedProvider, start: Started) -> None:
+    chat = Messages(start(), FREE)
+    provider.will(
+        answers("Searching.", [push("A search")], own=UNDER_WAY, finish="pause_turn"), says("Found.", own=LATER)
+    )
+
+    paused = chat.says("Search for it.")
+    chat.asks()
+
+    assert [block["type"] for block in paused["content"]] == ["server_tool_use", "text"]
+    assert len(provider.received) == 2
+    assert "stack_frame_push" not in str(json.loads(provider.received[1].raw)["messages"])
+
+
+def test_what_the_provider_ran_by_itself_rides_with_its_group(provider: ScriptedProvider, start: Started) -> None:
+    """It is never paired by us, never cut through, and leaves with the fold that takes its group."""
+    chat = Messages(start(), FREE)
+    provider.will(does(bash("ls"), own=SEARCHED, text="Both."), *(does(bash(f"{n}")) for n in range(3)), says("Done."))
+    chat.says(JOBS[0])
+    for n in range(4):
+        chat.returns(padded(f"result-0-{n}"))
+        line = json.loads(provider.received[-1].raw)["messages"]
+        assert [block["type"] for block in line[1]["content"]] == [
+            "server_tool_use", "web_search_tool_result", "text", "tool_use"
+        ]  # fmt: skip
+    works(chat, provider, 1)
+    works(chat, provider, 2)
+
+    assert "folded" in events(chat)
+    for gone in (*map(compact, SEARCHED), "result-0-0-1"):
+        assert gone not in told(provider)
+
+
+def test_server_side_calls_of_the_responses_api_ride_along_too(provider: ScriptedProvider, start: Started) -> None:
+    searched = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
+    chat = Responses(start(), GPT)
+    provider.will(
+        answers("", [bash("ls"), push("A part")], own=(searched,), reasoning="thinking"), does(pop("ok")), says("Done.")
+    )
+    chat.says("Search, and list.")
+    chat.returns("a list")
+
+    types = [item.get("type", "message") for item in provider.received[-1]["input"]]
+    assert types[1:] == [
+        "reasoning", "web_search_call", "function_call", "function_call",
+        "function_call_output", "function_call_output",
+    ]  # fmt: skip
