@@ -85,9 +85,9 @@ def test_system_texts_as_parts_and_in_the_middle(provider: ScriptedProvider, cha
 def test_a_partial_echo_of_a_turn_with_hidden_rounds_keeps_its_frames(stage: Stage, provider: ScriptedProvider) -> None:
     """DESIGN 5.2, 10: the push before the break was durable; the client goes on from what it had."""
     chat = stage.chat(streamed=True)
+    broken_off = cut(says("I begin with the form of it."), after_events=stage.tongue.opening + 2)
     provider.will(
-        does(push("Auth"), text="Let me see."), cut(says("I begin with the form of it."), after_events=stage.tongue.opening + 2),
-        says("Good."), does(pop("done")), says("back"),
+        does(push("Auth"), text="Let me see."), broken_off, says("Good."), does(pop("done")), says("back"),
     )  # fmt: skip
     chat.history.append({"role": "user", "content": "add a login"})
     broken = chat.tries()
@@ -106,12 +106,8 @@ def test_a_partial_echo_of_a_turn_with_hidden_rounds_keeps_its_frames(stage: Sta
 def test_an_aborted_call_kept_with_empty_arguments(stage: Stage, provider: ScriptedProvider) -> None:
     """CLIENTS 7 (opencode): after a cut the history holds the call with `{}` and a result of the client's own."""
     chat = stage.chat(streamed=True)
-    provider.will(
-        says("hi"),
-        cut(does(bash("a long command to be cut")), after_events=stage.tongue.opening + 2),
-        says("I see."),
-        says("ok"),
-    )
+    broken_off = cut(does(bash("a long command to be cut")), after_events=stage.tongue.opening + 3)
+    provider.will(says("hi"), broken_off, says("I see."), says("ok"))
     chat.says("hello")
     chat.history.append({"role": "user", "content": "run it"})
     broken = chat.tries()

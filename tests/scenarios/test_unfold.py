@@ -18,8 +18,8 @@ from proxy.tenancy import issue_key
 from proxy.views.unfolding import AT_ONCE, WHEN_CHEAP
 from tests import laws
 from tests.harness import Json, RunningProxy, Stage, bash, does, pop, push
+from tests.scenarios.bound import BoundModel
 from tests.scenarios.sessions import TOOLS, Session
-from tests.scenarios.test_folds import BoundModel
 from tests.tongues import neutral, tongue_at
 
 TWO_TASKS = """

@@ -189,7 +189,7 @@ def _is_call(block: Json) -> bool:
 
 def _spoken(blocks: Sequence[Json]) -> Json:
     """The neutral message; calls have their arguments as text in `arguments`, which is no member of the API."""
-    calls = [call(b["id"], b["name"], b.get("arguments", b.get(PARTIAL, ""))) for b in blocks if _is_call(b)]
+    calls = [call(b["id"], b["name"], str(b.get("arguments", b.get(PARTIAL, "")))) for b in blocks if _is_call(b)]
     texts = (b["text"] for b in blocks if b["type"] == "text" and b["text"])
     thoughts = (b.get("thinking") or b.get("data", "") for b in blocks if b["type"] in THINKING)
     made = [{name: value for name, value in b.items() if name not in ("arguments", PARTIAL)} for b in blocks]
