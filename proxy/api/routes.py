@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
 from proxy.api import client_side
 from proxy.api.answers import Error, Json
 from proxy.api.backstage import Backstage
+from proxy.export import writing
+from proxy.export.flames import MEASURES
+from proxy.export.formats import FORMATS, Options, format_named, measure_named
+from proxy.export.material import gathered
 from proxy.report import By
 from proxy.stack.frames import Status
 from proxy.tenancy import Tenant
@@ -152,6 +158,42 @@ async def list_threads(asked: Asked, conversation: Id) -> Response:
     """The paths that client loops continue, the one that grew last at the end."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     return Json({"threads": conversations.thread_rows(ledger)})
+
+
+# ------------------------------------------------------------------------------------------------------------- export
+@router.get(
+    "/conversations/{conversation}/export",
+    response_class=Response,
+    responses={
+        **UNKNOWN,
+        200: {
+            "description": "The file; an archive where the format has several",
+            "content": {kind: {} for kind in sorted({writing.kind_of(each) for each in FORMATS.values()})},
+        },
+        409: {"model": Error, "description": "What this format needs was not kept; the message says what there is"},
+    },
+)
+async def export_conversation(  # noqa: PLR0913 - one parameter each, as the query has them
+    asked: Asked,
+    conversation: Id,
+    kind: Annotated[
+        str, Query(alias="format", description="What it is told as", json_schema_extra={"enum": list(FORMATS)})
+    ],
+    thread: Thread = "",
+    whole: Annotated[bool, Query(description="messages: the client's history as it was sent")] = False,  # noqa: FBT002 - a query's
+    measure: Annotated[
+        str, Query(description="collapsed: what is counted", json_schema_extra={"enum": list(MEASURES)})
+    ] = "tokens",
+) -> Response:
+    """A conversation as a file that others read: a backup, logs, a hand-over, a flame graph, spans."""
+    chosen, options = format_named(kind), Options(whole, measure_named(measure))
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    told = await gathered(asked.backstage.store, ledger, thread)
+    pieces = writing.stream(chosen, told, options)
+    first = await run_in_threadpool(next, pieces, b"")  # what goes wrong at once is an error, not half a file
+    name = writing.name_for(chosen, told)
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(chain((first,), pieces), media_type=writing.kind_of(chosen), headers=headers)
 
 
 # ------------------------------------------------------------------------------------------------------------- frames

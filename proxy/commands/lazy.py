@@ -7,6 +7,7 @@ A module is imported when its command is run: `serve` needs a web framework, `de
 from __future__ import annotations
 
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import typer
@@ -22,6 +23,8 @@ COMMANDS = {
     "report": ("reporting", "Tokens and money: with the proxy and without."),
     "tariffs": ("reporting", "Prices, windows and traits: the row each model gets."),
     "diff": ("looking", "A client's request against what was sent for it."),
+    "export": ("exporting", "A conversation as files: a backup, logs, a hand-over, a flame graph, spans."),
+    "import": ("exporting", "Take in a conversation that was exported, or the state files of others."),
     "unfold": ("keeping", "Bring back a frame that was folded wrongly."),
     "mode": ("keeping", "Turn the proxy down or away for one conversation."),
     "forget": ("keeping", "Really delete conversations."),
@@ -42,7 +45,7 @@ class LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"proxy.commands.{COMMANDS[cmd_name][0]}")
-        found = getattr(module, cmd_name)
+        found = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
             alone.command(cmd_name)(found)

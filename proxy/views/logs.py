@@ -40,8 +40,9 @@ def _entries(ledger: Ledger, frame: str, *, raw: bool) -> list[LogItem]:
             at = place_of(placed)
             message = placed.round.spoken.message if placed.round else placed.entry.message
             if message is not None and (placed.entry.seq, at[1]) not in found:
-                shown = _message(message, states.get(at, ()), raw=raw)
-                found[placed.entry.seq, at[1]] = _item(placed, shown, current=at in current, raw=raw)
+                found[placed.entry.seq, at[1]] = item_of(
+                    placed, message, states.get(at, ()), current=at in current, raw=raw
+                )
     return [found[place] for place in sorted(found)]
 
 
@@ -53,8 +54,10 @@ def _of_frame(story: Story, frame: str) -> Iterator[Placed]:
             yield placed
 
 
-def _item(placed: Placed, shown: MessageShown, *, current: bool, raw: bool) -> LogItem:
+def item_of(placed: Placed, said: Message, states: Sequence[PartState], *, current: bool, raw: bool) -> LogItem:
+    """One line of a log: what was said there, with the states of its calls."""
     entry, done = placed.entry, placed.round
+    shown = _message(said, states, raw=raw)
     return {
         "id": f"{entry.id}/{done.number}" if done else entry.id,
         "kind": str(entry.kind),

@@ -1,0 +1,127 @@
+"""The commands that hand a conversation on, and take one in: `export` and `import`.
+
+`export` reads the store itself, whether a proxy runs or not. `import` writes to it, so no proxy may run on the same
+directory: what one keeps in memory would not know of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
+from proxy.commands.presence import running
+from proxy.commands.printing import columns, counted, say, say_json
+from proxy.config import Config
+from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
+from proxy.export import writing
+from proxy.export.flames import MEASURES
+from proxy.export.formats import FORMATS, Format, Options, format_named, measure_named
+from proxy.export.importing import Imported, imported
+from proxy.export.material import Material, gathered
+from proxy.store.opening import open_store
+from proxy.tenancy import LOCAL
+from proxy.views import lookup
+
+
+# ------------------------------------------------------------------------------------------------------------- export
+def export(  # noqa: PLR0913 - one parameter for each option
+    conversation: Annotated[
+        str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")
+    ] = "",
+    kind: Annotated[
+        str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}; without it they are listed.")
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option(help="A file; a folder, or a .zip, for stack and jetbox. Default: what it prints.")
+    ] = None,
+    thread: Annotated[str, typer.Option(help="The path of this thread instead of the one that grew last.")] = "",
+    whole: Annotated[bool, typer.Option("--whole", help="messages: the client's history as it was sent.")] = False,  # noqa: FBT002 - a flag
+    measure: Annotated[str, typer.Option(help=f"collapsed: {', '.join(MEASURES)}.")] = "tokens",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+) -> None:
+    """A conversation as files that others read. Nothing in them opens anything: no key, no tenant."""
+    if not kind:
+        list_formats()
+        return
+    try:
+        chosen, options = format_named(kind), Options(whole, measure_named(measure))
+    except BadRequest as error:
+        raise typer.BadParameter(str(error)) from None
+    if out is None and chosen.files is not None:
+        raise typer.BadParameter(f"{kind} has several files: name a folder, or a file that ends in .zip, with --out")
+    material = run(_gathered(at(config, data), conversation, thread))
+    if out is None:
+        _print(writing.stream(chosen, material, options))
+    else:
+        _write(chosen, material, options, out)
+
+
+def list_formats() -> None:
+    """The formats, and which of them can be imported."""
+    rows = [(name, each.about, "import" if each.returns else "") for name, each in FORMATS.items()]
+    for line in columns([("format", "what it is", ""), *rows]):
+        say(line)
+
+
+async def _gathered(settings: Config, reference: str, thread: str) -> Material:
+    async with opened(settings) as store:
+        return await gathered(store, await lookup.ledger_named(store, None, reference), thread)
+
+
+def _print(pieces: Iterable[bytes]) -> None:
+    """To whatever reads it; a terminal gets what cannot move its cursor."""
+    for piece in pieces:
+        if sys.stdout.isatty():
+            say(piece.decode("utf-8", "surrogateescape").rstrip("\n"))
+        else:
+            sys.stdout.buffer.write(piece)
+    sys.stdout.flush()
+
+
+def _write(chosen: Format, material: Material, options: Options, out: Path) -> None:
+    writing.written(chosen, material, options, out)
+    say(f"{material.id}: written to {out}")
+
+
+# ------------------------------------------------------------------------------------------------------------- import
+def import_(
+    place: Annotated[Path, typer.Argument(help="A file of the format ledger; a folder or .zip of stack or jetbox.")],
+    tenant: Annotated[str, typer.Option(help="Whose it will be: the tenant, such as key-NAME.")] = LOCAL.id,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Take in a conversation: all of it or nothing. What is here already stays as it is."""
+    told = run(_imported(at(config, data), tenant, place))
+    if as_json:
+        say_json(
+            {
+                "conversation": told.conversation,
+                "format": told.format,
+                "frames": told.frames,
+                "entries": told.entries,
+                "requests": told.requests,
+            }
+        )
+        return
+    size = f"{counted(told.frames, 'frame')}, {counted(told.requests, 'request')}"
+    say(f"{told.conversation}: {size}, from the format {told.format}. `callstack tree {told.conversation}` shows it.")
+
+
+async def _imported(settings: Config, tenant: str, place: Path) -> Imported:
+    if settings.store_path is None:
+        raise InvalidConfiguration("store: it is kept in memory, and would be gone with this command")
+    if running(settings.data) is not None:
+        raise NotAllowed(f"A proxy runs on {settings.data}. Stop it, import, start it again.", code="proxy_runs")
+    store = open_store(settings.store, settings.data)
+    try:
+        await store.start()
+        return await imported(store, tenant, place)
+    finally:
+        await store.close()

@@ -1,0 +1,145 @@
+"""The format `messages`: a request body with which any client can go on, in the conversation's own wire format.
+
+`trimmed` is the line of the active frame, as the model last worked with it: finished frames are what they left. What
+is ours in it is taken out: stack calls are left out of the messages that made them, and what they were answered with
+stands behind as a note of the user. `untrimmed` is the client's newest request as it was sent.
+
+The laws: **each call has its result behind it**, and **reasoning that was bound to another beginning is left out**: a
+provider would refuse it. What this module does not do: it edits no message of the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from proxy.dialects import DIALECTS, OPENAI_CHAT, Dialect, Known, Unreadable, Wanted, slices
+from proxy.errors import NotAllowed
+from proxy.export.credentials import without_credentials
+from proxy.export.material import Material
+from proxy.scribe import Writer
+from proxy.stack.context import assemble
+from proxy.stack.transcript import Call, Message, Request, is_stack_tool
+
+NOTE = "[Note kept from earlier work]"
+"""What stands above the answer of one of our tools where it becomes a message."""
+ARRAYS = ("tool_calls", "content")
+"""Members of an assistant message that may hold calls."""
+ELSEWHERE = frozenset({"previous_response_id", "conversation", "background"})
+"""Members that name what a provider keeps: this body holds all of it itself."""
+STAND_INS: Mapping[str, Mapping[str, object]] = {
+    "openai_chat": {"messages": [{"role": "user", "content": "-"}]},
+    "anthropic_messages": {"max_tokens": 8192, "messages": [{"role": "user", "content": "-"}]},
+    "openai_responses": {"input": [{"role": "user", "content": "-"}]},
+}
+"""The rest of a body, by dialect, where no request of the client was kept."""
+
+
+def dialect_of(name: str) -> Dialect:
+    """The dialect by its name; that of conversations from before there were several is chat."""
+    return next((dialect for dialect in DIALECTS.values() if dialect.name == name), OPENAI_CHAT)
+
+
+# ------------------------------------------------------------------------------------------------------------ untrimmed
+def untrimmed(material: Material) -> bytes:
+    """The client's newest body, less credentials. Raises NotAllowed where none was kept."""
+    if material.request is None:
+        raise NotAllowed(
+            "No request of this conversation was kept with its body, so its whole history cannot be told as the client "
+            "sent it. The format `logs` has every message; `messages` without `whole` has the line of the active frame."
+        )
+    return without_credentials(b"".join(material.request.body))
+
+
+# -------------------------------------------------------------------------------------------------------------- trimmed
+def trimmed(material: Material) -> bytes:
+    """The line of the active frame, ready to be sent behind the client's own system text and tools."""
+    dialect = dialect_of(material.ledger.conversation.dialect)
+    request = _request(material, dialect)
+    written_only = Writer(dialect, len)  # nothing is decided by tokens here
+    line = list(_told(assemble(material.story, written_only).messages, dialect))
+    if material.story.tree.awake:
+        line = [dialect.without_reasoning(message) for message in line]
+    head = dialect.extended_head(request, "")
+    return b"".join(dialect.render(request, line, head, Wanted(include_usage=False)))
+
+
+def _request(material: Material, dialect: Dialect) -> Request:
+    """The newest request as the envelope of the line, or the least that the dialect takes."""
+    newest = material.request
+    if newest is not None:
+        body = without_credentials(b"".join(newest.body))
+        try:
+            request = dialect.read(body, Known())
+            return replace(request, fields={n: raw for n, raw in request.fields.items() if n not in ELSEWHERE})
+        except Unreadable:
+            pass  # it passed as it was; what is told of it then is the line alone
+    model = next((thread.model for thread in material.ledger.threads.values() if thread.model), "")
+    told = {"model": model or (newest and _model(material)) or "unknown", **STAND_INS[dialect.name]}
+    return dialect.read(slices.encoded(told), Known())
+
+
+def _model(material: Material) -> str:
+    return next((receipt.model for receipt in reversed(material.receipts)), "")
+
+
+def _told(line: Sequence[Message], dialect: Dialect) -> Iterator[Message]:
+    """The line with nothing of ours in it that a client without us could not send."""
+    ours: dict[str, Call] = {}
+    notes: list[Message] = []
+    for message in line:
+        if message.answers in ours:
+            notes.append(dialect.user_message(f"{NOTE}\n{message.text}"))
+            continue
+        if not message.answers:  # a call group ended: nothing may stand between a call and its result
+            yield from notes
+            notes = []
+        if message.role == "assistant":
+            ours = {call.id: call for call in message.calls if call.is_ours}
+            rest = without_stack_calls(message)
+            if rest.calls or rest.text.strip():
+                yield rest
+        else:
+            yield message
+    yield from notes
+
+
+def without_stack_calls(message: Message) -> Message:
+    """The same message less the calls of ours; every other member and block as it was."""
+    if not any(call.is_ours for call in message.calls):
+        return message
+    calls = tuple(call for call in message.calls if not call.is_ours)
+    if message.wire.startswith(b"["):
+        return replace(message, wire=_without(message.wire), calls=calls)
+    fields = slices.members(message.wire)
+    kept = {name: _without(raw) if name in ARRAYS else raw for name, raw in fields.items()}
+    return replace(message, wire=slices.object_of({n: r for n, r in kept.items() if n != "tool_calls" or r != b"[]"}),
+                   calls=calls)  # fmt: skip
+
+
+def _without(array: bytes) -> bytes:
+    if not array.lstrip().startswith(b"["):
+        return array
+    return slices.array_of([item for item in slices.items(array) if not _is_stack_call(item)])
+
+
+class _Named(msgspec.Struct):
+    """Where the dialects write which tool is called."""
+
+    type: str = ""
+    name: str = ""
+    function: dict[str, object] | None = None
+    custom: dict[str, object] | None = None
+
+
+def _is_stack_call(item: bytes) -> bool:
+    """Whether an item of a list of calls, blocks or items is a call by a name of ours."""
+    try:
+        said = msgspec.json.decode(item, type=_Named)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+    inner = said.function or said.custom
+    name = inner.get("name") if inner else said.name
+    return isinstance(name, str) and said.type != "text" and is_stack_tool(name)
