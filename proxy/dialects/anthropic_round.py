@@ -123,8 +123,9 @@ class Block:
 
     @property
     def has_whole_input(self) -> bool:
-        """Whether its input surely is all of it: nothing at all may be the beginning of something."""
-        return is_whole(self.arguments) and (bool("".join(self.written).strip()) or self.arguments != "{}")
+        """Whether its input surely is all of it: nothing at all may be the beginning of something, and a value was
+        closed by who told it, wherever the text of it broke off."""
+        return is_whole(self.arguments) and bool("".join(self.written).strip())
 
     @property
     def is_blank(self) -> bool:

@@ -113,8 +113,10 @@ def test_blank_text_of_a_later_round_waits_for_its_first_word() -> None:
     assert answered(first, second)["content"] == [said("\nB")]
 
 
-def test_a_truncated_call_of_ours_is_dropped() -> None:
-    played = play(plain(said("A"), used("stack_recall"), reason="max_tokens"), stream=False)
+@pytest.mark.parametrize("given_", [{}, {"ref": "the beg"}, '{"ref": "the beg'], ids=["nothing", "a part", "a text"])
+def test_a_truncated_call_of_ours_is_dropped(given_: object) -> None:
+    """An input told as a value was closed by who told it, wherever it broke off."""
+    played = play(plain(said("A"), used("stack_recall", given_), reason="max_tokens"), stream=False)
     assert played.spoken[0].hidden_truncated
     assert (json.loads(played.out)["stop_reason"], json.loads(played.out)["content"]) == ("max_tokens", [said("A")])
 
