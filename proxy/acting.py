@@ -11,7 +11,7 @@ What this module does not do: it records nothing and sends nothing; it answers w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.config import Config
@@ -29,7 +29,7 @@ from proxy.stack.observe.turns import user_spoke_last
 from proxy.stack.rereading import Means
 from proxy.stack.story import Placed, Story
 from proxy.stack.tools.desk import Settings
-from proxy.stack.transcript import Request, Usage
+from proxy.stack.transcript import Message, Request, Usage
 from proxy.stack.unfolding import unfolding
 from proxy.tariffs import Tariff, family_of
 
@@ -179,7 +179,7 @@ class Actor:
 
     def _without_reasoning(self, here: Here) -> list[FrameEvent]:
         """All reasoning so far is left out, but what must stand in front of the calls that are being answered."""
-        kept = _newest_answer(here) if self._must_wait(here) else None
+        kept = newest_answer(here.story.placed) if self._must_wait(here) else None
         answers = (p for p in here.story.placed if p is not kept and _is_answer(p))
         bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._reasons(p)))
         return [ReasoningRemoved(bound)] if bound else []
@@ -223,11 +223,11 @@ class Actor:
         return self.window(here.request.model, here.conversation)
 
     def _must_wait(self, here: Here) -> bool:
-        """Inside a tool loop of a model that wants its reasoning back in front of its calls, nothing is cut. Where the
-        loop holds no reasoning there is none to keep."""
-        if self._tariff(here).thinking_in_loop != "required" or user_spoke_last(here.request.messages):
+        """Inside a tool loop that must open with its reasoning nothing is cut. Where it holds none there is none to
+        keep."""
+        if not must_open(self.config, self.dialect, here.request, self.config.sent_as(here.request.model)):
             return False
-        newest = _newest_answer(here)
+        newest = newest_answer(here.story.placed)
         return newest is not None and self._reasons(newest)
 
     def _reasons(self, placed: Placed) -> bool:
@@ -247,13 +247,31 @@ def binds(config: Config, dialect: Dialect, model: str) -> bool:
     return dialect.signs or config.tariff_of(model).binding != "none"
 
 
+def must_open(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
+    """Whether `request` stands inside a tool loop whose last answer must open with its reasoning: where the request
+    itself does not say so, the model (by the upstream's name) does."""
+    if user_spoke_last(request.messages):
+        return False
+    told = dialect.manual(request)
+    return config.tariff_of(model).thinking_in_loop == "required" if told is None else told
+
+
 def _is_answer(placed: Placed) -> bool:
     message = said_by(placed)
     return message is not None and message.role == "assistant"
 
 
-def _newest_answer(here: Here) -> Placed | None:
-    return next((p for p in reversed(here.story.placed) if _is_answer(p)), None)
+def newest_answer(placed: Sequence[Placed]) -> Placed | None:
+    return next((p for p in reversed(placed) if _is_answer(p)), None)
+
+
+def without_bound(
+    config: Config, dialect: Dialect, request: Request, model: str, messages: Sequence[Message]
+) -> tuple[Message, ...]:
+    """The last of the client's own messages less their reasoning, but what the loop they end with must open with."""
+    last = next((m for m in reversed(messages) if m.role == "assistant"), None)
+    opening = last if must_open(config, dialect, request, model) else None
+    return tuple(m if m is opening else dialect.without_reasoning(m) for m in messages)
 
 
 def _tells_of_none(usages: list[Usage]) -> bool:

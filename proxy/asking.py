@@ -20,7 +20,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from proxy import overflow
-from proxy.acting import binds
+from proxy.acting import binds, must_open, newest_answer, without_bound
 from proxy.bookkeeping import Bookkeeper, Record, sent_chain
 from proxy.config import Config
 from proxy.delivery import Delivery
@@ -189,12 +189,19 @@ class Asker:
             turn.note(event, self._parts.now())
         changed = turn.line()
         if binds(self._parts.config, self._parts.dialect, self._route.model):
-            gone = unbound(turn.story, line, changed, self._parts.writer)
+            gone = self._without_opening(turn, unbound(turn.story, line, changed, self._parts.writer))
             if gone:
                 turn.note(ReasoningRemoved(gone), self._parts.now())
                 changed = turn.line()
         await turn.durable()
         return changed
+
+    def _without_opening(self, turn: Turn, gone: Sequence[str]) -> tuple[str, ...]:
+        """These answers less the one that is under way in a tool loop that must open with its reasoning."""
+        if not must_open(self._parts.config, self._parts.dialect, self._request, self._route.model):
+            return tuple(gone)
+        newest = newest_answer(turn.story.placed)
+        return tuple(entry for entry in gone if newest is None or entry != newest.entry.id)
 
     def would_send(self, turn: Turn) -> int:
         """Shadow: tokens of the first round in mode active; 0 where that cannot be said."""
@@ -351,7 +358,7 @@ def shortened_request(parts: Parts, route: Route, request: Request, conversation
         return None
     behind = kept.behind
     if binds(parts.config, dialect, route.model):
-        behind = tuple(dialect.without_reasoning(m) for m in behind)
+        behind = without_bound(parts.config, dialect, request, route.model, behind)
     trace = replace(dialect.user_message(kept.trace), tokens=parts.weigh(kept.trace))
     messages = (*kept.before, trace, *behind)
     head = [m.wire for m in request.head]

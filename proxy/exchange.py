@@ -19,7 +19,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from proxy import overflow
-from proxy.acting import RECALL_PART, binds
+from proxy.acting import RECALL_PART, binds, without_bound
 from proxy.asking import Asker, Incoming, Parts, Unfit, read_request, shortened_request, weighed
 from proxy.bookkeeping import client_chain
 from proxy.delivery import Delivery, Reply
@@ -222,12 +222,13 @@ class Call:
         bound = binds(self._parts.config, self._parts.dialect, self._route.model)
         if not standing.story.tree.awake or not bound or standing.status == "bypass":
             return own
-        since = woken_at(standing.ledger, standing.story)
-        messages = [self._parts.dialect.without_reasoning(m) if at >= since else m for at, m in enumerate(own.messages)]
-        if messages == list(own.messages):
+        since, dialect = woken_at(standing.ledger, standing.story), self._parts.dialect
+        later = without_bound(self._parts.config, dialect, own, self._route.model, own.messages[since:])
+        messages = (*own.messages[:since], *later)
+        if messages == own.messages:
             return own
         head = [m.wire for m in own.head]
-        return replace(own, body=b"".join(self._parts.dialect.render(own, messages, head, Wanted(include_usage=False))))
+        return replace(own, body=b"".join(dialect.render(own, messages, head, Wanted(include_usage=False))))
 
     def _turn_or_none(self) -> Turn | None:
         """A turn is recorded where the request stands on a path; a side request leaves none."""

@@ -110,6 +110,11 @@ def _structured(fields: Mapping[str, bytes]) -> bool:
     return isinstance(asked, dict) and asked.get("type") not in (None, "text")
 
 
+def manual(request: Request) -> bool:
+    """Whether thinking is on as a budget: then, and only then, the last answer of a tool loop must open with it."""
+    return object_in(request.fields, "thinking").get("type") == "enabled"
+
+
 # ------------------------------------------------------------------------------------------------------------- render
 def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: Wanted) -> Body:
     """The body of an upstream request: the client's members in its order, with this system text and this line."""
@@ -231,5 +236,6 @@ ANTHROPIC_MESSAGES = Dialect(
     error_body,
     answer,
     seals=seals,
+    manual=manual,
     signs=True,
 )

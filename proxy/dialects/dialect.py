@@ -150,5 +150,8 @@ class Dialect:
     seals: Callable[[Message], bool] = lambda _: False
     """Whether a message holds a compaction of the provider's: what stands for all before it, readable by nobody
     else."""
+    manual: Callable[[Request], bool | None] = lambda _: None
+    """Whether the answer that is under way in a tool loop of this request must open with its reasoning; None where only
+    the model says."""
     signs: bool = False
     """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""

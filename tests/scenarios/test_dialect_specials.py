@@ -30,7 +30,7 @@ MODELS = [
     Model("scripted-model"),
     Model(BOUND, binding="error"),
     Model(FREE, binding="error"),
-    Model(MANUAL, binding="error"),
+    Model(MANUAL),
     Model(GPT, binding="error"),
     Model(APPENDABLE, binding="error"),
 ]
@@ -364,3 +364,78 @@ def test_server_side_calls_of_the_responses_api_ride_along_too(provider: Scripte
         "reasoning", "web_search_call", "function_call", "function_call",
         "function_call_output", "function_call_output",
     ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------ manual thinking
+BUDGET: Json = {"type": "enabled", "budget_tokens": 2_048}
+ADAPTIVE: Json = {"type": "adaptive"}
+
+
+def loops(chat: Native, provider: ScriptedProvider, groups: int) -> None:
+    """So many calls with a thought before each; the loop stays open."""
+    provider.will(*(does(bash(f"step {n}"), reasoning=f"thought {n}") for n in range(groups + 1)))
+    chat.says("Do it all, step by step.")
+    for n in range(groups):
+        chat.returns(padded(f"result-{n}"))
+
+
+@pytest.mark.parametrize("model", [FREE, MANUAL])
+@pytest.mark.parametrize(("thinking", "waits"), [(BUDGET, True), (ADAPTIVE, False)])
+def test_a_loop_that_must_open_with_its_thinking_is_not_cut(
+    provider: ScriptedProvider, start: Started, model: str, thinking: Json, waits: bool
+) -> None:
+    """With a budget the last message of the loop must open with its thinking, whatever the model: nothing is folded
+    until the user speaks. Adaptive thinking may be left out."""
+    chat = Messages(start(frame_max_tokens=4_000), model, {"thinking": thinking})
+    loops(chat, provider, 6)
+    assert ("folded" not in events(chat)) is waits
+    assert (len(thoughts(provider)) == 6) is waits
+
+    provider.will(says("Done."), says("Indeed."))
+    chat.returns(padded("result-6"))
+    chat.says("And now, unrelated: translate the email.")
+    assert "folded" in events(chat)
+
+
+def test_a_loop_that_does_not_fit_keeps_the_thinking_it_must_open_with(
+    provider: ScriptedProvider, start: Started
+) -> None:
+    chat = Messages(start(infer_requests=False), MANUAL, {"thinking": BUDGET})
+    loops(chat, provider, 5)
+    provider.will(overflow(used=9_000, window=8_000), says("Done."))
+    chat.returns(padded("result-5"))
+
+    assert "trim" in events(chat)
+    assert "result-0-1" not in told(provider)
+
+
+@pytest.mark.parametrize("mode", ["off", "shadow"])
+def test_a_loop_that_passes_as_it_came_keeps_the_thinking_it_must_open_with(
+    provider: ScriptedProvider, start: Started, mode: str
+) -> None:
+    """What was made behind a hidden round is left out of the client's own request, but not what it must open with."""
+    chat = Messages(start(), MANUAL, {"thinking": BUDGET})
+    provider.will(does(push("A part"), reasoning="hidden"))
+    loops(chat, provider, 2)
+    provider.will(says("Done."))
+    chat.headers["x-stack-mode"] = mode
+    chat.returns("a result")
+
+    assert chat.status == mode
+    assert thoughts(provider)[-1] == "thought 2"
+
+
+def test_thinking_that_is_off_leaves_what_was_thought_before(provider: ScriptedProvider, start: Started) -> None:
+    """It is no part of the prefix, so nothing becomes void by it, and the provider reads none of it."""
+    chat = Messages(start(), BOUND, {"thinking": ADAPTIVE})
+    provider.will(
+        says("one", reasoning="first thought"), says("two"), says("three", reasoning="third thought"), says("!")
+    )
+    chat.says("first")
+    chat.options["thinking"] = {"type": "disabled"}
+    chat.says("second")
+    assert thoughts(provider) == ["first thought"]
+    chat.options["thinking"] = ADAPTIVE
+    chat.says("third")
+    chat.says("fourth")
+    assert thoughts(provider) == ["first thought", "third thought"]
