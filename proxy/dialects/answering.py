@@ -75,6 +75,8 @@ class Answering(ABC, Generic[R]):
         self._body = bytearray()
         self._pending = b""
         self._fault = b""
+        self._half_told = False
+        """The last that left for the client is a part of an event, and nothing can be said behind it."""
         self.round_shown = False
         """Something of this round has left for the client, so it cannot be repeated."""
         self.begun = False
@@ -225,8 +227,10 @@ class Answering(ABC, Generic[R]):
         return [self._written(shown) for shown in self._show.see(Piece(found, event))]
 
     def _end_of_stream(self) -> None:
+        self._half_told = not self._events.between_events
         left = self._events.end()
         if not self._intercept:
+            self._half_told = self._half_told or bool(left)
             for event in left:
                 self._round.read(event.data)
             return

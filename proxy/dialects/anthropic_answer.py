@@ -21,7 +21,7 @@ from proxy.dialects import slices
 from proxy.dialects.answering import Answering
 from proxy.dialects.anthropic_round import Round, members_of
 from proxy.dialects.envelope import object_in, value_of
-from proxy.dialects.sse import SseEvent
+from proxy.dialects.sse import SseEvent, written
 from proxy.dialects.usage import told_of
 from proxy.stack.intercept import Finish, Piece, Reasoning, Show, Shown, Text
 
@@ -80,11 +80,12 @@ class Answer(Answering[Round]):
         self._ending = None
 
     def broken(self, message: str) -> bytes:
-        """An error as the provider itself tells it in a stream; clients end their turn on it, or ask again."""
-        if not self._stream or not self.begun:
+        """An error as the provider itself tells it in a stream; clients end their turn on it, or ask again. Behind
+        half an event it would be a part of that, which nobody could read."""
+        if not self._stream or not self.begun or self._half_told:
             return b""
         error = {"type": "error", "error": {"type": "api_error", "message": message}}
-        return _sse("error", slices.encoded(error))
+        return written("error", slices.encoded(error))
 
     # ---------------------------------------------------------------------------------------------------------- stream
     def _renamed(self, raw: bytes) -> bytes:
@@ -167,7 +168,7 @@ class Answer(Answering[Round]):
             told = told_of(self._usages)
             names = {*object_in(fields, "usage"), *TOLD_AT_THE_END}
             fields["usage"] = slices.encoded({name: said for name, said in told.items() if name in names})
-        return _sse("message_delta", slices.object_of(fields))
+        return written("message_delta", slices.object_of(fields))
 
     def _reason(self) -> str:
         """The provider's own word, but a client that was shown no call is not told that there are some."""
@@ -230,7 +231,7 @@ def _numbered(event: SseEvent, index: int, number: int, member: str, text: str |
         said = {**slices.members(fields[member]), "text": slices.encoded(text)}
         fields[member] = slices.object_of(said)
     fields["index"] = str(number).encode()
-    return _sse(_head(event.data).type, slices.object_of(fields))
+    return written(_head(event.data).type, slices.object_of(fields))
 
 
 def _swap(raw: bytes, index: int, number: int) -> tuple[bytes, bytes]:
@@ -246,7 +247,3 @@ def _block(shown: Shown) -> bytes:
     if not isinstance(raw, bytes):
         return b""
     return raw if text is None else slices.object_of({**slices.members(raw), "text": slices.encoded(text)})
-
-
-def _sse(kind: str, data: bytes) -> bytes:
-    return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"

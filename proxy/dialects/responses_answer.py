@@ -24,7 +24,7 @@ from proxy.dialects.responses_kept import keeps
 from proxy.dialects.responses_output import INCOMPLETE, Item
 from proxy.dialects.responses_round import FAULTS, FINALS, Heard, Round
 from proxy.dialects.responses_seen import Fate, visible
-from proxy.dialects.sse import SseEvent
+from proxy.dialects.sse import SseEvent, written
 from proxy.dialects.usage import told_of
 from proxy.stack.intercept import MOST_HELD, End, Fault, Finish, Owner, Piece, Show, Shown
 from proxy.stack.transcript import Request, is_stack_tool
@@ -282,8 +282,8 @@ def _with(event: SseEvent, changes: Mapping[str, bytes]) -> bytes:
     fields = slices.members(event.data)
     data = slices.object_of({**fields, **changes})
     before, found, behind = event.raw.partition(event.data)
-    return before + data + behind if found else b"event: " + _type(fields) + b"\ndata: " + data + b"\n\n"
+    return before + data + behind if found else written(_type(fields), data)
 
 
-def _type(fields: Mapping[str, bytes]) -> bytes:
-    return str(slices.value(fields.get("type", b'"message"'))).encode()
+def _type(fields: Mapping[str, bytes]) -> str:
+    return str(slices.value(fields.get("type", b'"message"')))

@@ -106,6 +106,12 @@ class Events:
         return SseEvent(raw, data_of(raw.removeprefix(BOM) if first else raw))
 
 
+def written(kind: str, data: bytes) -> bytes:
+    """An event of this type. JSON that came in several lines leaves in one: between its tokens a line end says nothing,
+    and inside a text there is none."""
+    return b"event: " + kind.encode() + b"\ndata: " + data.replace(b"\n", b" ") + b"\n\n"
+
+
 def data_of(raw: bytes) -> bytes:
     """The data lines of one event, joined by LF."""
     lines = []

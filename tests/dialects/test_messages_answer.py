@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects.answering import KEEP_ALIVE
 from proxy.dialects.anthropic_answer import Answer
+from proxy.dialects.sse import Events, SseEvent
 from proxy.stack.intercept import MOST_WAITING
 from proxy.stack.transcript import Usage
 from tests.dialects.chat_streams import cut
@@ -372,6 +373,22 @@ def test_words_that_came_with_an_error_have_left_however_the_stream_was_cut(plac
     assert out.endswith(OVERLOADED)
 
 
+def test_s6_blocks_that_are_counted_anew_may_come_in_many_lines() -> None:
+    """What is written anew leaves in one line: a client takes nothing behind a line end for data."""
+    second = b"".join(
+        spread(e) for e in Events().feed(start("2") + text(0, "B") + call(1, OWN, "{}") + ends("tool_use"))
+    )
+    played = play(hidden_round("A"), second)
+    assert [block["type"] for block in client(played.out).blocks] == ["text", "text", "tool_use"]
+
+
+def spread(one: SseEvent) -> bytes:
+    """The event with every token of its data in a line of its own."""
+    said = json.loads(one.data)
+    lines = "\n".join(f"data: {line}" for line in json.dumps(said, indent=0).split("\n"))
+    return f"event: {said['type']}\n{lines}\n\n".encode()
+
+
 @pytest.mark.parametrize("ending", [b"", ends().split(event("message_stop"))[0]])
 def test_s4_an_error_of_the_last_round_ends_the_answer_without_a_terminator(ending: bytes) -> None:
     played = play(hidden_round("A"), start("2") + text(0, "half") + ending + OVERLOADED)
@@ -393,6 +410,17 @@ def test_s4_a_stream_of_ours_that_cannot_go_on_says_so_as_the_provider_would() -
     answer.feed(start())
     told = {"type": "api_error", "message": "The provider went away."}
     assert answer.broken("The provider went away.") == event("error", error=told)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_s4_nothing_is_said_behind_half_an_event(*, intercept: bool) -> None:
+    """The words of an error would be read as a part of it. Half an event leaves where bytes pass as they come."""
+    answer = Answer(stream=True, wants_usage=True, intercept=intercept)
+    answer.begin_round(200, SSE)
+    out = answer.feed(start() + b'event: content_block_start\ndata: {"type"')
+    answer.end_round(complete=False)
+    assert out.endswith(b'{"type"') is not intercept
+    assert bool(answer.broken("The provider went away.")) is intercept
 
 
 @pytest.mark.parametrize(("kind", "encoded"), [("application/json", False), ("text/html", False), (SSE, True)])

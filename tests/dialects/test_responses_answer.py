@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from proxy.dialects import responses_answer
 from proxy.dialects.answering import KEEP_ALIVE
 from proxy.dialects.responses_answer import Answer
+from proxy.dialects.sse import Events
 from tests.dialects.chat_streams import cut
 from tests.dialects.responses_streams import (
     DONE,
@@ -552,6 +553,15 @@ def test_h6_tools_and_guidance_of_ours_are_not_in_what_the_answer_says_of_its_re
         assert first(out, "response.completed")["response"]["tools"] == [THEIRS]
         assert first(out, "response.completed")["response"]["instructions"] == "Be brief."
         assert first(out, "response.completed")["response"]["tool_choice"] == "auto"
+
+
+def test_s6_what_the_answer_says_of_its_request_may_come_in_many_lines() -> None:
+    """An event that is written anew leaves in one line: a client takes nothing behind a line end for data."""
+    stream = round_(message("A"), tools=[THEIRS, OURS])
+    spread = b"".join(event.raw.replace(b',"', b',\ndata: "') for event in Events().feed(stream))
+    out = play(spread, asked=request(tools=[THEIRS])).out
+    assert first(out, "response.completed")["response"]["tools"] == [THEIRS]
+    assert b"stack" not in out
 
 
 def test_an_answer_goes_on_from_the_one_the_client_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import sse
-from proxy.dialects.sse import Events, SseEvent, data_of
+from proxy.dialects.sse import Events, SseEvent, data_of, written
 
 STREAM = (
     b"\xef\xbb\xbfdata: first\n\n"
@@ -99,3 +100,10 @@ def test_s6_a_line_beyond_the_limit_passes_as_bytes_and_memory_stays_bounded(
 
 def test_data_lines_are_joined_and_other_fields_left_out() -> None:
     assert data_of(b"id: 1\ndata: a\nretry: 3\ndata:  b\n\n") == b"a\n b"
+
+
+def test_s6_an_event_that_is_written_anew_has_one_line_of_data() -> None:
+    """A line end inside the data would end the line, and the rest of it would be no data."""
+    event = written("some.event", b'{\n"a":\n"b\\n"\n}')
+    assert event == b'event: some.event\ndata: { "a": "b\\n" }\n\n'
+    assert json.loads(data_of(event)) == {"a": "b\n"}
