@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Received, Reply, ScriptedProvider, cut, says
+from proxy.scripted import Model, Received, Reply, ScriptedProvider, cut, says
 from proxy.tenancy import issue_key
 from tests.harness import RunningProxy, Stage, bash, does, op, pop, push
 from tests.provider.speakers import SPEAKERS, events_of
@@ -417,7 +417,7 @@ def test_what_is_the_same_turn_after_turn_is_kept_once(client: Forgetful, provid
     provider.will(*(says(f"{n}.") for n in range(4)))
     members: Json = {"instructions": "Be careful."}
     answers = [client.says(f"say {n}", **members) for n in range(3)]
-    other = client.says("say 4", instructions="Be brief.", tools=TOOLS[:1])
+    other = client.says("say 4", instructions="Be brief.")
 
     assert [client.gets(each.id).json for each in (*answers, other)] == [each.response for each in (*answers, other)]
     client.proxy.restart()  # all of it is on disk then
@@ -426,7 +426,7 @@ def test_what_is_the_same_turn_after_turn_is_kept_once(client: Forgetful, provid
         (True, True, True),
         (False, False, False),
         (False, False, False),
-        (True, True, False),
+        (False, True, False),
     ]
 
 
@@ -604,8 +604,8 @@ def test_nobody_is_told_the_answers_of_another_tenant(stage: Stage, provider: Sc
 
 # -------------------------------------------------------------------------------------------------------------- bypass
 def test_what_the_provider_keeps_alone_is_announced(client: Forgetful, provider: ScriptedProvider) -> None:
-    """Issue 4: the client's bytes, and the reason; the conversation where it is known."""
-    provider.will(does(op("status")), says("Done."), *(says("?") for _ in range(4)))
+    """Issue 4: the client's bytes, reasoning and all, and the reason; the conversation where it is known."""
+    provider.will(does(op("status")), says("Done.", reasoning="hm"), *(says("?") for _ in range(4)))
     known = client.says("look", RULES)
     conversation = known.headers["x-stack-conversation"]
     user = {"role": "user", "content": "and?"}
@@ -644,3 +644,39 @@ def test_an_answer_in_the_background_goes_on_from_what_the_provider_has(
     assert behind.headers["x-stack-conversation"] == first.headers["x-stack-conversation"]
     assert provider.asked[-1].raw == client.sent
     assert behind.json["status"] == "queued"
+
+
+LONG: list[Json] = [
+    item
+    for n in range(6)
+    for item in (
+        {"type": "function_call", "call_id": f"c{n}", "name": "bash", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": f"c{n}", "output": f"line {n} " * 1000},
+    )
+]
+"""Calls that fill any small window."""
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unheard of"])
+def test_a_part_of_a_history_is_never_shortened(stage: Stage, known: bool) -> None:
+    """S9: what is left of a request does not stand for what the provider keeps beside it. Without that, it does."""
+    with ScriptedProvider(models=[Model("scripted-model", window=9000)]) as provider:
+        stage.provider = provider
+        client = Forgetful(stage.proxy(), stage.streamed)
+        user = {"role": "user", "content": "look"}
+        history: list[Json] = [user]
+        if known:
+            provider.will(says("Looking, with all the care that I have."))
+            history += client.says("look").items
+            client.last = None
+        before = len(provider.asked)
+        kept_there = client.asks(*history, user, *LONG, user, conversation="conv_1")
+        alone = provider.asked[before:]
+        sent = client.sent
+        provider.will(says("Done."))
+        whole = client.asks(*history, user, *LONG, user)
+
+    assert (kept_there.status, [each.raw for each in alone]) == (400, [sent])
+    assert kept_there.stack_status == "bypass; reason=conversation"
+    assert ("x-stack-conversation" in kept_there.headers) is known
+    assert whole.status == 200
