@@ -247,6 +247,11 @@ def binds(config: Config, dialect: Dialect, model: str) -> bool:
     return dialect.signs or config.tariff_of(model).binding != "none"
 
 
+def suffixed(config: Config, model: str) -> bool:
+    """Whether this model, by the client's name for it, takes no user message behind a result."""
+    return config.tariff_of(config.sent_as(model)).after_tool == "suffix"
+
+
 def must_open(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
     """Whether `request` stands inside a tool loop whose last answer must open with its reasoning: where the request
     itself does not say so, the model (by the upstream's name) does."""

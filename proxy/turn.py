@@ -43,6 +43,8 @@ class Toolkit:
     """The ids by which a client may name the answer to a request, or parts of it."""
     remembered: Callable[[Standing, Round], Round] = lambda _, done: done
     """A round as it is kept: with what else the client may name."""
+    suffixed: Callable[[str], bool] = lambda _: False
+    """Whether a model, by its name, takes no user message behind a result."""
 
 
 @dataclass
@@ -79,7 +81,7 @@ class Turn:
         return extend(self.standing.ledger, self.standing.story, [self.entry]) if self.number else self.standing.story
 
     def line(self) -> Line:
-        return assemble(self.story, self.kit.scribe)
+        return assemble(self.story, self.kit.scribe, suffixed=self.kit.suffixed(self.standing.request.model))
 
     # ---------------------------------------------------------------------------------------------------- stack calls
     def run(

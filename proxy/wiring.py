@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import sha256
 
-from proxy.acting import Actor
+from proxy.acting import Actor, suffixed
 from proxy.asking import Parts
 from proxy.bookkeeping import Bookkeeper
 from proxy.config import Config
@@ -87,6 +87,7 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         config.prices_of,
         partial(names_in, dialect),
         partial(remembered, dialect),
+        partial(suffixed, config),
     )
     actor = actor_for(process, dialect, writer, kit)
     return Parts(

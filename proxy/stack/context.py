@@ -14,12 +14,13 @@ What this module does not do: it decides no event, counts nothing, and knows no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from proxy.stack.events import call_key
 from proxy.stack.frames import Tree, owners_shown, path_to
+from proxy.stack.ledger import JOINT, Kind
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Call, Message
 
@@ -72,11 +73,16 @@ class Unit(NamedTuple):
     ours: Mapping[str, Message] = _NO_RESULTS
 
 
-def assemble(story: Story, scribe: Scribe) -> Line:
-    """The line of the active frame at the end of `story`."""
+def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False) -> Line:
+    """The line of the active frame at the end of `story`. `suffixed`: no user message may stand behind a result, so a
+    text of ours that would is told at the end of that result."""
     selected = _selected(story)
     units = _with_view(story, selected, scribe) if story.tree.active else _units(story, selected, scribe)
     messages = tuple(_paired(units, scribe))
+    if suffixed:
+        overlays = {p.at for p in selected if p.entry.kind is Kind.OVERLAY}
+        ours = {id(u.message) for u in units if not u.entry or u.entry in overlays}
+        messages = tuple(_suffixed(messages, ours, scribe))
     entries = frozenset(u.entry for u in units if u.entry)
     own = sum(_own_tokens(u) for u in units if u.ours or not u.entry)
     left_out = frozenset(p.at for p in story.placed) - entries
@@ -277,6 +283,20 @@ def _group(units: Sequence[Unit], unit: Unit, answers: dict[str, int], scribe: S
             yield units[answers[call]].message
         else:
             yield scribe.tool_result(call, NEVER_ANSWERED)
+
+
+def _suffixed(messages: Iterable[Message], ours: Container[int], scribe: Scribe) -> Iterable[Message]:
+    """The messages with each text of ours (by its Python id) that stands behind a result at the end of that result."""
+    last: Message | None = None
+    for message in messages:
+        if last and last.answers and id(message) in ours and not message.answers:
+            last = scribe.retold(last, f"{last.text}{JOINT}{message.text}")
+            continue
+        if last:
+            yield last
+        last = message
+    if last:
+        yield last
 
 
 def unpaired(messages: Sequence[Message]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Clients that speak messages and responses in the words of those APIs, for what chat completions has no words for.
+"""Clients that speak each API in its own words, for what the words of chat completions do not tell.
 
 A client keeps what it got, block by block or item by item, and gives all of it back. What left for the provider is read
 off `provider.received`; the provider checks each request as the real one does, so a request that the API forbids is a
@@ -68,6 +68,28 @@ class Native:
     def receipt(self) -> Json:
         """Of the newest request."""
         return dict(self.proxy.page("/stack/requests?limit=1")["requests"][0]["receipt"])
+
+
+class Chat(Native):
+    """As the clients of chat completions speak; reasoning is given back in plain words."""
+
+    path = "/v1/chat/completions"
+
+    def body(self) -> Json:
+        tool = {"type": "function", "function": {"name": "bash", "description": "Runs it.", "parameters": SCHEMA}}
+        told = [{"role": "system", "content": "You work."}, *self.history]
+        return {"model": self.model, "tools": [tool], "messages": told} | self.options
+
+    def keep(self, answer: Json) -> None:
+        self.history.append(answer["choices"][0]["message"])
+
+    def returns(self, *texts: str) -> Json:
+        """Answers the calls of the newest message, in order."""
+        calls = [call["id"] for call in self.history[-1]["tool_calls"]]
+        self.history += [
+            {"role": "tool", "tool_call_id": call, "content": text} for call, text in zip(calls, texts, strict=True)
+        ]
+        return self.asks()
 
 
 class Messages(Native):

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.scripted import Model, ScriptedProvider, answers, overflow, says
-from tests.harness import does, pop, push
-from tests.scenarios.native import Json, Messages, Native, Responses, bash, padded
+from tests.harness import does, pop, push, recall
+from tests.scenarios.native import Chat, Json, Messages, Native, Responses, bash, padded
 from tests.wire.proxied import Proxied
 
 BOUND = "claude-opus-5-5"
@@ -33,6 +34,7 @@ MODELS = [
     Model(MANUAL),
     Model(GPT, binding="error"),
     Model(APPENDABLE, binding="error"),
+    Model("deepseek-v4-flash", required=("reasoning_content",)),
 ]
 Started = Callable[..., Proxied]
 
@@ -439,3 +441,100 @@ def test_thinking_that_is_off_leaves_what_was_thought_before(provider: ScriptedP
     chat.says("third")
     chat.says("fourth")
     assert thoughts(provider) == ["first thought", "third thought"]
+
+
+# ------------------------------------------------------------------------------------------------ texts behind results
+def neighbours(provider: ScriptedProvider, first: str, second: str) -> list[str]:
+    """Messages of one role right behind one of the other, on any line that left."""
+    lines = [received["messages"] for received in provider.received]
+    return [str(b) for line in lines for a, b in pairwise(line) if (a["role"], b["role"]) == (first, second)]
+
+
+@pytest.mark.parametrize(("model", "behind"), [("mistral-large-3", 0), (GPT, 1)])
+def test_no_user_message_of_ours_stands_behind_a_result_where_the_model_refuses_it(
+    provider: ScriptedProvider, start: Started, model: str, behind: int
+) -> None:
+    """The call that came with the push stays, and what was done since leaves: the trace is told at the end of its
+    result. Elsewhere it is a message of its own."""
+    chat = Chat(start(frame_max_tokens=4_000, wake_at_tokens=0), model)
+    provider.will(does(push("Long work")))
+    loops(chat, provider, 6)
+
+    assert "folded" in events(chat)
+    assert bool(neighbours(provider, "tool", "user")) is bool(behind)
+    trace = [str(m["content"]) for m in provider.received[-1].messages if "completed-siblings count" in str(m)][-1]
+    assert trace.startswith("<stack-context ") is bool(behind)
+    assert "result-1-0" not in told(provider)
+
+
+def test_texts_of_ours_behind_results_make_no_two_user_messages(provider: ScriptedProvider, start: Started) -> None:
+    """The messages API merges neighbours of one role: what is ours stands in the message of the results."""
+    chat = Messages(start(frame_max_tokens=4_000), FREE)
+    provider.will(does(push("Long work")))
+    loops(chat, provider, 6)
+
+    assert "folded" in events(chat)
+    assert neighbours(provider, "user", "user") == []
+
+
+# ------------------------------------------------------------------------------------------- another model in between
+SWITCHED: list[tuple[type[Native], str, str]] = [
+    (Chat, "deepseek-v4-flash", "gpt-5.4"),
+    (Messages, FREE, "gemini-3.1-pro"),
+    (Responses, GPT, "claude-opus-4-8"),
+]
+
+
+@pytest.mark.parametrize(("kind", "first", "other"), SWITCHED)
+def test_another_vendors_model_gets_the_frames_and_no_reasoning(
+    provider: ScriptedProvider, start: Started, kind: type[Native], first: str, other: str
+) -> None:
+    """Reasoning is for the vendor that made it. Frames, what was folded and recall go on."""
+    chat = kind(start(), first)
+    works_with_thoughts(chat, provider)
+    provider.will(does(push("A part"), reasoning="hidden thought"), says("ok", reasoning="shown thought"))
+    chat.says("Begin a part.")
+    assert thoughts(provider)
+
+    chat.model = other
+    gone = frames_titled(chat, JOBS[0])[-1]  # the root has this title too
+    provider.will(does(recall(gone, page=2)), does(pop("the part is done")), says("Here."))
+    chat.says("What came of the parser?")
+
+    assert thoughts(provider) == []
+    assert "result-0-0-1" in told(provider, -2)
+    assert "the part is done" in told(provider)
+    assert {receipt["thread"] for receipt in receipts(chat)} == {"main"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "other"),
+    [(Chat, "gpt-5.4", "gpt-5.4-mini"), (Messages, FREE, "claude-opus-5"), (Responses, GPT, "gpt-5.4-mini")],
+)
+def test_another_model_of_the_same_vendor_keeps_the_reasoning(
+    provider: ScriptedProvider, start: Started, kind: type[Native], first: str, other: str
+) -> None:
+    chat = kind(start(), first)
+    provider.will(says("one", reasoning="first thought"), says("two", reasoning="second thought"), says("three"))
+    chat.says("first")
+    chat.says("second")
+    chat.model = other
+    chat.says("third")
+
+    assert thoughts(provider) == ["first thought", "second thought"]
+
+
+def works_with_thoughts(chat: Native, provider: ScriptedProvider) -> None:
+    """A job that is folded when the next one begins, with a thought before each step of both."""
+    for job in (0, 1):
+        steps = [does(bash(f"step {n}"), reasoning=f"thought {job}.{n}") for n in range(4)]
+        provider.will(*steps, says(f"Job {job} is done, and all is well.", reasoning="closing thought"))
+        chat.says(JOBS[job])
+        for n in range(4):
+            chat.returns(padded(f"result-{job}-{n}"))
+    assert "folded" in events(chat)
+
+
+def frames_titled(chat: Native, title: str) -> list[str]:
+    frames = chat.proxy.state(chat.heard.conversation)["frames"]
+    return [frame for frame, told in frames.items() if told["title"] == title]
