@@ -18,7 +18,7 @@ from hashlib import sha256
 
 import msgspec
 
-from proxy.stack.frames import ALLOWED, FINAL, RETURNED, Frame, Opening, Status, Tree, Trim, Waking, ancestors
+from proxy.stack.frames import ALLOWED, FINAL, RETURNED, Frame, Loop, Opening, Status, Tree, Trim, Waking, ancestors
 from proxy.stack.ledger import Event
 
 
@@ -231,6 +231,20 @@ class ProviderTrimmed(msgspec.Struct, frozen=True, tag="provider trimmed"):
     then on."""
 
 
+class Looped(msgspec.Struct, frozen=True, tag="looped"):
+    """The work of a frame runs in a loop, and the model is told so."""
+
+    frame: str
+    loop: Loop
+
+
+class LoopsCleared(msgspec.Struct, frozen=True, tag="loops cleared"):
+    """A person wants to hear no more of the loops up to the entry `at`."""
+
+    frame: str
+    at: str
+
+
 FrameEvent = (
     Rooted
     | Planned
@@ -254,6 +268,8 @@ FrameEvent = (
     | ReasoningRemoved
     | Sealed
     | ProviderTrimmed
+    | Looped
+    | LoopsCleared
 )
 _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
 
@@ -360,6 +376,10 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return replace(tree, sealed=tree.sealed | set(event.entries))
         case ProviderTrimmed():
             return replace(tree, provider_trimmed=True)
+        case Looped():
+            return replace(tree, loops=(*tree.loops, event.loop))
+        case LoopsCleared():
+            return replace(tree, loops=(), loops_cleared=event.at)
         case _:
             return tree
 

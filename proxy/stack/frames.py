@@ -125,6 +125,18 @@ class Trim:
     """What a model wrote of it since, for the next trace that tells of it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A pattern that was warned of. `calls` are the signatures in it (of a failed task its title), `shown` the same in
+    words, `count` how often it had run, `at` the entry it closed with."""
+
+    kind: str
+    calls: tuple[str, ...]
+    shown: tuple[str, ...]
+    count: int
+    at: str = ""
+
+
 @dataclass(frozen=True)
 class Tree:
     """The state at one entry. `told` maps (turn, `call_key`) to what the result of that stack call says on the line
@@ -148,6 +160,10 @@ class Tree:
     """Entries (turn ids too) with what stands for all before them, readable by the provider alone."""
     provider_trimmed: bool = False
     """The provider edited by itself what it was sent, so nobody knows what it has cached."""
+    loops: tuple[Loop, ...] = ()
+    """Loops that were warned of, the oldest first."""
+    loops_cleared: str = ""
+    """The entry up to which a person cleared them: what came before it is no part of any."""
 
     @property
     def awake(self) -> bool:

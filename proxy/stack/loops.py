@@ -1,0 +1,464 @@
+"""Loops in the work of one frame: the same again, to and fro, the same task failed again (S3-20 to S3-23, C12).
+
+Three patterns are known. *Repetition*: the same call gave the same result, three times in direct succession or five
+times among the newest calls. *Alternation*: two or three steps take turns, and each gives what it gave before.
+*Failures*: a task failed, was tried again, and failed again.
+
+The law: **what gives something new is no loop**. A call counts as the same only with its result, so a test that fails
+otherwise, a file that reads differently, an edit with other words break every pattern; between scattered calls a
+change that is no part of the pattern does too. Nothing is counted across a change of frame, new words of the user, or
+a call that only waits. When in doubt there is no loop: a warning that is wrong costs more than one that comes late.
+
+What this module does not do: it refuses no call, and says nothing of calls that are no part of the pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import takewhile
+from typing import NamedTuple
+
+import msgspec
+
+from proxy.stack.block import element
+from proxy.stack.context import owner_of
+from proxy.stack.facts import said_by
+from proxy.stack.frames import Frame, Loop, Status, Tree, children
+from proxy.stack.ledger import Kind
+from proxy.stack.observe.commands import command_lines, kind_of
+from proxy.stack.observe.files import How, files_seen
+from proxy.stack.observe.names import Names, Role, plain_name
+from proxy.stack.observe.results import failed
+from proxy.stack.observe.shell import Simple, commands_in
+from proxy.stack.observe.step import Done, Step, decoded
+from proxy.stack.observe.turns import plain
+from proxy.stack.ranking import escape_xml
+from proxy.stack.story import Placed, Story
+from proxy.stack.transcript import Call, Message
+
+REPETITION, ALTERNATION, FAILURES = "repetition", "alternation", "failures"
+KINDS = (REPETITION, ALTERNATION, FAILURES)
+SCATTERED = 5
+"""Same calls among the newest ones, others between them, that are a loop."""
+ROUNDS = 2
+"""Rounds of an alternation that are a loop: A, B, A, B."""
+FAILED_TWICE = 2
+"""Failed attempts at one task that are a loop."""
+AGAIN = 2
+"""A loop that goes on is told of again when it has run so many times as long."""
+LONGEST_READ = 20_000
+"""Characters of arguments that are read as JSON; longer ones stand for themselves."""
+LONGEST_COMPARED = 50_000
+"""Characters of results in which times and addresses are passed over; longer ones must be equal as they are."""
+NEARLY = 64
+"""Characters by which the lengths of two such results may differ."""
+SHOWN = 120
+"""Characters of a call as it is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`repeats`: same calls in direct succession that are a loop. `window`: how many of the newest calls are looked at.
+    `period`: how many steps may take turns at most; 1 knows no alternation."""
+
+    repeats: int = 3
+    window: int = 20
+    period: int = 3
+
+
+class Acted(NamedTuple):
+    """A call with its result. `signature` is the same for calls that ask for the same."""
+
+    signature: str
+    done: Done
+
+
+Letter = tuple[str, ...]
+"""The signatures of a step, sorted: what it asked for."""
+
+
+class Stepped(NamedTuple):
+    """A call group with its results."""
+
+    letter: Letter
+    acted: tuple[Acted, ...]
+
+
+def arisen(story: Story, names: Names, rules: Rules) -> Loop | None:
+    """The loop that the newest step of a path closes, or a frame that failed again; None where there is none, or where
+    it has been told of and has not grown much since."""
+    run = run_of(story, rules.window)
+    found = _found(run, story.tree, names, rules)
+    if found is None:
+        return None
+    at = {p.at for p in run} | {p.entry.id for p in run}
+    told = (loop for loop in story.tree.loops if _is_same(loop, found) and (loop.at in at or found.kind == FAILURES))
+    return None if any(found.count < AGAIN * loop.count for loop in told) else found
+
+
+def _found(run: Sequence[Placed], tree: Tree, names: Names, rules: Rules) -> Loop | None:
+    steps = _steps(run, names)
+    if steps and steps[-1].letter and _recurs(steps) and not _waits(steps[-1], names):
+        found = (
+            _in_succession(steps, names, rules.repeats)
+            or _alternating(steps, names, rules.period)
+            or _scattered(steps, names)
+        )
+        if found is not None:
+            return found
+    return _failed_again(tree)
+
+
+def _is_same(told: Loop, found: Loop) -> bool:
+    return told.kind == found.kind and set(told.calls) == set(found.calls)
+
+
+# ------------------------------------------------------------------------------------------------------------- the run
+def run_of(story: Story, window: int) -> list[Placed]:
+    """The newest work that belongs together, oldest first: at most `window` calls with their results, behind the last
+    change of frame, the last new words of the user, and the point up to which a person cleared the loops."""
+    tree = story.tree
+    owner = tree.current.owner if tree.active else ""
+    run: list[Placed] = []
+    calls = 0
+    for at in range(len(story.placed) - 1, -1, -1):
+        placed = story.placed[at]
+        if placed.entry.kind is Kind.OVERLAY:
+            continue
+        cleared = tree.loops_cleared and tree.loops_cleared in (placed.at, placed.entry.id)
+        if cleared or owner_of(story, placed) != owner:
+            break
+        if _is_news(story.placed, at):
+            break
+        said = said_by(placed)
+        calls += len(said.calls) if said else 0
+        if calls > window:
+            break
+        run.append(placed)
+    return run[::-1]
+
+
+def _is_news(placed: Sequence[Placed], at: int) -> bool:
+    """Whether these are words of the user that were not said the time before: an agent without a person is told "go
+    on" again and again."""
+    said = _users_words(placed[at])
+    if not said:
+        return False
+    before = (words for earlier in reversed(placed[:at]) if (words := _users_words(earlier)))
+    return next(before, "") != said
+
+
+def _users_words(placed: Placed) -> str:
+    message = placed.entry.message
+    if placed.entry.kind is Kind.OVERLAY or message is None or message.role != "user" or message.answers:
+        return ""
+    return plain(message.text)
+
+
+# ----------------------------------------------------------------------------------------------------------- the steps
+def _steps(run: Sequence[Placed], names: Names) -> list[Stepped]:
+    """The call groups of a run, oldest first, hidden ones among them. A call without a result says nothing, and is
+    left out."""
+    results: dict[str, Message] = {}
+    found: list[Stepped] = []
+    for placed in reversed(run):
+        own = placed.round.results if placed.round else ()
+        results |= {result.answers: result for result in own}
+        message = said_by(placed)
+        if message is None:
+            continue
+        if message.answers:
+            results[message.answers] = message
+        elif message.calls:
+            acted = tuple(_acted(call, results[call.id], names) for call in message.calls if call.id in results)
+            if acted:
+                found.append(Stepped(tuple(sorted(each.signature for each in acted)), acted))
+            results = {}
+    return found[::-1]
+
+
+def _acted(call: Call, result: Message, names: Names) -> Acted:
+    return Acted(signature(call, names), Done(call, result.text))
+
+
+_SAID_BESIDE = frozenset(
+    {"description", "explanation", "justification", "reason", "summary", "thought", "security_risk"}
+)
+"""Arguments in which a model says why it runs a command: other words each time, for the same command."""
+_OF_THE_CALL = frozenset({"callid", "toolcallid", "tooluseid", "requestid", "traceid", "idempotencykey", "timestamp"})
+"""Arguments that name the call itself, by plain name."""
+
+
+def signature(call: Call, names: Names) -> str:
+    """What a call asks for, as 16 hex digits: its name and its arguments, however they are spelt (S3-20). What names
+    the call itself, and what a model says beside a command, does not count."""
+    text = call.arguments
+    if len(text) <= LONGEST_READ:
+        value = decoded(text)
+        if isinstance(value, Mapping):
+            beside = _SAID_BESIDE if names.role(call.name) is Role.SHELL else frozenset[str]()
+            value = {k: v for k, v in value.items() if k not in beside and plain_name(str(k)) not in _OF_THE_CALL}
+        text = _written(_tidied(value))
+    return sha256(f"{call.name}\n{text.strip()}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _tidied(value: object) -> object:
+    """White space around a text and the spelling of a whole number do not count."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): _tidied(inner) for key, inner in value.items()}
+    return [_tidied(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _written(value: object) -> str:
+    try:
+        return msgspec.json.encode(value, order="sorted").decode()
+    except (UnicodeError, RecursionError):
+        return repr(value)[:LONGEST_READ]
+
+
+_PASSING = re.compile(
+    r"""\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?Z? | \b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b
+      | \b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds|milliseconds)\b | \b0x[0-9a-f]{4,}\b
+      | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Times, durations, addresses and random ids: they differ where nothing else does."""
+
+
+def _same_result(one: Done, other: Done) -> bool:
+    left, right = one.result.strip(), other.result.strip()
+    if left == right:
+        return True
+    if abs(len(left) - len(right)) > NEARLY or max(len(left), len(right)) > LONGEST_COMPARED:
+        return False
+    return _PASSING.sub("", left) == _PASSING.sub("", right)
+
+
+def _same_step(one: Stepped, other: Stepped) -> bool:
+    """The same calls with the same results, whatever their order."""
+    if one.letter != other.letter:
+        return False
+    pairs = zip(sorted(one.acted, key=_by_signature), sorted(other.acted, key=_by_signature), strict=True)
+    return all(_same_result(left.done, right.done) for left, right in pairs)
+
+
+def _by_signature(acted: Acted) -> str:
+    return acted.signature
+
+
+# -------------------------------------------------------------------------------------------------------- the patterns
+def _recurs(steps: Sequence[Stepped]) -> bool:
+    """Whether a call of the newest step was made before: nearly always none was, and there is nothing to look for."""
+    newest = set(steps[-1].letter)
+    return any(not newest.isdisjoint(step.letter) for step in steps[:-1])
+
+
+def _in_succession(steps: Sequence[Stepped], names: Names, repeats: int) -> Loop | None:
+    newest = steps[-1]
+    count = sum(1 for _ in takewhile(lambda step: _same_step(step, newest), reversed(steps)))
+    return _loop(REPETITION, [newest], count, names) if count >= repeats else None
+
+
+def _alternating(steps: Sequence[Stepped], names: Names, period: int) -> Loop | None:
+    """The shortest period counts."""
+    for length in range(2, period + 1):
+        pattern = steps[-length:]
+        if len({step.letter for step in pattern}) < 2 or any(_waits(step, names) for step in pattern):
+            continue
+        behind = zip(reversed(steps), reversed(steps[:-length]), strict=False)
+        equal = sum(1 for _ in takewhile(lambda pair: _same_step(*pair), behind))
+        rounds = equal // length + 1
+        if rounds >= ROUNDS:
+            return _loop(ALTERNATION, pattern, rounds, names)
+    return None
+
+
+def _scattered(steps: Sequence[Stepped], names: Names) -> Loop | None:
+    """A call of the newest step that gave the same all along, with others between and no change among these."""
+    for newest in steps[-1].acted:
+        count = 0
+        for step in reversed(steps):
+            same = [each for each in step.acted if each.signature == newest.signature]
+            if any(not _same_result(each.done, newest.done) for each in same):
+                break
+            count += bool(same)
+            if any(each.signature != newest.signature and _may_change(each.done, names) for each in step.acted):
+                break
+        if count >= SCATTERED:
+            return _loop(REPETITION, [Stepped((newest.signature,), (newest,))], count, names)
+    return None
+
+
+def _loop(kind: str, pattern: Sequence[Stepped], count: int, names: Names) -> Loop:
+    acted = {each.signature: each for step in pattern for each in step.acted}
+    return Loop(kind, tuple(acted), tuple(shown(each.done, names) for each in acted.values()), count)
+
+
+def _failed_again(tree: Tree) -> Loop | None:
+    """The task below the active frame that ended last, where it failed and had failed before: attempts are known by
+    what they retry, or by their title (S3-23)."""
+    ended = [f for f in children(tree, tree.active) if f.status in (Status.FAILED, Status.COMPLETED)]
+    newest = max(ended, key=lambda frame: (frame.updated_at, frame.order), default=None)
+    if newest is None or newest.status is not Status.FAILED:
+        return None
+    attempts = [f for f in ended if f.status is Status.FAILED and _is_attempt(tree, f, newest)]
+    if len(attempts) < FAILED_TWICE:
+        return None
+    return Loop(FAILURES, (_title(newest),), (_short(newest.title),), len(attempts))
+
+
+def _is_attempt(tree: Tree, one: Frame, newest: Frame) -> bool:
+    if one.id == newest.id or _title(one) == _title(newest):
+        return True
+    at, seen = newest, {newest.id}
+    while at.retry_of in tree.frames and at.retry_of not in seen:
+        at = tree.frames[at.retry_of]
+        seen.add(at.id)
+    return one.id in seen
+
+
+def _title(frame: Frame) -> str:
+    return " ".join(frame.title.casefold().split())
+
+
+# ----------------------------------------------------------------------------------------------- what a call is, beside
+_WAITING = ("wait", "sleep", "poll", "stdin", "bashoutput", "taskoutput", "processoutput", "terminaloutput")
+"""Parts of the plain names of tools that look whether something has come by now."""
+_WAITING_COMMANDS = frozenset({"sleep", "wait", "watch"})
+_LOOKING = frozenset(
+    [
+        "ls",
+        "cat",
+        "head",
+        "tail",
+        "less",
+        "more",
+        "grep",
+        "egrep",
+        "rg",
+        "ag",
+        "find",
+        "fd",
+        "tree",
+        "pwd",
+        "wc",
+        "file",
+        "stat",
+        "du",
+        "df",
+        "echo",
+        "printf",
+        "which",
+        "type",
+        "whoami",
+        "date",
+        "env",
+        "ps",
+        "cd",
+        "true",
+        "test",
+        "[",
+        "sort",
+        "uniq",
+        "cut",
+        "tr",
+        "nl",
+        "diff",
+        "cmp",
+        "jq",
+        "awk",
+        "sed",
+        "sleep",
+        "wait",
+        "watch",
+    ]
+)
+"""Commands that change nothing; with a file behind `>`, or `sed -i`, they are seen as changes first."""
+_GIT_LOOKING = frozenset(
+    {"status", "diff", "log", "show", "blame", "grep", "ls-files", "rev-parse", "branch", "describe"}
+)
+_CHANGING = re.compile(
+    r"write|edit|update|create|delete|remove|replace|insert|append|apply|move|rename|add|set|patch|commit|save|put|post|"
+    r"send|book|cancel|modify|exchange|return|transfer|install|run|exec|click|type|fill|navigate|task|agent"
+)
+"""Parts of the plain names of tools, of none we know, that may change something."""
+
+
+def _waits(step: Stepped, names: Names) -> bool:
+    """To ask again whether something has come by now is no loop."""
+    return any(_is_waiting(each.done, names) for each in step.acted)
+
+
+def _is_waiting(done: Done, names: Names) -> bool:
+    name = plain_name(done.call.name)
+    if any(part in name for part in _WAITING):
+        return True
+    return any(command.words[:1] and command.words[0] in _WAITING_COMMANDS for command in _commands(done, names))
+
+
+def _commands(done: Done, names: Names) -> Iterator[Simple]:
+    for line in command_lines(done, names):
+        yield from commands_in(line)
+
+
+def _may_change(done: Done, names: Names) -> bool:
+    """Whether the call may have changed something, as far as its name and its words tell. One that failed has not."""
+    if failed(done) or done.call.is_ours:
+        return False
+    if any(seen.how is not How.READ for seen in files_seen(Step("", (done,)), names)):
+        return True
+    role = names.role(done.call.name)
+    if role is Role.SHELL:
+        return not all(_only_looks(command) for command in _commands(done, names))
+    return role is None and _CHANGING.search(plain_name(done.call.name)) is not None
+
+
+def _only_looks(command: Simple) -> bool:
+    program, *rest = command.words or ("true",)
+    if program.rpartition("/")[2] == "git":
+        return next((word for word in rest if not word.startswith("-")), "") in _GIT_LOOKING
+    return program.rpartition("/")[2] in _LOOKING or bool(kind_of(command.words))
+
+
+# ------------------------------------------------------------------------------------------------------- how it is told
+def shown(done: Done, names: Names) -> str:
+    """A call in a few words: the command, or the name with its arguments."""
+    lines = command_lines(done, names)
+    return _short(f"{done.call.name}: {'; '.join(lines)}" if lines else f"{done.call.name} {done.call.arguments}")
+
+
+def _short(text: str) -> str:
+    words = " ".join(text[: 4 * SHOWN].split())
+    return words if len(words) <= SHOWN else words[: SHOWN - 1] + "…"
+
+
+def note(loop: Loop) -> str:
+    """What the model is told of it: the pattern, the count, and what to do instead."""
+    named = ", ".join(f"`{each}`" for each in loop.shown)
+    match loop.kind:
+        case "failures":
+            what = f"The task {named} has now failed {loop.count} times."
+            instead = (
+                "Before another attempt, say what was different each time and what the failures have in common; then "
+                "choose another way, split the task, or tell the user what blocks it."
+            )
+        case "alternation":
+            what = f"These steps have taken turns {loop.count} times, each with the same result as before: {named}."
+            instead = (
+                "Another turn will show the same. Use these results, or change something else first: look elsewhere, "
+                "check an assumption, or tell the user what is missing."
+            )
+        case _:
+            what = f"This was called {loop.count} times and gave the same result each time: {named}."
+            instead = (
+                "Calling it again will give the same again. Use that result, or change something else first: look "
+                "elsewhere, check an assumption, or tell the user what is missing."
+            )
+    return element("stack-note", {"about": "loop"}, escape_xml(f"{what} {instead}"))
