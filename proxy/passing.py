@@ -46,8 +46,12 @@ async def bypass(passing: Passing, reply: Reply, reason: str) -> None:
 async def pass_through(parts: Parts, incoming: Incoming, reply: Reply, model: str | None) -> None:
     """A request to an endpoint that is none of ours. Raises UnknownModel."""
     route = parts.routes.choose(model, incoming.path)
-    incoming = under_its_name(incoming, model, route)
-    await _pass(Passing(parts, incoming, route), reply, record_of(parts, incoming, route, ""))
+    await pass_along(Passing(parts, under_its_name(incoming, model, route), route), reply)
+
+
+async def pass_along(passing: Passing, reply: Reply) -> None:
+    """The same on its way: it goes as it stands."""
+    await _pass(passing, reply, record_of(passing.parts, passing.incoming, passing.route, ""))
 
 
 def record_of(parts: Parts, incoming: Incoming, route: Route, status: str, reason: str = "") -> Record:

@@ -1,8 +1,8 @@
 """Answers that a client asks for again, or wants deleted: the requests below `/responses/{id}`.
 
 The law: **what is told of an answer is what its client was told of it**. Where hidden rounds or a line of ours stand
-behind the id, the provider would tell of those: such a turn is told from the ledger. Any other id is the provider's,
-and so is one of another tenant, which is as good as unknown.
+behind the id, the provider would tell of those: such a turn is told from the ledger. Any other id is the provider's
+to answer, of the one that made it where that is known. Another tenant's is as good as unknown.
 
 What this module does not do: it reads no request for an answer (`exchange`), and it knows no wire form
 (`dialects.responses_kept`).
@@ -22,7 +22,7 @@ from proxy.delivery import Reply
 from proxy.dialects import TOLD, responses_kept
 from proxy.dialects.responses_seen import seen
 from proxy.errors import BadRequest, ProxyError, StoreError
-from proxy.passing import Passing, bypass, is_fine, pass_through, record_of
+from proxy.passing import Passing, bypass, is_fine, pass_along, record_of
 from proxy.referring import is_deleted, is_ours, kept_at, tombstone, turn_named
 from proxy.shelf import Shelved
 from proxy.stack.ledger import ANSWER, Kind, Round, answer_of
@@ -46,7 +46,7 @@ class UnknownAnswer(ProxyError):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A turn that is told from the ledger, under the name the client knows it by."""
+    """A turn of the ledger, under the name the client knows it by."""
 
     name: str
     shelved: Shelved
@@ -55,6 +55,11 @@ class Kept:
     @property
     def rounds(self) -> tuple[Round, ...]:
         return self.shelved.ledger.rounds[self.turn]
+
+    @property
+    def beside(self) -> Mapping[str, bytes]:
+        """What is kept beside its rounds, on its path."""
+        return kept_at(self.shelved.ledger, self.turn)
 
 
 def is_about_an_answer(method: str, path: str) -> bool:
@@ -67,12 +72,14 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
     """One such request. Raises ProxyError for what is refused before anything was sent."""
     try:
         kept = await _kept(parts, incoming)
+        passes = kept is None or await _is_the_providers(parts, incoming, kept)
     except StoreError as error:
         route = parts.routes.choose(None, incoming.path)
         await bypass(Passing(parts, incoming, route), reply, error.code)
         return
-    if kept is None:
-        await pass_through(parts, incoming, reply, None)
+    if kept is None or passes:
+        model = responses_kept.model(kept.beside) if kept else None
+        await pass_along(Passing(parts, incoming, parts.routes.choose(model, incoming.path)), reply)
         return
     if incoming.method == "DELETE":
         await _delete(parts, incoming, reply, kept)
@@ -85,18 +92,21 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
 
 
 async def _kept(parts: Parts, incoming: Incoming) -> Kept | None:
-    """The turn that is asked about; None where the provider is to be asked. Raises UnknownAnswer, StoreError."""
+    """The turn that is asked about, where it is known here. Raises StoreError."""
     name = unquote(_parted(incoming)["name"])
     found = await turn_named(parts, incoming.tenant, name)
-    if found is None:
-        return None
-    kept = Kept(name, *found)
+    return Kept(name, *found) if found else None
+
+
+async def _is_the_providers(parts: Parts, incoming: Incoming, kept: Kept) -> bool:
+    """Whether the provider has the turn as its client knows it. Raises UnknownAnswer for one that nobody is to be told
+    of, StoreError."""
     if not is_ours(kept.rounds):
-        return None
+        return True
     is_over = any(TOLD in done.spoken.extra for done in kept.rounds)
-    if not is_over or await is_deleted(parts, incoming.tenant, name, *found):
-        raise UnknownAnswer(f"Response with id {name!r} not found.")
-    return kept
+    if not is_over or await is_deleted(parts, incoming.tenant, kept.name, kept.shelved, kept.turn):
+        raise UnknownAnswer(f"Response with id {kept.name!r} not found.")
+    return False
 
 
 def _parted(incoming: Incoming) -> re.Match[str]:
@@ -124,7 +134,7 @@ def _response(incoming: Incoming, kept: Kept) -> bytes:
     if _asked(incoming).get("stream", "").lower() in ("true", "1"):
         raise BadRequest("This response was not made in the background; ask for it without stream.")
     shown = seen([done.spoken.message for done in kept.rounds])
-    return responses_kept.response(kept_at(kept.shelved.ledger, kept.turn), shown)
+    return responses_kept.response(kept.beside, shown)
 
 
 # ---------------------------------------------------------------------------------------------------------- its input
@@ -148,7 +158,7 @@ def _said(kept: Kept) -> Iterator[tuple[str, Message]]:
     before it where the request went on from that by its id."""
     ledger = kept.shelved.ledger
     path = ledger.path(ledger.entries[kept.turn].parent)
-    known = kept_at(ledger, kept.turn)
+    known = kept.beside
     if responses_kept.goes_on(known):
         turns = [at for at, entry in enumerate(path, 1) if entry.kind is Kind.TURN]
         path = path[turns[-1] if turns else 0 :]
@@ -165,8 +175,7 @@ def _said(kept: Kept) -> Iterator[tuple[str, Message]]:
 async def _delete(parts: Parts, incoming: Incoming, reply: Reply, kept: Kept) -> None:
     """Every round is deleted at the provider, the one that the client knows last: where one cannot be, the client is
     told how the provider refused, and may ask again."""
-    model = responses_kept.model(kept_at(kept.shelved.ledger, kept.turn))
-    route = parts.routes.choose(model, incoming.path)
+    route = parts.routes.choose(responses_kept.model(kept.beside), incoming.path)
     record = record_of(parts, incoming, route, "")
     record.sending((), None)
     headers = outgoing_headers(incoming.headers, route.upstream.settings, readable=True)

@@ -556,6 +556,24 @@ def test_what_is_not_kept_here_is_the_providers_to_answer(stage: Stage, provider
     ]
 
 
+@pytest.mark.parametrize("wakes_at", [0, 100_000], ids=["awake", "asleep"])
+def test_whoever_made_an_answer_is_asked_about_it(stage: Stage, provider: ScriptedProvider, wakes_at: int) -> None:
+    """X-14: no model stands in such a request; under which one the answer was made is known."""
+    with ScriptedProvider() as other:
+        settings = {"upstreams__other__url": other.url, "upstreams__other__aliases__mine": "gpt-other"}
+        client = Forgetful(stage.proxy(wake_at_tokens=wakes_at, **settings), stage.streamed)
+        other.will(*([] if wakes_at else [does(op("status"))]), says("Done."))
+        answer = client.says("look", model="mine")
+        again = client.gets(answer.id)
+        deleted = client.send("DELETE", f"/{answer.id}")
+
+        assert again.json == answer.response
+        assert deleted.json["deleted"] is True
+        assert {each["model"] for each in other.asked} == {"gpt-other"}
+        assert other.received[-1].method == "DELETE"
+    assert provider.received == []
+
+
 def test_an_answer_not_to_be_kept_is_not_kept_here(client: Forgetful, provider: ScriptedProvider) -> None:
     """`store: false`, as asked: upstream too, in every round."""
     provider.will(does(op("status")), says("Done."))
