@@ -489,3 +489,20 @@ def test_a_tool_of_the_users_own_is_a_plan_by_configuration(stage: Stage, provid
     chat.returns("ok")
 
     assert chat.proxy.statuses()["Lexer"] == "in_progress"
+
+
+@pytest.mark.xfail(strict=True, reason="the turn's rounds are taken as one, those of the popped frame among them")
+def test_a_request_that_is_seen_later_brings_nothing_back_of_a_frame_that_was_popped_in_it(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """L2, L3, DESIGN 9: a turn in which the model pushed and popped becomes part of a frame nobody pushed."""
+    provider.will(does(push("Tokens")), does(bash("pytest")), does(pop("12 passed.")), says("They do."))
+    chat.says("Add a login with tokens.")
+    chat.returns("12 passed in 0.1 s")
+    before = provider.received[-1].messages
+    provider.will(says("There is a token bucket."))
+
+    chat.says("Implement a rate limiter for the public API.")
+
+    assert provider.received[-1].messages[: len(before)] == before
+    assert "cancelled" not in str(provider.received[-1].messages)
