@@ -51,7 +51,7 @@ def speedscope(material: Material) -> Iterator[bytes]:
     tree = material.story.tree
     index = {frame: at for at, frame in enumerate((*tree.frames, ""))}
     frames = [{"name": _name(tree, frame)} for frame in index]
-    title = _name(tree, next(iter(tree.frames))) if tree.frames else material.id
+    title = next((cut_for_display(f.title, TITLE) for f in tree.frames.values()), material.id)
     head = {"$schema": SCHEMA, "name": title, "exporter": f"callstack {__version__}", "activeProfileIndex": 0}
     yield as_line({**head, "shared": {"frames": frames}}).rstrip()[:-1] + b',"profiles":['
     samples = [[index[frame] for frame in _stack(tree, receipt)] for receipt in material.receipts]

@@ -3,7 +3,7 @@
 A layout knows the state and not what led to it, so the events are made up: every frame is planned, entered and ended as
 it stands, at the end of each path. The law: **what is told again is what was told**: the same state under the same ids,
 the same lines in the logs of the same frames. Lines, folds and what a client was shown are not in a layout, and do not
-come back.
+come back; words that were decided twice in one frame come back once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 
 from proxy.errors import BadRequest
 from proxy.stack.events import (
+    Activated,
     ArtifactAdded,
     Decided,
     Entered,
@@ -31,8 +32,6 @@ from proxy.stack.frames import RETURNED, Status
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Round, Thread
 from proxy.stack.transcript import Message, Spoken
 from proxy.store import Owned, Record
-
-THREAD = "imported"
 
 
 class FrameTold(msgspec.Struct, kw_only=True):
@@ -72,6 +71,7 @@ class Said:
     results: tuple[Message, ...] = ()
     finish: str = ""
     complete: bool = True
+    thread: str = "imported"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ def records(told: Told) -> tuple[Conversation, list[Record]]:
         owned[said.frame].append(entries[said.id].id)
     events = list(_events(told.frames, told.active, {frame: tuple(ids) for frame, ids in owned.items()}))
     seq = max((entry.seq for entry in entries.values()), default=-1) + 1
-    found: list[Entry | Round | Event | Thread] = [Thread(THREAD)]
+    threads = dict.fromkeys(said.thread for said in told.said)
+    found: list[Entry | Round | Event | Thread] = [Thread(name) for name in threads]
     for entry in entries.values():
         found += [entry, *rounds.get(entry.id, ())]
     for tip in tips:
@@ -121,7 +122,7 @@ def _entries(lines: Iterable[Said]) -> tuple[Mapping[str, Entry], Mapping[str, t
         parent = entries[said.after].id if said.after in entries else ""
         is_turn = said.kind is Kind.TURN
         message = None if is_turn else said.message
-        entries[said.id] = Entry(name, parent, said.seq, said.kind, THREAD, message, created=said.created)
+        entries[said.id] = Entry(name, parent, said.seq, said.kind, said.thread, message, created=said.created)
         if is_turn:
             spoken = Spoken(said.message, said.finish, complete=said.complete)
             rounds[name] = (Round(name, max(0, said.number), spoken, said.results, last=True, created=said.created),)
@@ -182,35 +183,26 @@ def _planned(frame: FrameTold) -> Planned:
 
 
 def _begun(frame: FrameTold, owned: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[FrameEvent, int]]:
-    """Entered, with what it did. What was given up before it began is not."""
-    did_nothing = frame.id not in owned and not frame.results
-    if frame.status is Status.PLANNED or (frame.status is Status.INVALIDATED and did_nothing):
+    """Entered, with what it did. What was given up before it began is not; what goes on with results of an earlier
+    attempt was blocked in between."""
+    at = round(frame.updated)
+    if frame.results and frame.status not in RETURNED:
+        yield Activated(frame.id, "", "", ""), at
+        yield Popped(frame.id, Status.BLOCKED, frame.results, frame.results_compacted or "", tokens=frame.tokens), at
+    if frame.status is Status.PLANNED or (frame.status is Status.INVALIDATED and frame.id not in owned):
         return
     words = (frame.id, frame.parent or "", frame.title, frame.criteria or "", frame.origin)
-    yield Entered(*words, owned.get(frame.id, ())), round(frame.updated)
+    yield Entered(*words, owned.get(frame.id, ())), at
 
 
 def _ended(frame: FrameTold) -> Iterator[tuple[FrameEvent, int]]:
     """What it left, and how it ended."""
-    at = round(frame.updated)
+    at, left = round(frame.updated), (tuple(frame.artifacts or ()), tuple(frame.decisions or ()))
     if frame.status in RETURNED:
-        yield _popped(frame, frame.status), at
+        words = (frame.results or "", frame.results_compacted or "")
+        yield Popped(frame.id, frame.status, *words, "", (), frame.tokens, *left), at
         return
-    yield from ((ArtifactAdded(frame.id, artifact), at) for artifact in frame.artifacts or ())
-    yield from ((Decided(frame.id, decision), at) for decision in frame.decisions or ())
+    yield from ((ArtifactAdded(frame.id, artifact), at) for artifact in left[0])
+    yield from ((Decided(frame.id, decision), at) for decision in left[1])
     if frame.status is Status.INVALIDATED:
-        if frame.results:  # it was blocked before
-            yield _popped(frame, Status.BLOCKED), at
         yield Invalidated(frame.id, frame.reason or ""), round(frame.invalidated or frame.updated)
-
-
-def _popped(frame: FrameTold, status: Status) -> Popped:
-    return Popped(
-        frame.id,
-        status,
-        frame.results or "",
-        frame.results_compacted or "",
-        tokens=frame.tokens,
-        artifacts=tuple(frame.artifacts or ()),
-        decisions=tuple(frame.decisions or ()),
-    )

@@ -105,6 +105,7 @@ class _Result(msgspec.Struct, kw_only=True):
 class _Item(_Result, kw_only=True):
     id: str
     kind: Kind
+    thread: str = "imported"
     created: int = 0
     results: list[_Result] = []
     finish: str = ""
@@ -133,7 +134,7 @@ def _read(fields: Mapping[str, Any], where: str) -> Said:
         results = tuple(result.message() for result in item.results)
         return Said(
             item.id, line.after, line.frame, item.kind, item.message(), line.seq, item.created, line.round, results,
-            item.finish, item.complete,
+            item.finish, item.complete, item.thread,
         )  # fmt: skip
     except (msgspec.ValidationError, KeyError, UnicodeError) as error:
         refuse(f"{where}: {error}")

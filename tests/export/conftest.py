@@ -1,0 +1,149 @@
+"""A stage in every dialect for what is exported from a real run, and the small ledger for what is looked at by hand."""
+
+import asyncio
+import http.client
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from proxy.export import writing
+from proxy.export.formats import Options, format_named
+from proxy.export.importing import Imported, imported
+from proxy.export.material import Material, gathered
+from proxy.scripted import ScriptedProvider
+from proxy.store import Record
+from proxy.store.opening import open_store
+from tests.api.small_ledger import Written, records_of
+from tests.harness import Listening, RunningProxy, Stage, staged
+from tests.tongues import TONGUES, Tongue
+
+Json = dict[str, Any]
+
+
+# ------------------------------------------------------------------------------------------------------------ real runs
+@pytest.fixture(params=list(TONGUES.values()), ids=lambda tongue: tongue.short)
+def tongue(request: pytest.FixtureRequest) -> Tongue:
+    spoken: Tongue = request.param
+    return spoken
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    with Listening() as running:
+        yield running
+
+
+@pytest.fixture
+def stage(provider: ScriptedProvider, tmp_path: Path, tongue: Tongue) -> Iterator[Stage]:
+    with staged(provider, tmp_path, streamed=True, tongue=tongue) as running:
+        yield running
+
+
+def exported(proxy: RunningProxy, kind: str, **options: str) -> bytes:
+    """What `/stack` hands out of the only conversation."""
+    conversation = proxy.conversations[0]["id"]
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+    try:
+        query = urlencode({"format": kind, **options})
+        connection.request("GET", f"/stack/conversations/{conversation}/export?{query}", headers=proxy.headers)
+        answer = connection.getresponse()
+        said = answer.read()
+    finally:
+        connection.close()
+    assert answer.status == 200, said
+    return said
+
+
+# ------------------------------------------------------------------------------------------------------- by hand, on
+# disk
+@dataclass(frozen=True)
+class Desk:
+    """Stores by name below one folder, each opened for one thing at a time."""
+
+    folder: Path
+
+    def fill(self, name: str, records: list[Record], tenant: str = "local") -> None:
+        asyncio.run(self._fill(name, records, tenant))
+
+    async def _fill(self, name: str, records: list[Record], tenant: str) -> None:
+        store = open_store("sqlite", self.folder / name)
+        await store.start()
+        await store.durable(store.write(tenant, records))
+        await store.close()
+
+    def material(self, name: str, conversation: str, tenant: str = "local", thread: str = "") -> Material:
+        async def read() -> Material:
+            store = open_store("sqlite", self.folder / name)
+            await store.start()
+            ledger = await store.load(tenant, conversation)
+            assert ledger is not None
+            found = await gathered(store, ledger, thread)
+            await store.close()
+            return found
+
+        return asyncio.run(read())
+
+    def export(self, material: Material, kind: str, name: str, options: Options | None = None) -> Path:
+        place = self.folder / name
+        writing.written(format_named(kind), material, options or Options(), place)
+        return place
+
+    def take_in(self, name: str, place: Path, tenant: str = "local") -> Imported:
+        async def take() -> Imported:
+            store = open_store("sqlite", self.folder / name)
+            await store.start()
+            try:
+                return await imported(store, tenant, place)
+            finally:
+                await store.close()
+
+        return asyncio.run(take())
+
+    def conversations(self, name: str) -> list[str]:
+        async def count() -> list[str]:
+            store = open_store("sqlite", self.folder / name)
+            await store.start()
+            found = await store.conversations(None)
+            await store.close()
+            return [conversation.id for conversation in found]
+
+        return asyncio.run(count())
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+@dataclass(frozen=True)
+class Small:
+    """The small conversation, as material."""
+
+    written: Written
+    material: Material
+
+
+@pytest.fixture
+def small(desk: Desk) -> Small:
+    records, ids = records_of("local", "a")
+    desk.fill("from", records)
+    return Small(ids, desk.material("from", ids.conversation))
+
+
+def document(place: Path) -> Json:
+    told: Json = json.loads(place.read_bytes())
+    return told
+
+
+def lines(place: Path) -> list[Json]:
+    return [json.loads(line) for line in place.read_bytes().splitlines()]
+
+
+def files_in(place: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()}
