@@ -52,7 +52,7 @@ def of_file(file: Path, model: str, config: Config) -> list[Probed] | str:
     """All recordings of a file, or what is wrong with it."""
     logging.getLogger("proxy").setLevel(logging.CRITICAL)
     try:
-        return [asyncio.run(probed(one, config)) for one in recordings_in(file, model=model)]
+        return [asyncio.run(probed(one, config)) for one in recordings_in(file, model=model, dialect="chat")]
     except ProxyError as error:
         return str(error)
 

@@ -25,7 +25,7 @@ from proxy.commands.printing import complain, harmless, say, say_json
 from proxy.commands.replay_text import LIMITS, details_of, story_of, tables
 from proxy.config import Config, parse_assignments
 from proxy.replaying.crew import Result, Task, cores, of_recording, played
-from proxy.replaying.outcome import Failed, Played, needs_of_all, row_of_all
+from proxy.replaying.outcome import Failed, Played, by_markers_of_all, needs_of_all, row_of_all
 from proxy.replaying.reading import files_in
 from proxy.replaying.recording import Recording
 from proxy.replaying.stored import stored_recording
@@ -133,7 +133,9 @@ def _as_json(done: Sequence[Played], failed: Sequence[Failed], task: Task) -> di
         "clock": task.clock,
         "dialect": task.dialect or None,
         "recordings": msgspec.to_builtins(done),
-        "total": {"row": msgspec.to_builtins(row_of_all(done)), "needs": msgspec.to_builtins(needs_of_all(done))},
+        "total": msgspec.to_builtins(
+            {"row": row_of_all(done), "by_markers": by_markers_of_all(done), "needs": needs_of_all(done)}
+        ),
         "failed": msgspec.to_builtins(failed),
         "limits": LIMITS,
     }

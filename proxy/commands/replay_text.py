@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from proxy.commands.printing import columns, counted, one_line
 from proxy.replaying.loss import FAR
-from proxy.replaying.outcome import Left, Missed, Needs, Played, needs_of_all, row_of_all
+from proxy.replaying.outcome import Left, Missed, Needs, Played, by_markers_of_all, needs_of_all, row_of_all
 from proxy.report import Row
 from proxy.report.tables import Column, lines
 
@@ -94,6 +94,7 @@ def story_of(done: Sequence[Played], *, details: bool) -> Iterator[str]:
     """The answers to both questions, what is odd, and what cannot be told."""
     row, needs = row_of_all(done), needs_of_all(done)
     yield _of_money(row)
+    yield from _of_markers(done)
     yield from _of_names(needs)
     statuses = sum((Counter(one.statuses) for one in done), Counter())
     yield "Requests: " + ", ".join(f"{count:,} {status}" for status, count in statuses.most_common()) + "."
@@ -106,6 +107,14 @@ def _of_money(row: Row) -> str:
     word = "saved" if row.saved >= 0 else "lost"
     both = f"${row.cost:.4f} with the proxy, ${row.cost_untouched:.4f} untouched"
     return f"Money: {both}: {word} ${abs(row.saved):.4f}{share}."
+
+
+def _of_markers(done: Sequence[Played]) -> Iterator[str]:
+    told = by_markers_of_all(done)
+    if told is not None:
+        both = f"${told.cost:.4f} with the proxy, ${told.cost_untouched:.4f} untouched"
+        share = f" (ratio {told.cost / told.cost_untouched:.2f})" if told.cost_untouched else ""
+        yield f"Cache markers: where only those in the requests count, messages cost {both}{share}."
 
 
 def _of_names(needs: Needs) -> Iterator[str]:

@@ -5,7 +5,7 @@ An `Api` is one value, made in one module beside its functions (`chat_api`, `mes
 answer is a JSON object in the API's own words: what its provider would have sent, less what surrounds it.
 
 The law: **a recording says the same in every API**. Roles, texts, calls and results are those of the recording;
-what an API has no word for is refused, never left out.
+what an API has no word for is refused (`messages.check_tellable`), never left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Protocol
 from proxy.dialects import Dialect
 from proxy.replaying.recording import Json
 from proxy.report import CacheUse
-from proxy.stack.transcript import Message, is_stack_tool
+from proxy.report.prefix_cache import Chain
+from proxy.stack.transcript import Message, Request, is_stack_tool
 
 NOTHING_MORE = "(nothing more of this turn was recorded)"
 """What is left for the client of an answer that was nothing but calls of ours."""
@@ -39,6 +40,17 @@ class Written(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """A conversation recorded as chat completions. `beginnings`: messages at which a request may begin, because the
+    client had compacted what stood before."""
+
+    model: str
+    messages: Sequence[Json]
+    tools: Sequence[Json]
+    beginnings: Collection[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What surrounds an answer. `number` counts the answers of a replay, `created` are seconds."""
 
@@ -57,9 +69,10 @@ class Api:
     path: str
     listing: str
     """The member of a request that lists its messages."""
-    write: Callable[[Sequence[Json], Sequence[Json], Collection[int]], Written]
-    """Messages and tools of chat completions as a conversation of this API. A request may begin at each of the
-    messages of the third. Raises NotReplayable for what it has no word for."""
+    pieces: Callable[[Request], Chain]
+    """A request as the provider's prompt cache sees it."""
+    write: Callable[[Recorded], Written]
+    """As a client of this API would have sent it."""
     said: Callable[[Json], Message]
     """A recorded answer as a value."""
     told: Callable[[Json], Message]

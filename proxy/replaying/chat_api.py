@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from proxy.bookkeeping import client_chain
 from proxy.dialects import OPENAI_CHAT
 from proxy.dialects.chat_message import read_message
-from proxy.replaying.api import NOTHING_MORE, Api, Told, is_own_call
+from proxy.replaying.api import NOTHING_MORE, Api, Recorded, Told, is_own_call
 from proxy.replaying.messages import head_of
 from proxy.replaying.recording import Json, encoded
 from proxy.report import CacheUse
@@ -18,22 +19,17 @@ from proxy.stack.transcript import Message
 class Conversation:
     """Messages as they are, each encoded once."""
 
-    def __init__(self, messages: Sequence[Json], tools: Sequence[Json]) -> None:
-        self.others: Json = {"tools": tools} if tools else {}
-        self._messages = messages
-        self._wires = tuple(map(encoded, messages))
-        self._head = self._wires[: head_of(messages)]
+    def __init__(self, recorded: Recorded) -> None:
+        self.others: Json = {"tools": recorded.tools} if recorded.tools else {}
+        self._messages = recorded.messages
+        self._wires = tuple(map(encoded, recorded.messages))
+        self._head = self._wires[: head_of(recorded.messages)]
 
     def sent(self, start: int, end: int) -> tuple[bytes, ...]:
         return (*self._head, *self._wires[start:end])
 
     def answer(self, at: int) -> Json:
         return self._messages[at]
-
-
-def write(messages: Sequence[Json], tools: Sequence[Json], beginnings: Collection[int]) -> Conversation:
-    """A chat as it is; a request of it may begin anywhere."""
-    return Conversation(messages, tools)
 
 
 def said(answer: Json) -> Message:
@@ -96,7 +92,8 @@ CHAT = Api(
     dialect=OPENAI_CHAT,
     path="/v1/chat/completions",
     listing="messages",
-    write=write,
+    pieces=client_chain,
+    write=Conversation,
     said=said,
     told=told,
     reply=reply,

@@ -14,17 +14,17 @@ goes on from another, or where they carry what only a request does; otherwise ea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from proxy.replaying.api import Api, Written
+from proxy.replaying.api import Api, Recorded, Written
 from proxy.replaying.apis import APIS
 from proxy.replaying.captures import UNNAMED, Capture, by_api, captured, captures_in, is_of_messages, is_time
 from proxy.replaying.chat_api import CHAT
 from proxy.replaying.messages import check_tellable, checked, head_of, oddities, pairing_of
-from proxy.replaying.messages_api import MESSAGES, as_it_is, pairings
+from proxy.replaying.messages_api import MESSAGES, AsItIs, pairings
 from proxy.replaying.reading import Located, values_in
 from proxy.replaying.recording import Clock, Json, Moments, NoRecording, NotReplayable, Recording, Step, around
 
@@ -112,8 +112,9 @@ def _conversation(item: Located, name: str, model: str, clock: Clock, dialect: s
     if not any(m["role"] == "assistant" for m in messages[1:]):
         raise NotReplayable(f"{place}: no assistant message answers anything here, so no request is known to replay")
     head, resets = head_of(messages), _resets(said, place)
-    api, written, notes = _written(said, messages, resets, dialect, place)
     model = model or _text(said.get("model")) or UNNAMED
+    recorded = Recorded(model, messages, _tools(said, place), resets)
+    api, written, notes = _written(said, recorded, dialect, place)
     before, behind = around(model, written.others, api.listing)
     times, moments = _times(said, len(messages), place), Moments(clock)
     steps = []
@@ -126,18 +127,16 @@ def _conversation(item: Located, name: str, model: str, clock: Clock, dialect: s
     return Recording(_text(said.get("id")) or name, model, tuple(steps), tuple(notes), api.name)
 
 
-def _written(
-    said: Json, messages: Sequence[Json], resets: Collection[int], dialect: str, place: str
-) -> tuple[Api, Written, list[str]]:
+def _written(said: Json, recorded: Recorded, dialect: str, place: str) -> tuple[Api, Written, list[str]]:
     """The API it is replayed in, the conversation as it is written there, and what is odd about it."""
-    tools = _tools(said, place)
+    messages = recorded.messages
     if is_of_messages(said):
         check_own(MESSAGES.name, dialect, place)
-        return MESSAGES, as_it_is(messages, said.get("system"), tools), oddities(pairings(messages), place)
+        return MESSAGES, AsItIs(messages, said), oddities(pairings(messages), place)
     api = APIS[dialect or CHAT.name]
     if api is not CHAT:
         check_tellable(messages, place)
-    return api, api.write(messages, tools, resets), oddities(map(pairing_of, messages), place)
+    return api, api.write(recorded), oddities(map(pairing_of, messages), place)
 
 
 def _tools(said: Json, place: str) -> list[Any]:

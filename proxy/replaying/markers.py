@@ -17,6 +17,7 @@ from hashlib import sha256
 
 from proxy.dialects import slices
 from proxy.dialects.anthropic_markers import MEMBER, WRITTEN, parted
+from proxy.dialects.anthropic_message import REASONING, kind_of
 from proxy.scripted.caches import HOUR, CacheRule, CacheUse, Part, PrefixCache
 from proxy.scripted.spelling import canonical
 from proxy.stack.transcript import Request, Source
@@ -50,7 +51,7 @@ class Marked:
     def _price(self, caches: dict[str, PrefixCache], request: Request, tariff: Tariff, output: int) -> float:
         if request.model not in caches:
             caches[request.model] = PrefixCache(_rule(tariff), lambda: self.now() / 1000)
-        use = caches[request.model].use(tuple(parts_of(request)))
+        use = caches[request.model].use(tuple(cached_parts(request)))
         return (_input_price(use, tariff) * tariff.input + output * (tariff.output or 0.0)) / MILLION
 
 
@@ -77,8 +78,8 @@ def _input_price(use: CacheUse, tariff: Tariff) -> float:
 Markers = tuple[bytes, ...]
 
 
-def parts_of(request: Request) -> Iterator[Part]:
-    """System text and tools as one part, then the blocks of the messages; a message's tokens are its first block's."""
+def cached_parts(request: Request) -> Iterator[Part]:
+    """System text and tools as one part, then the blocks of the messages, in the order in which a cache sees them."""
     head = sum(message.tokens for message in request.head) + request.tools_tokens
     markers = [m for name in ("system", "tools") for found in _marked(request.fields.get(name, b"")) for m in found]
     yield _part(f"{request.system_hash}{request.tools_hash}".encode(), head, markers)
@@ -92,9 +93,9 @@ def _blocks(source: Source, whole: Markers) -> Iterator[Part]:
     """The blocks of a message. `whole`: the marker for the request, where this is its end."""
     marks = _marked(slices.members(source.raw).get("content", b"")) if WRITTEN in source.raw else ()
     blocks = [
-        (digest, 0 if at else message.tokens)
+        (digest, tokens)
         for message in source.messages
-        for at, digest in enumerate(_digests(message.role == "assistant", message.wire))
+        for digest, tokens in _known(message.role == "assistant", message.wire, message.tokens)
     ]
     for at, (digest, tokens) in enumerate(blocks):
         own = marks[at] if at < len(marks) else ()
@@ -114,8 +115,13 @@ def _marked(array: bytes) -> tuple[Markers, ...]:
 
 
 @lru_cache(KNOWN_BLOCKS)
-def _digests(assistant: bool, wire: bytes) -> tuple[bytes, ...]:  # noqa: FBT001 - whose it is, and remembered by that
-    """The blocks of a message less its markers, each by its digest; a text is a block."""
+def _known(assistant: bool, wire: bytes, tokens: int) -> tuple[tuple[bytes, int], ...]:  # noqa: FBT001 - whose it is
+    """The blocks of a message less its markers, each by its digest and with its part of the message's tokens, which is
+    that of its bytes; thinking has none. A text is a block."""
     content = wire if wire.startswith(b"[") else slices.members(wire).get("content", b"")
-    blocks = slices.items(content) if content.startswith(b"[") else [b'{"type":"text","text":' + content + b"}"]
-    return tuple(sha256(canonical([assistant, slices.value(block)])).digest() for block in blocks)
+    raws = slices.items(content) if content.startswith(b"[") else [b'{"type":"text","text":' + content + b"}"]
+    said = [slices.value(raw) for raw in raws]
+    sizes = [0 if kind_of(block) in REASONING else len(raw) for block, raw in zip(said, raws, strict=True)]
+    borders = [tokens * sum(sizes[:at]) // (sum(sizes) or 1) for at in range(len(sizes) + 1)]
+    digests = [sha256(canonical([assistant, block])).digest() for block in said]
+    return tuple((digest, borders[at + 1] - borders[at]) for at, digest in enumerate(digests))

@@ -17,11 +17,14 @@ from proxy.dialects import ANTHROPIC_MESSAGES
 from proxy.dialects.anthropic_markers import with_marker
 from proxy.dialects.anthropic_message import CALL, REASONING, RESULT, TEXT, messages_in, read_message
 from proxy.dialects.chat_message import text_of
-from proxy.replaying.api import NOTHING_MORE, Api, Told, is_own_call
+from proxy.replaying.api import NOTHING_MORE, Api, Recorded, Told, is_own_call
+from proxy.replaying.markers import cached_parts
 from proxy.replaying.messages import Pairing, arguments_of, head_of, name_of, parts_of, seal_of
 from proxy.replaying.recording import Json, encoded
 from proxy.report import CacheUse
-from proxy.stack.transcript import Message
+from proxy.report.prefix_cache import Chain
+from proxy.stack.transcript import Message, Request
+from proxy.tariffs import tariff_for
 
 MARKER: Json = {"type": "ephemeral"}
 MOST_OUTPUT = 32_000
@@ -31,16 +34,16 @@ Block = dict[str, Any]
 
 # -------------------------------------------------------------------------------------------------------------- write
 class Conversation:
-    """A recorded chat, taken apart once. `beginnings`: messages at which a request may begin."""
+    """A recorded chat, taken apart once."""
 
-    def __init__(self, messages: Sequence[Json], tools: Sequence[Json], beginnings: Collection[int]) -> None:
+    def __init__(self, recorded: Recorded) -> None:
+        messages = self._messages = recorded.messages
         head = head_of(messages)
-        self.others = _members(messages[:head], tools)
-        self._messages = messages
+        self.others = {**_members(messages[:head], recorded.tools), **_thinking(recorded)}
         self._wires: list[bytes] = []
         self._ends: list[int] = []
         """How many of the wires are there with each message."""
-        for first, last in _grouped(messages, head, beginnings):
+        for first, last in _grouped(messages, head, recorded.beginnings):
             self._wires += [encoded(_written(messages[first:last]))]
             self._ends += [len(self._wires)] * (last - first)
 
@@ -53,14 +56,11 @@ class Conversation:
 
 
 class AsItIs:
-    """A conversation that was recorded in this API."""
+    """A conversation that was recorded in this API. `body` has what stands beside its messages."""
 
-    def __init__(self, messages: Sequence[Json], system: object, tools: Sequence[Json]) -> None:
-        self.others = {
-            "max_tokens": MOST_OUTPUT,
-            **({"system": system} if system else {}),
-            **({"tools": tools} if tools else {}),
-        }
+    def __init__(self, messages: Sequence[Json], body: Json) -> None:
+        kept = {name: body[name] for name in ("system", "tools", "thinking") if body.get(name)}
+        self.others: Json = {"max_tokens": MOST_OUTPUT, **kept}
         self._messages = messages
         self._wires = [encoded(message) for message in messages]
 
@@ -69,11 +69,6 @@ class AsItIs:
 
     def answer(self, at: int) -> Json:
         return _answer(self._messages[at])
-
-
-def as_it_is(messages: Sequence[Json], system: object, tools: Sequence[Json]) -> AsItIs:
-    """Messages of this API, as they are."""
-    return AsItIs(messages, system, tools)
 
 
 def pairings(messages: Sequence[Json]) -> list[Pairing]:
@@ -94,6 +89,14 @@ def _members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
         last["cache_control"] = MARKER
     members: dict[str, Any] = {"max_tokens": MOST_OUTPUT, "system": system, "tools": offered}
     return {name: value for name, value in members.items() if value}
+
+
+def _thinking(recorded: Recorded) -> Json:
+    """How a client asks a model for the thoughts that were recorded: with a budget, or as much as it takes to."""
+    if not any(message.get("reasoning_content") for message in recorded.messages):
+        return {}
+    budget = tariff_for(recorded.model).thinking_in_loop == "required"
+    return {"thinking": {"type": "enabled", "budget_tokens": MOST_OUTPUT // 2} if budget else {"type": "adaptive"}}
 
 
 def _tool(function: Json) -> Block:
@@ -161,6 +164,11 @@ def _input(arguments: str) -> Json:
 
 
 # ------------------------------------------------------------------------------------------------------------- answer
+def pieces(request: Request) -> Chain:
+    """By blocks: texts of ours may stand in one user message, and more of them join it later."""
+    return [(part.content.hex(), part.tokens) for part in cached_parts(request)]
+
+
 def said(answer: Json) -> Message:
     return read_message(encoded(answer))
 
@@ -216,6 +224,7 @@ MESSAGES = Api(
     dialect=ANTHROPIC_MESSAGES,
     path="/v1/messages",
     listing="messages",
+    pieces=pieces,
     write=Conversation,
     said=said,
     told=told,

@@ -123,6 +123,14 @@ def row_of_all(played: Iterable[Played]) -> Row:
     return total
 
 
+def by_markers_of_all(played: Iterable[Played]) -> ByMarkers | None:
+    """Added up over those that have it; None where none has."""
+    told = [one.by_markers for one in played if one.by_markers]
+    if not told:
+        return None
+    return ByMarkers(cost=sum(one.cost for one in told), cost_untouched=sum(one.cost_untouched for one in told))
+
+
 def needs_of_all(played: Iterable[Played]) -> Needs:
     total = Needs()
     for one in played:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from proxy.bookkeeping import client_chain
 from proxy.config import UpstreamSettings
 from proxy.dialects import Known
 from proxy.dialects.known import countable, countables, weighed
@@ -82,7 +81,7 @@ class RecordedProvider(Upstream):
 
     def _reply(self, request: Request, answer: Json) -> Json:
         key, tariff = ("", NAME, request.model), self._tariff_of(request.model)
-        use = self._cache.use(key, client_chain(request), tariff, self._now())
+        use = self._cache.use(key, self._api.pieces(request), tariff, self._now())
         output = self._count(countable(self._api.said(answer)))
         self.outputs.append(output)
         self._told += 1

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from proxy.bookkeeping import client_chain
 from proxy.dialects import OPENAI_RESPONSES, slices
 from proxy.dialects.chat_message import text_of
 from proxy.dialects.responses_item import REASONING, read_run
-from proxy.replaying.api import NOTHING_MORE, Api, Told, is_own_call
+from proxy.replaying.api import NOTHING_MORE, Api, Recorded, Told, is_own_call
 from proxy.replaying.messages import arguments_of, head_of, name_of, parts_of, seal_of
 from proxy.replaying.recording import Json, encoded
 from proxy.report import CacheUse
@@ -30,10 +31,9 @@ Item = dict[str, Any]
 class Conversation:
     """A recorded chat, each message of it as its items, with commas between them."""
 
-    def __init__(self, messages: Sequence[Json], tools: Sequence[Json]) -> None:
-        head = head_of(messages)
-        self.others = _members(messages[:head], tools)
-        self._messages = messages
+    def __init__(self, recorded: Recorded) -> None:
+        messages = self._messages = recorded.messages
+        self.others = _members(messages[: head_of(messages)], recorded.tools)
         freeform = {call["id"] for m in messages for call in m.get("tool_calls") or () if "custom" in call}
         self._wires = [b",".join(map(encoded, _items(message, freeform))) for message in messages]
 
@@ -42,11 +42,6 @@ class Conversation:
 
     def answer(self, at: int) -> Json:
         return spoken(self._messages[at])
-
-
-def write(messages: Sequence[Json], tools: Sequence[Json], beginnings: Collection[int]) -> Conversation:
-    """A chat as items; a request of it may begin with any message."""
-    return Conversation(messages, tools)
 
 
 def _members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
@@ -178,7 +173,8 @@ RESPONSES = Api(
     dialect=OPENAI_RESPONSES,
     path="/v1/responses",
     listing="input",
-    write=write,
+    pieces=client_chain,
+    write=Conversation,
     said=said,
     told=told,
     reply=reply,
