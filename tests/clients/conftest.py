@@ -16,7 +16,7 @@ import pytest
 
 from proxy.scripted import ScriptedProvider
 from tests.clients import installing
-from tests.clients.serving import Served, serve
+from tests.clients.serving import AWAKE, Served, serve
 
 HERE = Path(__file__).resolve().parent
 
@@ -66,7 +66,7 @@ def provider() -> Iterator[ScriptedProvider]:
 @pytest.fixture
 def proxy(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Served]:
     """`callstack serve` with conversations awake from their first request."""
-    with serve(provider.url, tmp_path / "data", "wake_at_tokens=0") as served:
+    with serve(provider.url, tmp_path / "data", *AWAKE) as served:
         yield served
 
 

@@ -17,6 +17,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 30
 STOP_LIMIT_S = 10
+AWAKE = ("wake_at_tokens=0", "assembly_budget_ms=10000")
+"""Settings under which every conversation is acted on from its first request, on a busy machine too."""
 
 
 @dataclass(frozen=True, slots=True)
