@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +19,8 @@ from proxy.stack.transcript import Call, Message, identity_of
 
 HEAD_ROLES = ("system", "developer")
 TEXT_PARTS = ("text", "input_text", "output_text")
+EXTENDED = 32
+"""System messages with our guidance that are remembered: an awake thread sends its own with every request."""
 UNCOUNTED = "cache_control"
 """The one member of a content part that clients move about."""
 
@@ -120,6 +123,7 @@ def system_message(text: str) -> Message:
     return read_message(slices.encoded({"role": "system", "content": slices.mended(text)}))
 
 
+@lru_cache(maxsize=EXTENDED)
 def with_text(wire: bytes, suffix: str) -> bytes:
     """`wire` with `suffix` at the end of its text: inside the string, or as one more text part; every other member as
     it was."""

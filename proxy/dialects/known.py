@@ -16,7 +16,7 @@ from hashlib import sha256
 from itertools import takewhile
 
 from proxy.dialects import slices
-from proxy.stack.transcript import Message, Request, Source
+from proxy.stack.transcript import Message, Request, Source, digest_of_tools
 
 KNOWN_MESSAGES = 65_536
 KNOWN_BYTES = 64 * 1024 * 1024
@@ -101,10 +101,10 @@ class Known:
         """The tools in these bytes; none where there are none."""
         if not offered:
             return Tools((), 0)
-        return self._tools.get(sha256(offered).digest()) or Tools(reader(), 0)
+        return self._tools.get(digest_of_tools(offered)) or Tools(reader(), 0)
 
     def keep_tools(self, offered: bytes, tools: Tools) -> None:
-        key = sha256(offered).digest()
+        key = digest_of_tools(offered)
         self._tools[key] = tools
         self._tools.move_to_end(key)
         if len(self._tools) > KNOWN_TOOLS:
