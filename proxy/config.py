@@ -384,6 +384,19 @@ class Config(_Model):
     infer_requests: bool = True
     """Whether a request of the user that starts something else ends the frame before it."""
 
+    loops: Literal["off", "warn"] = "warn"
+    """In mode `active`, tell the model when its calls run in a loop: the same call with the same result, steps that
+    take turns, a task that failed again."""
+
+    loop_repeats: int = Field(default=3, ge=2)
+    """Times in direct succession that the same call gave the same result before that is a loop."""
+
+    loop_window: int = Field(default=20, ge=2, le=200)
+    """So many of the newest calls are looked at for loops."""
+
+    loop_period: int = Field(default=3, ge=1, le=3)
+    """Steps that take turns, at most, to be a loop; 1: none are."""
+
     summaries: SummarySettings = SummarySettings()
     """A model that writes, off the request path, what folded work came to."""
 

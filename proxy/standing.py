@@ -25,10 +25,11 @@ from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.context import on_line
-from proxy.stack.events import FrameEvent, Replaced, Rooted, Woken, frame_id, recorded
+from proxy.stack.events import FrameEvent, Looped, Replaced, Rooted, Woken, frame_id, recorded
 from proxy.stack.folding import Decision
 from proxy.stack.inferring import inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
+from proxy.stack.loops import Rules, arisen, note
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.names import remember
 from proxy.stack.observe.turns import first_said, untagged
@@ -295,7 +296,7 @@ class Reception:
             standing = self._recorded(standing, acted.events)
         if not standing.story.tree.awake:
             return replace(standing, status="asleep", reason=acted.reason)
-        return self._introduced(replace(self._supplied(standing, acted.events), status="full"))
+        return self._warned(self._introduced(replace(self._supplied(standing, acted.events), status="full")))
 
     def _supplied(self, standing: Standing, decided: Sequence[FrameEvent]) -> Standing:
         """Clients answer a second read of a file with a note about the first one. Where that left the line, its
@@ -325,8 +326,29 @@ class Reception:
         message."""
         if standing.how is not How.COMPACTED or standing.mode == "passive":
             return standing
-        block = self.actor.block(_here(standing, standing.mode), COMPACTED_TOKENS)
-        text = self.dialect.user_message(block)
+        return self._told(standing, self.actor.block(_here(standing, standing.mode), COMPACTED_TOKENS))
+
+    def _warned(self, standing: Standing) -> Standing:
+        """A loop that closes with this request is told of behind it. A fault of ours costs the warning."""
+        if standing.mode != "active" or not self.warns(standing.request.model):
+            return standing
+        try:
+            loop = arisen(standing.story, self.actor.watch.names, loop_rules(self.config))
+        except Exception:  # the edge of our own observers, which look at whatever a model or a tool has written
+            log.exception("loops could not be looked for")
+            return standing
+        if loop is None:
+            return standing
+        looped = Looped(standing.frame, replace(loop, at=standing.node))
+        return self._told(self._recorded(standing, [looped]), note(loop))
+
+    def warns(self, model: str) -> bool:
+        """Whether a model, by the client's name for it, is warned of loops: some take no words behind results."""
+        return self.config.loops == "warn" and self.config.tariff_of(self.config.sent_as(model)).after_tool == "message"
+
+    def _told(self, standing: Standing, words: str) -> Standing:
+        """Words of ours behind the newest message of the request, there for good."""
+        text = self.dialect.user_message(words)
         overlay = Entry(
             message_id(standing.node, "overlay " + text.identity, standing.conversation),
             standing.node,
@@ -436,6 +458,11 @@ def _rooted(conversation: Conversation, entries: Sequence[Entry], now: int) -> E
     said = first_said((e.message.text for e in entries if e.message and e.message.role == "user"), CRITERION)
     event = Rooted(frame_id(conversation.id, 0), title_of(said), said)
     return recorded(event, entries[0].id, 0, len(entries), now)
+
+
+def loop_rules(config: Config) -> Rules:
+    """What counts as a loop."""
+    return Rules(config.loop_repeats, config.loop_window, config.loop_period)
 
 
 def tool_settings(config: Config) -> Settings:
