@@ -6,25 +6,35 @@ proxy's to answer. The client must see its own tool, the closing words, and noth
 
 from pathlib import Path
 
-from proxy.scripted import Answer, Received, ScriptedProvider, calls, says
+from proxy.scripted import Answer, Received, ScriptedProvider, answers, call, calls, says
 
 CLOSING = "All done: the greeting is in its place."
 RESULTS = "The tool ran once and the greeting exists."
+THOUGHT = "Two sums are wanted, and they can be made at once."
 GREETING = "hello from the other side of the stack\n"
 
 
 def tell(provider: ScriptedProvider, work: Answer) -> None:
-    """Scripts the job: open a frame, let the client do `work`, close the frame, say so.
+    """Scripts the job: open a frame, let the client do `work`, close the frame, say so. A model that thinks about the
+    work thinks about its frame too.
 
     Requests without tools, such as those for a title, get a title.
     """
+    thinks = {"reasoning": work.reasoning}
     provider.when(lambda received: not received.tool_names, says("Greeting"), loop=True)
     provider.will(
-        calls("stack_frame_push", title="Write the greeting", successCriteria="The greeting exists."),
+        calls("stack_frame_push", title="Write the greeting", successCriteria="The greeting exists.").but(**thinks),
         work,
-        calls("stack_frame_pop", status="completed", results=RESULTS),
+        calls("stack_frame_pop", status="completed", results=RESULTS).but(**thinks),
         says(CLOSING),
     )
+
+
+def two_and_a_plan() -> Answer:
+    """Work with all that a framework must hold together: a thought, words, parallel calls of its tool `add`, and a
+    call of ours between them."""
+    planned = call("stack_frame_plan", children=[{"title": "Check", "successCriteria": "It is right."}])
+    return answers("Both at once.", [call("add", a=2), planned, call("add", a=3)], THOUGHT)
 
 
 def main_requests(provider: ScriptedProvider) -> list[Received]:
