@@ -1,8 +1,8 @@
 """The messages API, as Claude Code and the SDK speak it.
 
-The system text is a list of blocks with a cache marker on the last one, the last tool has one, and one moves along with
-the end of the conversation. Results of a group and the words behind them travel in one user message; text is a string
-until a marker must stand on it. Thinking is given back as it came.
+The system text is a list of blocks with a cache marker on the last one, the last tool has one, and two move along
+with the end of the conversation: all four that the API takes. Results of a group and the words behind them travel in
+one user message; text is a string until a marker must stand on it. Thinking is given back as it came.
 
 Beyond the laws: at most four markers in a request and none where the client has none; the results of a group all lead
 the very next message, in the order of the calls.
@@ -43,6 +43,7 @@ DELTAS = ("text", "thinking", "signature", PARTIAL)
 """Members of a delta that add to the member of their name in the block."""
 MARKER = "cache_control"
 MARK = {"type": "ephemeral"}
+LASTING = {"type": "ephemeral", "ttl": "1h"}
 MOST_MARKERS = 4
 LIMIT = 8_000
 """Tokens of an answer, where a scenario names none: this API wants to be told."""
@@ -65,10 +66,10 @@ class Messages(Tongue):
         body["messages"] = _marked(_messages(said[len(head) :]))
         if head:
             body["system"] = [{"type": "text", "text": m["content"]} for m in head]
-            body["system"][-1][MARKER] = MARK
+            body["system"][-1][MARKER] = LASTING
         if tools := rest.pop("tools", None):
             body["tools"] = [_tool(each["function"]) for each in tools]
-            body["tools"][-1][MARKER] = MARK
+            body["tools"][-1][MARKER] = LASTING
         return json.dumps(body | _options(asked) | rest, separators=AS_CLIENTS_DO).encode()
 
     def plain(self, answer: Json) -> Heard:
@@ -172,12 +173,14 @@ def _tool_use(id_: str, function: Json) -> Json:
 
 
 def _marked(messages: list[Json]) -> list[Json]:
-    """The marker that moves: on the last block; a string becomes one for it."""
-    if messages and messages[-1]["content"]:
-        content = [dict(block) for block in _texts(messages[-1]["content"])]
-        if content[-1]["type"] not in THINKING:
+    """The markers that move: at the end, and where the request before this one ended. A string becomes a block for
+    one."""
+    users = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    for at in {*users[-2:], len(messages) - 1} if messages else ():
+        content = [dict(block) for block in _texts(messages[at]["content"])]
+        if content and content[-1]["type"] not in THINKING and content[-1] != {"type": "text", "text": ""}:
             content[-1][MARKER] = MARK
-            messages[-1] = {**messages[-1], "content": content}
+            messages[at] = {**messages[at], "content": content}
     return messages
 
 
