@@ -122,6 +122,8 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
     if wanted.tool_choice_none:
         fields["tool_choice"] = b'{"type":"none"}'
     wires = placed(line, wanted.fork, markers_of(request.fields, _messages(request)))
+    if any(message.role == "system" for message in line) and _differs(line, request.messages):
+        wires = _in_order(wires, line)
     pieces: list[bytes] = []
     glue = b"{"
     for name, raw in fields.items():
@@ -145,6 +147,28 @@ def _with_system(fields: dict[str, bytes], request: Request, head: Sequence[byte
     if head:
         return {**fields, "system": head[0]}
     return {name: raw for name, raw in fields.items() if name != "system" or not request.head}
+
+
+def _differs(line: Sequence[Message], messages: Sequence[Message]) -> bool:
+    """Whether a line is anything but the client's own messages."""
+    return len(line) != len(messages) or any(a.wire != b.wire for a, b in zip(line, messages, strict=True))
+
+
+def _in_order(wires: Sequence[bytes], line: Sequence[Message]) -> list[bytes]:
+    """The wires of a line, with each system message that stands among them in front of the assistant's next message or
+    at the end: the API takes it nowhere else, and what stood behind it may have left. One without content says only
+    how to answer, and may stand anywhere."""
+    ordered: list[bytes] = []
+    waiting: list[bytes] = []
+    for wire, message in zip(wires, line, strict=True):
+        if message.role == "system" and message.text:
+            waiting.append(wire)
+            continue
+        if message.role == "assistant" and wire != NO_BLOCKS:
+            ordered += waiting
+            waiting = []
+        ordered.append(wire)
+    return [*ordered, *waiting]
 
 
 def _written(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proxy.scripted.lenient import mapping, mappings
-from proxy.scripted.messages_view import THINKING, Block, blocks_of
+from proxy.scripted.messages_view import CHANGES, THINKING, Block, blocks_of
 
 MOST_MARKERS = 4
 LEAST_BUDGET = 1024
 """Tokens manual thinking must be allowed."""
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
+INLINE_BETA = "inline-tools-2026-09-15"
 ROLES = ("user", "assistant", "system")
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -49,6 +50,7 @@ def _problems(body: Mapping[str, Any], betas: str, *, counted: bool) -> Iterator
     yield from _tools(mappings(body.get("tools")))
     yield from _system(body.get("system"))
     yield from _pairs(messages)
+    yield from _in_between(messages, betas)
     yield from _markers(body)
     yield from _thinking(mapping(body.get("thinking")), body, betas, counted=counted)
 
@@ -77,7 +79,8 @@ def _message(message: Mapping[str, Any], path: str, *, is_last: bool) -> Iterato
         yield f"{path}.role: Input should be 'user' or 'assistant'"
     if not isinstance(content, str) and (not isinstance(content, list) or len(mappings(content)) != len(content)):
         yield f"{path}.content: Input should be a valid string or list"
-    if not content and not (is_last and role == "assistant"):
+    directive = role == "system" and "output_config" in message
+    if not content and not directive and not (is_last and role == "assistant"):
         yield f"{path}: all messages must have non-empty content except for the optional final assistant message"
     if isinstance(content, list):
         for position, block in enumerate(content):
@@ -136,6 +139,28 @@ def _system(system: object) -> Iterator[str]:
     if isinstance(system, list):
         for block in mappings(system):
             yield from _text(block, "system")
+
+
+# ------------------------------------------------------------------------------------------- system texts in between
+def _in_between(messages: Sequence[Mapping[str, Any]], betas: str) -> Iterator[str]:
+    """System messages among the others: behind a user message and in front of an assistant's, or at the end. A row of
+    them counts as one, and one without content may stand anywhere."""
+    for at, message in enumerate(messages):
+        if message.get("role") != "system" or not message.get("content"):
+            continue
+        before = next((m for m in reversed(messages[:at]) if m.get("role") != "system"), {})
+        behind = next((m for m in messages[at + 1 :] if m.get("role") != "system"), {"role": "assistant"})
+        ends = [str(block.get("type")) for block in blocks_of(before.get("content"))][-1:]
+        served = before.get("role") == "assistant" and any(kind.endswith("_tool_result") for kind in ends)
+        if before.get("role") != "user" and not served:
+            yield (
+                f"messages.{at}: role 'system' must follow a 'user' message or an 'assistant' message ending in a "
+                "server tool result"
+            )
+        if behind.get("role") != "assistant":
+            yield f"messages.{at}: role 'system' must precede an 'assistant' message or end the array"
+        if INLINE_BETA not in betas and any(block.get("type") in CHANGES for block in blocks_of(message["content"])):
+            yield f"messages.{at}: tool changes need the beta `{INLINE_BETA}`"
 
 
 # ---------------------------------------------------------------------------------------------------- calls and results

@@ -23,6 +23,8 @@ from proxy.scripted.spelling import canonical
 from proxy.scripted.templates import text_of
 
 THINKING = ("thinking", "redacted_thinking")
+CHANGES = ("tool_addition", "tool_removal")
+"""Blocks of a system message that change which tools there are."""
 BILLING = "x-anthropic-billing-header:"
 """A system text that opens like this is for the bookkeeping of one client; the model never reads it."""
 Block = Mapping[str, Any]
@@ -31,6 +33,13 @@ Block = Mapping[str, Any]
 def blocks_of(content: object) -> list[Block]:
     """The blocks of a content; a string is one block of text."""
     return [{"type": "text", "text": content}] if isinstance(content, str) else mappings(content)
+
+
+def tool_names(body: Mapping[str, Any]) -> list[str]:
+    """The tools offered: those of the body, then those whose definitions stand inside its messages."""
+    blocks = [block for message in mappings(body.get("messages")) for block in blocks_of(message.get("content"))]
+    added = (mapping(mapping(b.get("tool")).get("definition")) for b in blocks if b.get("type") == "tool_addition")
+    return [str(tool.get("name")) for tool in (*mappings(body.get("tools")), *filter(None, added))]
 
 
 # --------------------------------------------------------------------------------------------------------- conversation

@@ -94,7 +94,7 @@ class Received:
         if self.dialect == "responses":
             return [tool.name for tool in responses_view.tools_of(body, self.items)]
         if self.dialect == "messages":
-            return [str(tool.get("name")) for tool in mappings(body.get("tools"))]
+            return messages_view.tool_names(body)
         return [str(mapping(tool.get("function")).get("name")) for tool in mappings(body.get("tools"))]
 
     def header(self, name: str) -> str | None:

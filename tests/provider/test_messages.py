@@ -86,6 +86,16 @@ MANUAL: Json = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
             asked(user("x"), assistant(use("a")), {"role": "system", "content": "psst"}, user(result("a"))),
             "immediately after: a.",
         ),
+        (asked(user("x"), {"role": "system", "content": "s"}, user("y")), "messages.1: role 'system' must precede an"),
+        (asked({"role": "system", "content": "s"}, user("x")), "messages.0: role 'system' must follow a 'user' message"),
+        (
+            asked(user("x"), assistant("y"), {"role": "system", "content": "s"}, assistant("z"), user("w")),
+            "messages.2: role 'system' must follow a 'user' message",
+        ),
+        (
+            asked(user("x"), {"role": "system", "content": [{"type": "tool_addition", "tool": {}}]}),
+            "messages.1: tool changes need the beta `inline-tools-2026-09-15`",
+        ),
         (asked(user("x"), assistant("y"), user(result("a"))), "messages.2.content.0: unexpected `tool_use_id` found"),
         (asked(user(result("a"))), "unexpected `tool_use_id` found in `tool_result` blocks: a."),
         (asked(user("x"), assistant(use("a")), user(result("a"), result("a"))), "must have a single result"),
@@ -119,7 +129,11 @@ def test_what_the_api_refuses_is_refused_in_its_words(body: Any, words: str) -> 
         asked(user("x"), assistant("half an ans")),
         asked(user("x"), assistant()),
         asked(user("x"), user("y"), system="s"),
-        asked({"role": "system", "content": "s"}, user("x"), {"role": "system", "content": "t"}),
+        asked(user("x"), {"role": "system", "content": "s"}, {"role": "system", "content": "t"}),
+        asked(
+            user("x"), {"role": "system", "content": "s"}, assistant("y"), user("z"), {"role": "system", "content": "t"}
+        ),
+        asked({"role": "system", "content": [], "output_config": {"effort": "low"}}, user("x")),
         asked(user("x"), assistant(use("a"), use("b")), user(result("b"), result("a"), "and")),
         asked(user("x"), assistant(use("a")), user(result("a", [text("t"), {"type": "image", "source": {}}]))),
         asked(user("x"), assistant(use("a")), user({"type": "tool_result", "tool_use_id": "a"})),

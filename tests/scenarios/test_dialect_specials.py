@@ -538,3 +538,37 @@ def works_with_thoughts(chat: Native, provider: ScriptedProvider) -> None:
 def frames_titled(chat: Native, title: str) -> list[str]:
     frames = chat.proxy.state(chat.heard.conversation)["frames"]
     return [frame for frame, told in frames.items() if told["title"] == title]
+
+
+# ----------------------------------------------------------------------------------------- system messages in between
+REMINDED: Json = {"role": "system", "content": "The plan is empty."}
+
+
+def test_a_reminder_of_the_client_stays_in_front_of_an_answer_when_work_around_it_leaves(
+    provider: ScriptedProvider, start: Started
+) -> None:
+    """Claude Code puts system messages behind results. The API takes them in front of an assistant's message alone, so
+    none may stay behind between a user's message and a trace of ours, or the user's next one."""
+    chat = Messages(start(frame_max_tokens=4_000), FREE)
+    for job in range(3):
+        provider.will(*(does(bash(f"job {job} step {n}")) for n in range(6)), says("It is done."))
+        chat.says(JOBS[job])
+        for n in range(5):
+            chat.history += [tool_results(chat, padded(f"result-{job}-{n}")), REMINDED]
+            chat.asks()
+        interrupted = [tool_results(chat, "no more"), {"role": "user", "content": "Stop, and tell me."}]
+        chat.history += interrupted[: 1 + (job == 1)]
+        chat.asks()
+
+    assert "folded" in events(chat)
+    assert told(provider).count("The plan is empty.") == 15
+
+
+def tool_results(chat: Native, *texts: str) -> Json:
+    """The message with the results of the newest calls."""
+    calls = [block["id"] for block in chat.history[-1]["content"] if block["type"] == "tool_use"]
+    results = zip(calls, texts, strict=True)
+    return {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in results],
+    }
