@@ -1,6 +1,7 @@
 """A conversation of our own store becomes the recording that a client's requests were."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -8,8 +9,11 @@ from proxy import exchange
 from proxy.asking import Incoming
 from proxy.config import load_config
 from proxy.errors import UnknownFrame
-from proxy.replaying.playing import Heard
-from proxy.replaying.recording import Json, Recording, Step, around, encoded
+from proxy.replaying.api import Api
+from proxy.replaying.messages_api import MESSAGES
+from proxy.replaying.playing import Heard, play
+from proxy.replaying.recording import Json, NotReplayable, Recording, Step, around, encoded
+from proxy.replaying.responses_api import RESPONSES
 from proxy.replaying.stored import stored_recording
 from proxy.replaying.wiring import PATH, TENANT, Backstage, wired
 
@@ -58,6 +62,72 @@ def test_another_model_can_be_tried() -> None:
 
     assert recording.model == "claude-opus-5"
     assert b'"temperature":0' in recording.steps[0].body
+
+
+# ------------------------------------------------------------------------------------------------------- other APIs
+def said(api: Api, text: str, name: str = "") -> Json:
+    answer = api.spoken({"role": "assistant", "content": text})
+    return {**answer, "id": name} if name else answer
+
+
+def turn(api: Api, text: str, **more: object) -> tuple[bytes, bytes, tuple[bytes, ...]]:
+    before, behind = around("gpt-5.4", more, api.listing)
+    return before, behind, (encoded({"role": "user", "content": text}),)
+
+
+async def held_in(backstage: Backstage, api: Api, steps: list[Step]) -> list[str]:
+    """A conversation served and stored; its id as each answer told it."""
+    told = []
+    for number, step in enumerate(steps):
+        backstage.clock.to(step.at_ms)
+        backstage.provider.expect(step)
+        heard = Heard()
+        incoming = Incoming(f"r{number}", TENANT, "POST", api.path, b"", [], step.body)
+        await exchange.serve(backstage.parts, incoming, heard)
+        told.append(heard.header(b"x-stack-conversation"))
+    return told
+
+
+def test_a_conversation_of_the_messages_api_is_replayed_in_it() -> None:
+    async def run() -> Recording:
+        backstage, api = wired(load_config({}), MESSAGES), MESSAGES
+        before, behind, first = turn(api, "begin", max_tokens=9)
+        second = (*first, encoded({"role": "assistant", "content": "begun"}), *turn(api, "go on")[2])
+        steps = [Step(before, first, behind, said(api, "begun"), 0), Step(before, second, behind, said(api, "done"), 1)]
+        (conversation,) = set(await held_in(backstage, api, steps))
+        with pytest.raises(NotReplayable, match="asked in messages"):
+            await stored_recording(backstage.store, conversation, dialect="chat")
+        return await stored_recording(backstage.store, conversation)
+
+    recording = asyncio.run(run())
+
+    assert recording.dialect == "messages"
+    assert [MESSAGES.said(step.answer).text for step in recording.steps if step.answer] == ["begun", "done"]
+
+
+def test_a_client_that_names_answers_is_replayed_with_the_names_it_knew() -> None:
+    """Its second request holds nothing but the new words and the id of the answer before, which had a hidden round."""
+    push = {"title": "Begin", "successCriteria": "begun"}
+    call = {"id": "c1", "type": "function", "function": {"name": "stack_frame_push", "arguments": json.dumps(push)}}
+    config = load_config({"wake_at_tokens": 0})
+
+    async def run() -> tuple[Recording, list[str]]:
+        backstage, api = wired(config, RESPONSES), RESPONSES
+        hidden = api.spoken({"role": "assistant", "content": "begun", "tool_calls": [call]})
+        before, behind, first = turn(api, "begin")
+        steps = [Step(before, first, behind, {**hidden, "id": "resp_1"}, 0)]
+        before, behind, second = turn(api, "go on", previous_response_id="resp_1")
+        steps.append(Step(before, second, behind, said(api, "done", "resp_2"), MINUTE))
+        told = await held_in(backstage, api, steps)
+        return await stored_recording(backstage.store, told[-1]), told
+
+    recording, told = asyncio.run(run())
+
+    assert len(set(told)) == 1
+    assert len(recording.steps) == 2
+    played = asyncio.run(play(recording, config, "the store", lambda: None))
+    assert (played.conversations, played.unequal) == (1, 0)
+    assert not [status for status in played.statuses if status.startswith("bypass")]
 
 
 def test_a_conversation_that_is_not_there_is_said_to_be_missing() -> None:

@@ -1,0 +1,53 @@
+"""Recorded agent conversations, replayed by `callstack replay` in every API: the same is saved in each.
+
+The recordings are other people's, so they stay outside the project: without them this test skips and says so.
+`tests/replaying/test_dialects.py` holds the same on a session of our own.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from proxy.config import load_config
+from proxy.replaying.apis import APIS
+from proxy.replaying.formats import recordings_in
+from proxy.replaying.outcome import ByMarkers, Played
+from proxy.replaying.playing import play
+from proxy.report import Row
+
+RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "trajectories"
+NEAR = 0.01
+"""How far the share of the cost that is left may lie from that of chat completions."""
+BYTES = (45_000, 60_000)
+"""Size of the recordings that are played, packed: long enough to be folded, short enough to be quick."""
+PLAYED = 3
+
+pytestmark = [
+    pytest.mark.yardstick,
+    pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the recordings are not beside this checkout"),
+]
+
+
+def played(file: Path, dialect: str) -> Played:
+    (recording,) = recordings_in(file, dialect=dialect)
+    return asyncio.run(play(recording, load_config({}), str(file), lambda: None))
+
+
+def share(told: Row | ByMarkers) -> float:
+    return told.cost / told.cost_untouched
+
+
+def test_the_same_is_saved_in_every_api() -> None:
+    least, most = BYTES
+    files = [file for file in sorted(RECORDINGS.glob("*.jsonl.gz")) if least <= file.stat().st_size <= most][:PLAYED]
+    assert files
+    folded = 0
+    for file in files:
+        told = {dialect: played(file, dialect) for dialect in APIS}
+        shares = {dialect: share(one.row) for dialect, one in told.items()}
+        assert max(shares.values()) - min(shares.values()) < NEAR, (file.name, shares)
+        assert {one.unequal for one in told.values()} == {0}
+        assert not [s for one in told.values() for s in one.statuses if s.startswith(("bypass", "error"))]
+        folded += told["messages"].events.get("folded", 0)
+    assert folded
