@@ -22,6 +22,8 @@ LEAST_BUDGET = 1024
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 INLINE_BETA = "inline-tools-2026-09-15"
 ROLES = ("user", "assistant", "system")
+END: Mapping[str, Any] = {"role": "assistant"}
+"""The answer that is asked for stands behind the last message."""
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 ID = re.compile(r"[a-zA-Z0-9_-]+")
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -148,8 +150,8 @@ def _in_between(messages: Sequence[Mapping[str, Any]], betas: str) -> Iterator[s
     for at, message in enumerate(messages):
         if message.get("role") != "system" or not message.get("content"):
             continue
-        before = next((m for m in reversed(messages[:at]) if m.get("role") != "system"), {})
-        behind = next((m for m in messages[at + 1 :] if m.get("role") != "system"), {"role": "assistant"})
+        before: Mapping[str, Any] = next((m for m in reversed(messages[:at]) if m.get("role") != "system"), {})
+        behind = next((m for m in messages[at + 1 :] if m.get("role") != "system"), END)
         ends = [str(block.get("type")) for block in blocks_of(before.get("content"))][-1:]
         served = before.get("role") == "assistant" and any(kind.endswith("_tool_result") for kind in ends)
         if before.get("role") != "user" and not served:

@@ -43,6 +43,7 @@ def asked(*messages: Json, **more: Any) -> Json:
     return {"model": "m", "max_tokens": 2000, "messages": list(messages), **more}
 
 
+SYSTEM = {"role": "system", "content": "s"}
 THOUGHT: Json = {"type": "thinking", "thinking": "hm", "signature": "s"}
 MANUAL: Json = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
@@ -86,10 +87,10 @@ MANUAL: Json = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
             asked(user("x"), assistant(use("a")), {"role": "system", "content": "psst"}, user(result("a"))),
             "immediately after: a.",
         ),
-        (asked(user("x"), {"role": "system", "content": "s"}, user("y")), "messages.1: role 'system' must precede an"),
-        (asked({"role": "system", "content": "s"}, user("x")), "messages.0: role 'system' must follow a 'user' message"),
+        (asked(user("x"), SYSTEM, user("y")), "messages.1: role 'system' must precede an 'assistant' message"),
+        (asked(SYSTEM, user("x")), "messages.0: role 'system' must follow a 'user' message"),
         (
-            asked(user("x"), assistant("y"), {"role": "system", "content": "s"}, assistant("z"), user("w")),
+            asked(user("x"), assistant("y"), SYSTEM, assistant("z"), user("w")),
             "messages.2: role 'system' must follow a 'user' message",
         ),
         (
