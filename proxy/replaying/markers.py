@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from typing import Any
 
 from proxy.dialects import slices
 from proxy.dialects.anthropic_markers import MEMBER, WRITTEN, parted
-from proxy.dialects.anthropic_message import REASONING, kind_of
+from proxy.dialects.anthropic_message import REASONING, TEXT, kind_of
 from proxy.scripted.caches import HOUR, CacheRule, CacheUse, Part, PrefixCache
 from proxy.scripted.spelling import canonical
 from proxy.stack.transcript import Request, Source
@@ -116,12 +117,20 @@ def _marked(array: bytes) -> tuple[Markers, ...]:
 
 @lru_cache(KNOWN_BLOCKS)
 def _known(assistant: bool, wire: bytes, tokens: int) -> tuple[tuple[bytes, int], ...]:  # noqa: FBT001 - whose it is
-    """The blocks of a message less its markers, each by its digest and with its part of the message's tokens, which is
-    that of its bytes; thinking has none. A text is a block."""
+    """The blocks of a message less its markers, each by its digest and with its part of the message's tokens, by how
+    long it is. A text is a block."""
     content = wire if wire.startswith(b"[") else slices.members(wire).get("content", b"")
     raws = slices.items(content) if content.startswith(b"[") else [b'{"type":"text","text":' + content + b"}"]
     said = [slices.value(raw) for raw in raws]
-    sizes = [0 if kind_of(block) in REASONING else len(raw) for block, raw in zip(said, raws, strict=True)]
+    sizes = [_length(block, raw) for block, raw in zip(said, raws, strict=True)]
     borders = [tokens * sum(sizes[:at]) // (sum(sizes) or 1) for at in range(len(sizes) + 1)]
     digests = [sha256(canonical([assistant, block])).digest() for block in said]
     return tuple((digest, borders[at + 1] - borders[at]) for at, digest in enumerate(digests))
+
+
+def _length(block: Any, raw: bytes) -> int:
+    """Thinking has none, as in every count of ours."""
+    kind = kind_of(block)
+    if kind in REASONING:
+        return 0
+    return len(str(block.get("text", ""))) if kind == TEXT else len(raw)
