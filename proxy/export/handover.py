@@ -39,7 +39,7 @@ def _head(material: Material) -> Iterator[str]:
     yield ""
     about = material.ledger.conversation
     spent = f"{len(material.receipts)} requests, {cost:.4f} USD"
-    yield f"Conversation `{_inline(about.id)}`, begun {_moment(about.created)}; {spent}."
+    yield f"Conversation {_code(about.id)}, begun {_moment(about.created)}; {spent}."
 
 
 def _asked(material: Material) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _tree(material: Material) -> Iterator[str]:
 def _branch(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
     active = ", active" if frame.id == tree.active else ""
     indent = "  " * depth
-    yield f"{indent}- {TREE_ICONS[frame.status]} **{_inline(frame.title)}** (`{_inline(frame.id)}`{active})"
+    yield f"{indent}- {TREE_ICONS[frame.status]} **{_inline(frame.title)}** ({_code(frame.id)}{active})"
     told = {"Done when": frame.criteria, "Came to": frame.results, "Given up because": frame.invalidation_reason}
     for label, text in told.items():
         if text.strip() and text.strip() != frame.title.strip():
@@ -92,7 +92,7 @@ def _files(material: Material) -> Iterator[str]:
 def _listed(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str]:
     yield f"## {title}"
     yield ""
-    yield from (f"- {_inline(text, LONGEST)} (`{_inline(frame.id)}`)" for text, frame in rows)
+    yield from (f"- {_inline(text, LONGEST)} ({_code(frame.id)})" for text, frame in rows)
     if not rows:
         yield "None were recorded."
 
@@ -107,9 +107,7 @@ def _open(material: Material) -> Iterator[str]:
     rows = [("under way", f) for f in way]
     for status in (Status.IN_PROGRESS, Status.BLOCKED, Status.PLANNED, Status.FAILED):
         rows += [(str(status).replace("_", " "), f) for f in others if f.status is status]
-    yield from (
-        f"{number}. {words}: {_inline(f.title)} (`{_inline(f.id)}`)" for number, (words, f) in enumerate(rows, 1)
-    )
+    yield from (f"{number}. {words}: {_inline(f.title)} ({_code(f.id)})" for number, (words, f) in enumerate(rows, 1))
     if not rows:
         yield "Nothing."
     if last := _last_words(material):
@@ -125,7 +123,7 @@ def _last_words(material: Material) -> str:
 
 
 def _further(material: Material) -> Iterator[str]:
-    name = _inline(material.id)
+    name = material.id.replace("`", "'")
     yield "## Where the rest is"
     yield ""
     yield f"- `callstack tree {name}` draws the frames; `callstack log FRAME` has every word of one."
@@ -137,7 +135,13 @@ def _further(material: Material) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------- writing
 def _inline(text: str, most: int = TITLE) -> str:
     """One line without markup."""
-    return _MARKUP.sub(r"\\\1", cut_for_display(text, most))
+    return _MARKUP.sub(_escaped, cut_for_display(text, most))
+
+
+def _code(name: str) -> str:
+    """An id as it is to be typed."""
+    typed = cut_for_display(name, TITLE).replace("`", "'")
+    return f"`{typed}`"
 
 
 def _quoted(text: str) -> Iterable[str]:

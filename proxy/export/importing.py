@@ -92,7 +92,7 @@ def _checked(conversation: Conversation, records: Sequence[Record]) -> Ledger:
     ledger = replayed(conversation, values)
     missing = sum(isinstance(value, Entry) for value in values) - len(ledger.entries)
     if missing:
-        refuse(f"{missing} entries hang on entries that are not there; the file was cut or edited")
+        refuse(f"{missing} entries hang on entries that are not there, or are there twice; was the file cut or edited?")
     try:
         for story in stories(ledger):
             if story.tree.active and story.tree.active not in story.tree.frames:
