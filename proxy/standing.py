@@ -340,7 +340,7 @@ class Reception:
         if loop is None:
             return standing
         looped = Looped(standing.frame, replace(loop, at=standing.node))
-        return self._told(self._recorded(standing, [looped]), note(loop))
+        return self._told(self._recorded(standing, [looped]), note(loop, self.actor.nonce(standing.conversation)))
 
     def warns(self, model: str) -> bool:
         """Whether a model, by the client's name for it, is warned of loops: some take no words behind results."""

@@ -28,7 +28,7 @@ from proxy.export.material import gathered
 from proxy.report import By
 from proxy.stack.frames import Status
 from proxy.tenancy import Tenant
-from proxy.views import conversations, logs, lookup, requests, totals, unfolding
+from proxy.views import conversations, logs, lookup, loops, requests, totals, unfolding
 from proxy.views.health import Health
 from proxy.views.health import health as told_health
 from proxy.views.shapes import (
@@ -36,6 +36,7 @@ from proxy.views.shapes import (
     FrameDetail,
     FrameLog,
     FrameState,
+    LoopRow,
     RequestDetail,
     RequestDifference,
     RequestRow,
@@ -81,6 +82,31 @@ Offset = Annotated[int, Query(ge=0, le=LATEST, description="Leave out so many of
 Id = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
 """Described as narrow as ids are; whatever else comes is no id that anything has, and answered like an unknown one."""
 Thread = Annotated[str, Query(description="The path of this thread instead of the one that grew last")]
+
+
+# -------------------------------------------------------------------------------------------------------------- loops
+class Loops(TypedDict):
+    loops: list[LoopRow]
+
+
+class LoopsCleared(TypedDict):
+    cleared: int
+
+
+@router.get("/conversations/{conversation}/loops", response_model=Loops, responses=UNKNOWN)
+async def list_loops(asked: Asked, conversation: Id) -> Response:
+    """Loops that the model was warned of, the oldest first."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return Json({"loops": loops.loop_rows(ledger)})
+
+
+@router.delete("/conversations/{conversation}/loops", response_model=LoopsCleared, responses=UNKNOWN)
+async def clear_loops(asked: Asked, conversation: Id) -> Response:
+    """Begin to count anew: what was done up to now is no part of a loop. The list keeps what was warned of."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    done = await loops.clear(asked.backstage.store, ledger, time.time_ns() // 1_000_000)
+    asked.backstage.decided(ledger.conversation.tenant, ledger.conversation.id, done.events)
+    return Json({"cleared": done.loops})
 
 
 # ------------------------------------------------------------------------------------------------------ conversations

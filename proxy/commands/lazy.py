@@ -26,6 +26,7 @@ COMMANDS = {
     "export": ("exporting", "A conversation as files: a backup, logs, a hand-over, a flame graph, spans."),
     "import": ("exporting", "Take in a conversation that was exported, or the state files of others."),
     "unfold": ("keeping", "Bring back a frame that was folded wrongly."),
+    "loops": ("loops", "Loops that the model was warned of; --clear counts anew."),
     "mode": ("keeping", "Turn the proxy down or away for one conversation."),
     "forget": ("keeping", "Really delete conversations."),
     "key": ("keys", "The client keys this proxy issues: add, list, revoke."),

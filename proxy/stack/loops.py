@@ -94,9 +94,19 @@ def arisen(story: Story, names: Names, rules: Rules) -> Loop | None:
     found = _found(run, story.tree, names, rules)
     if found is None:
         return None
-    at = {p.at for p in run} | {p.entry.id for p in run}
+    at = _entries(run)
     told = (loop for loop in story.tree.loops if _is_same(loop, found) and (loop.at in at or found.kind == FAILURES))
     return None if any(found.count < AGAIN * loop.count for loop in told) else found
+
+
+def standing(story: Story, window: int) -> tuple[Loop, ...]:
+    """The loops of a path that were warned of in the work that goes on at its end."""
+    at = _entries(run_of(story, window))
+    return tuple(loop for loop in story.tree.loops if loop.at in at)
+
+
+def _entries(run: Sequence[Placed]) -> frozenset[str]:
+    return frozenset(entry for placed in run for entry in (placed.at, placed.entry.id))
 
 
 def _found(run: Sequence[Placed], tree: Tree, names: Names, rules: Rules) -> Loop | None:
@@ -439,8 +449,9 @@ def _short(text: str) -> str:
     return words if len(words) <= SHOWN else words[: SHOWN - 1] + "…"
 
 
-def note(loop: Loop) -> str:
-    """What the model is told of it: the pattern, the count, and what to do instead."""
+def note(loop: Loop, nonce: str) -> str:
+    """What the model is told of it: the pattern, the count, and what to do instead. No text of a tool can forge it, for
+    none knows the nonce."""
     named = ", ".join(f"`{each}`" for each in loop.shown)
     match loop.kind:
         case "failures":
@@ -461,4 +472,4 @@ def note(loop: Loop) -> str:
                 "Calling it again will give the same again. Use that result, or change something else first: look "
                 "elsewhere, check an assumption, or tell the user what is missing."
             )
-    return element("stack-note", {"about": "loop"}, escape_xml(f"{what} {instead}"))
+    return element("stack-context", {"note": "loop", "nonce": nonce}, escape_xml(f"{what} {instead}"))

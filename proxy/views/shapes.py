@@ -84,6 +84,20 @@ class UnfoldingTold(TypedDict):
     comes: str
 
 
+class LoopRow(TypedDict):
+    """A loop that was warned of. `calls` are its calls in words, `signatures` the same for machines; `entry` is where
+    it closed, at `created`; `standing`: the work it arose in goes on, and nobody has cleared it."""
+
+    kind: str
+    calls: list[str]
+    signatures: list[str]
+    count: int
+    frame: str
+    entry: str
+    created: int
+    standing: bool
+
+
 class FileTouched(TypedDict):
     """A file that a frame's calls named. `how`: changed or read; `entry`: where it was last touched."""
 
