@@ -30,7 +30,8 @@ async def whole(parts: Parts, incoming: Incoming, request: Request) -> tuple[Req
     why it cannot be placed, empty where it can.
 
     Its body is the client's where it is not placed, and where the provider knows what the client was told under that
-    name; a body with all of it where the turn is told otherwise there. Raises StoreError when the store cannot say.
+    name; a body with all of it where the turn is told otherwise there. Its members go on to tell what was named,
+    because the answer does. Raises StoreError when the store cannot say.
     """
     references, tenant = parts.dialect.references, incoming.tenant
     if references is None:
@@ -44,10 +45,12 @@ async def whole(parts: Parts, incoming: Incoming, request: Request) -> tuple[Req
     resolved = references.resolved(request, told, items) if previous or items else request
     if references.unplaceable(resolved, ()):
         resolved = await _by_place(parts, references, incoming, resolved)
+    if resolved is request:
+        return request, references.unplaceable(request, ())
     reason = references.unplaceable(resolved, ())
-    if is_ours(turn) and not reason:
-        return resolved, ""
-    return (replace(resolved, body=request.body) if resolved is not request else request), reason
+    fields = {name: resolved.fields.get(name, raw) for name, raw in request.fields.items()}
+    body = resolved.body if is_ours(turn) and not reason else request.body
+    return replace(resolved, fields=fields, body=body), reason
 
 
 # -------------------------------------------------------------------------------------------------------------- turns

@@ -24,7 +24,7 @@ import msgspec
 
 from proxy.dialects import slices
 from proxy.dialects.chat_message import HEAD_ROLES
-from proxy.dialects.dialect import Body, Dialect, References, Wanted
+from proxy.dialects.dialect import Appending, Body, Dialect, Headers, References, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.openai_chat import error_body
@@ -33,6 +33,7 @@ from proxy.dialects.responses_item import (
     ADDED_TOOLS,
     Kind,
     Outline,
+    appended,
     as_answer_to,
     call_types,
     dereferenced,
@@ -42,6 +43,7 @@ from proxy.dialects.responses_item import (
     items_by_id,
     message_item,
     outlines,
+    read_appended,
     read_item,
     read_run,
     references,
@@ -285,6 +287,17 @@ def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
     return msgspec.json.encode([{"type": "function", **definition, "strict": False} for definition in definitions])
 
 
+def takes_tools_inside(_: Request, __: Headers) -> bool:
+    """Input items may offer tools without more ado."""
+    return True
+
+
+def tools_inside(request: Request, guidance: str, tools: str) -> bytes:
+    """Guidance and tools of ours as items of the input."""
+    added = [tools_in(message.wire) for message in request.head if is_added_tools(message.wire)]
+    return appended(guidance, tools.encode(), list(chain(list_in(request.fields, "tools"), *added)))
+
+
 # ----------------------------------------------------------------------------------------------------------- resolved
 def kept(request: Request) -> bool:
     """Whether the provider keeps the answer, so that the client may name it; it does unless it is told not to."""
@@ -317,17 +330,17 @@ def unplaceable(request: Request, items: Container[str] = ()) -> str:
 def resolved(request: Request, before: Sequence[Message], items: Mapping[str, bytes] = NO_ITEMS) -> Request:
     """The request as a client would send it that keeps everything itself: the messages of the earlier turns (`before`,
     oldest first, their tokens counted) before its own, each item of `items` (by id) in the place of the reference to
-    it. Its body has no `previous_response_id`; its members have, for the answer says so. Its tokens are not counted
-    where items were put in."""
+    it, and no `previous_response_id`. Its tokens are not counted where items were put in."""
     own = [_filled(source, items) for source in _items(request)]
     earlier = [Source(message.wire, (message,), weighed=True) for message in before]
     pieces = [inner(source.raw) for source in (*earlier, *own)]
-    fields = {**request.fields, "input": slices.array_of([piece for piece in pieces if piece])}
+    fields = _less_previous(request.fields)
+    fields["input"] = slices.array_of([piece for piece in pieces if piece])
     sources = (*request.sources[: len(request.sources) - len(own)], *earlier, *own)
     head, messages = _parted(sources)
     whole = replace(
         request,
-        body=slices.object_of(_less_previous(fields)),
+        body=slices.object_of(fields),
         fields=fields,
         head=head,
         messages=messages,
@@ -368,5 +381,6 @@ OPENAI_RESPONSES = Dialect(
     Answer,
     References(kept, previous, referred, unplaceable, resolved, items_by_id, seen, lasting, opening),
     seals=seals,
+    appending=Appending(takes_tools_inside, tools_inside, read_appended),
     signs=True,
 )
