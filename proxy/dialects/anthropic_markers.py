@@ -71,9 +71,9 @@ def _inside(fields: Mapping[str, bytes]) -> list[tuple[bytes, tuple[bytes, ...]]
 
 
 def _marker(fields: Mapping[str, bytes]) -> tuple[bytes, ...]:
-    """The marker among these members; null is none."""
-    found = fields.get(MEMBER, b"null")
-    return () if found == b"null" else (found,)
+    """The marker among these members: an object. What is none is no marker, and stays where the client put it."""
+    found = fields.get(MEMBER, b"")
+    return (found,) if found.startswith(b"{") else ()
 
 
 def markers_of(fields: Mapping[str, bytes], messages: Sequence[Source]) -> Markers:
