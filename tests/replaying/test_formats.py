@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.replaying.formats import UNNAMED, recordings_in
+from proxy.replaying.captures import UNNAMED
+from proxy.replaying.formats import recordings_in
 from proxy.replaying.reading import files_in
 from proxy.replaying.recording import FAST_S, PAUSE_S, NoRecording, NotReplayable, Recording
 

@@ -57,6 +57,32 @@ def test_as_json_everything_is_there_and_stdout_holds_nothing_else(shell: Shell)
     assert told["recordings"][0]["statuses"] == {"off": 3}
 
 
+@pytest.mark.parametrize("dialect", ["messages", "responses"])
+def test_a_recording_is_played_in_the_api_that_is_asked_for(shell: Shell, dialect: str) -> None:
+    write(shell.home, "chat.json", {"messages": recording(3), "model": "claude-opus-4-6"})
+
+    done = shell.run("replay", "chat.json", "--dialect", dialect, "--details")
+    told = json.loads(shell.run("replay", "chat.json", "--dialect", dialect, "--json").out)
+
+    assert done.code == 0
+    assert f"(claude-opus-4-6, {dialect}, 1 conversation)" in done.out
+    assert ("Cache markers: where only those in the requests count" in done.out) == (dialect == "messages")
+    assert (told["dialect"], told["recordings"][0]["dialect"]) == (dialect, dialect)
+    assert (told["total"]["by_markers"] is not None) == (dialect == "messages")
+
+
+def test_what_was_asked_in_one_api_is_not_played_in_another(shell: Shell) -> None:
+    asked = {"path": "/v1/messages", "body": {"model": "m", "messages": [{"role": "user", "content": "a"}]}}
+    write(shell.home, "captured.jsonl", asked)
+    write(shell.home, "chat.json", recording(2))
+
+    done = shell.run("replay", ".", "--dialect", "responses", "--jobs", "1")
+
+    assert done.code == 1
+    assert done.errors.startswith("error: captured.jsonl:1: this was asked in messages, and can be replayed in that")
+    assert shell.run("replay", "captured.jsonl").code == 0
+
+
 def test_several_processes_tell_what_one_tells(shell: Shell) -> None:
     for at in range(2):
         write(shell.home, f"chat{at}.json", {"messages": recording(2 + at)})
@@ -95,6 +121,7 @@ def test_what_lies_beside_recordings_is_left_out_and_said(shell: Shell) -> None:
         (("none.json",), "there is no such file"),
         (("--data", "x"), "--conversation"),
         (("chat.json", "--mode", "bogus"), "mode: 'bogus'"),
+        (("chat.json", "--dialect", "bogus"), "'bogus' is not one of 'chat', 'messages', 'responses'"),
         (("chat.json", "--set", "wake_at_token=1"), "wake_at_tokens"),
         (("--conversation", "abcd"), "there is no store"),
     ],

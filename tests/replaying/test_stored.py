@@ -105,17 +105,19 @@ def test_a_conversation_of_the_messages_api_is_replayed_in_it() -> None:
     assert [MESSAGES.said(step.answer).text for step in recording.steps if step.answer] == ["begun", "done"]
 
 
-def test_a_client_that_names_answers_is_replayed_with_the_names_it_knew() -> None:
-    """Its second request holds nothing but the new words and the id of the answer before, which had a hidden round."""
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_client_that_names_answers_is_replayed_with_the_names_it_knew(hidden: bool) -> None:
+    """Its second request holds nothing but the new words and the id of the answer before, with a hidden round or
+    without."""
     push = {"title": "Begin", "successCriteria": "begun"}
     call = {"id": "c1", "type": "function", "function": {"name": "stack_frame_push", "arguments": json.dumps(push)}}
     config = load_config({"wake_at_tokens": 0})
 
     async def run() -> tuple[Recording, list[str]]:
         backstage, api = wired(config, RESPONSES), RESPONSES
-        hidden = api.spoken({"role": "assistant", "content": "begun", "tool_calls": [call]})
+        first_answer = {"role": "assistant", "content": "begun", **({"tool_calls": [call]} if hidden else {})}
         before, behind, first = turn(api, "begin")
-        steps = [Step(before, first, behind, {**hidden, "id": "resp_1"}, 0)]
+        steps = [Step(before, first, behind, {**api.spoken(first_answer), "id": "resp_1"}, 0)]
         before, behind, second = turn(api, "go on", previous_response_id="resp_1")
         steps.append(Step(before, second, behind, said(api, "done", "resp_2"), MINUTE))
         told = await held_in(backstage, api, steps)
