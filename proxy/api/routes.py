@@ -187,6 +187,13 @@ async def list_threads(asked: Asked, conversation: Id) -> Response:
 
 
 # ------------------------------------------------------------------------------------------------------------- export
+EXPORTED = {
+    kind: "object" if kind == "application/json" else "string"
+    for kind in sorted({writing.kind_of(each) for each in FORMATS.values()})
+}
+"""What an export comes as, by content type."""
+
+
 @router.get(
     "/conversations/{conversation}/export",
     response_class=Response,
@@ -194,7 +201,7 @@ async def list_threads(asked: Asked, conversation: Id) -> Response:
         **UNKNOWN,
         200: {
             "description": "The file; an archive where the format has several",
-            "content": {kind: {} for kind in sorted({writing.kind_of(each) for each in FORMATS.values()})},
+            "content": {kind: {"schema": {"type": shape}} for kind, shape in EXPORTED.items()},
         },
         409: {"model": Error, "description": "What this format needs was not kept; the message says what there is"},
     },
@@ -204,7 +211,7 @@ async def export_conversation(  # noqa: PLR0913 - one parameter each, as the que
     conversation: Id,
     kind: Annotated[
         str, Query(alias="format", description="What it is told as", json_schema_extra={"enum": list(FORMATS)})
-    ],
+    ] = "ledger",
     thread: Thread = "",
     whole: Annotated[bool, Query(description="messages: the client's history as it was sent")] = False,  # noqa: FBT002 - a query's
     measure: Annotated[

@@ -54,7 +54,7 @@ async def test_nobody_exports_what_is_not_theirs(served: Served, kind: str) -> N
     [
         ("format=speedscop", 400, "Did you mean 'speedscope'"),
         ("format=collapsed&measure=tokns", 400, "Did you mean 'tokens'"),
-        ("", 400, "format"),
+        ("format=", 400, "There are: ledger, stack"),
         ("format=logs&thread=nobody", 404, "There is no thread 'nobody'"),
     ],
 )
