@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from proxy.config import Config
 from proxy.dialects import Dialect
+from proxy.dialects.dialect import Appending, Headers
 from proxy.limits import Window
 from proxy.stack.block import GUIDANCE, render_block
 from proxy.stack.context import Scribe
@@ -49,7 +50,8 @@ cached."""
 @dataclass(frozen=True, slots=True)
 class Here:
     """A request where it stands: the path up to its last entry `node`, at `now` (ms), in the conversation. `mode` is
-    active or passive; `since` is how the thread looked with the request before, None where that is as now."""
+    active or passive; `since` is how the thread looked with the request before, None where that is as now; `headers`
+    are those of the request."""
 
     story: Story
     request: Request
@@ -58,6 +60,7 @@ class Here:
     now: int
     mode: str
     since: Thread | None = None
+    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +108,11 @@ class Actor:
 
     def _acted(self, here: Here) -> Acted:
         if here.story.tree.awake:
+            again = self._given_in_front(here)
             if self._must_wait(here):
-                return Acted()
+                return Acted(again)
             done = self._folding(here, None)
-            return Acted(done.events, done.decisions)
+            return Acted((*again, *done.events), done.decisions)
         if reason := self._stays_asleep(here.request):
             return Acted(reason=reason)
         return self._woken(here)
@@ -124,22 +128,44 @@ class Actor:
 
     def _woken(self, here: Here) -> Acted:
         """Wake, with all folds that are due. At the user's words that is done whatever it costs now; inside a tool loop
-        only with a fold that pays for both."""
+        only with a fold that pays for both. What is appended breaks no prefix and voids no reasoning, so a fold has to
+        pay by itself then."""
         in_loop = not user_spoke_last(here.request.messages)
         if in_loop and self._must_wait(here):
             return Acted(reason="in_loop")
         woken = self.waking(here)
-        added = self.weigh(woken.tools) + self.weigh(woken.guidance)
-        done = self._folding(here, added)
+        added = sum(map(self.weigh, woken.texts))
+        appended = bool(woken.appended)
+        done = self._folding(here, None if appended and not in_loop else added, appended=appended)
         if in_loop and not done.events:
             return Acted((), done.decisions, "in_loop")
-        return Acted((woken, *self._voided(here), *done.events), done.decisions)
+        return Acted((woken, *([] if appended else self._voided(here)), *done.events), done.decisions)
 
     def waking(self, here: Here) -> Woken:
         """Tools and guidance, as they will be replayed."""
+        in_front = self._in_front(here)
+        if (how := self._appending(here)) is None:
+            return in_front
+        wire = how.written(here.request, in_front.guidance, in_front.tools)
+        return Woken("", "", wire.decode(), here.node)
+
+    def _in_front(self, here: Here) -> Woken:
         if here.mode == "passive":
             return Woken("", self.tools["passive"])
         return Woken(GUIDANCE + "\n\n" + self.block(here), self.tools["active"])
+
+    def _appending(self, here: Here) -> Appending | None:
+        """How tools and guidance are told behind this request's newest message; None where they cannot be."""
+        how, takes = self.dialect.appending, self._tariff(here).append
+        return how if how and {"system", "tools"} <= set(takes) and how.offered(here.request, here.headers) else None
+
+    def _given_in_front(self, here: Here) -> tuple[FrameEvent, ...]:
+        """What was appended is told in front of all from now on, where a request comes that cannot have it inside:
+        another model, or a client that no longer asks for it."""
+        waking = here.story.tree.waking
+        if waking is None or not waking.appended or self._appending(here):
+            return ()
+        return (self._in_front(here), *self._voided(here))
 
     def block(self, here: Here, most: int | None = None) -> str:
         """The block of the active frame, of at most so many tokens. What a root is for stands on its line already, so a
@@ -189,7 +215,7 @@ class Actor:
         """What telling a file's content again takes: a part of the window at most."""
         return Means(self.nonce(here.conversation), self.count, self._window(here).tokens // RECALL_PART)
 
-    def _folding(self, here: Here, added: int | None) -> Folding:
+    def _folding(self, here: Here, added: int | None, *, appended: bool = False) -> Folding:
         frame_max = int(self.config.frame_max_tokens * (BORDER if user_spoke_last(here.request.messages) else 1))
         if added is None and not here.story.tree.kept and not is_due(here.story, frame_max):
             return Folding()
@@ -208,6 +234,7 @@ class Actor:
             added=added,
             binds=self._binds(here),
             edited=here.story.tree.provider_trimmed,
+            appended=appended,
         )
         pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
         return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)

@@ -212,7 +212,7 @@ class Asker:
         except Exception:  # only a figure: the request goes as it came
             log.exception("what would be sent cannot be told", extra={"request": self._incoming.id})
             return 0
-        ours = self._parts.weigh(given.tools) + self._parts.weigh(given.guidance) if given else 0
+        ours = sum(map(self._parts.weigh, given.texts)) if given else 0
         return self._request.tokens + ours
 
     # ----------------------------------------------------------------------------------------------------------- ask

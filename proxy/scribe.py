@@ -39,6 +39,13 @@ class Writer:
         """A stored result in other words."""
         return self._kept(message.role, message.identity, text, lambda: self._dialect.retold(message, text))
 
+    def appended(self, wire: str) -> Message:
+        """What a thread was given when it woke, where that stands among its messages."""
+        how = self._dialect.appending
+        return self._kept(
+            "appended", "", wire, lambda: how.read(wire.encode()) if how else self._dialect.user_message("")
+        )
+
     def weighed(self, message: Message) -> Message:
         """A produced message with its tokens counted."""
         return replace(message, tokens=self._count(countable(message)))

@@ -366,7 +366,14 @@ class Reception:
 def _here(standing: Standing, mode: str) -> Here:
     arrival = standing.arrival
     return Here(
-        standing.story, arrival.request, standing.conversation, standing.node, arrival.now, mode, standing.since
+        standing.story,
+        arrival.request,
+        standing.conversation,
+        standing.node,
+        arrival.now,
+        mode,
+        standing.since,
+        arrival.headers,
     )
 
 

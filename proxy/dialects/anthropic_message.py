@@ -163,6 +163,13 @@ def _text_block(text: str) -> bytes:
     return slices.encoded({"type": TEXT, "text": slices.mended(text)})
 
 
+def appended(guidance: str, tools: Sequence[bytes]) -> bytes:
+    """A system message with this guidance that adds these tools from its place on."""
+    added = [b'{"type":"tool_addition","tool":{"type":"tool_definition","definition":' + tool + b"}}" for tool in tools]
+    blocks = [*([_text_block(guidance)] if guidance else []), *added]
+    return slices.object_of({"role": b'"system"', "content": slices.array_of(blocks)})
+
+
 def with_text(system: bytes, suffix: str) -> bytes:
     """A system text with `suffix` at its end: inside the string, or as one more block."""
     if system.startswith(b"["):

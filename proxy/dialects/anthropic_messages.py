@@ -24,7 +24,9 @@ from proxy.dialects.anthropic_answer import Answer
 from proxy.dialects.anthropic_markers import markers_of, placed
 from proxy.dialects.anthropic_message import (
     NO_BLOCKS,
+    appended,
     messages_in,
+    read_message,
     read_system,
     retold,
     seals,
@@ -33,7 +35,7 @@ from proxy.dialects.anthropic_message import (
     with_text,
     without_reasoning,
 )
-from proxy.dialects.dialect import Body, Dialect, Wanted
+from proxy.dialects.dialect import Appending, Body, Dialect, Headers, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
 from proxy.stack.transcript import Message, Request, Source
@@ -224,6 +226,20 @@ def _tool(definition: Mapping[str, Any]) -> dict[str, Any]:
     return {("input_schema" if name == "parameters" else name): value for name, value in definition.items()}
 
 
+INLINE_TOOLS = b"inline-tools-2026-09-15"
+"""The beta under which tools may be defined inside a conversation. It is the client's to ask for it."""
+
+
+def takes_tools_inside(_: Request, headers: Headers) -> bool:
+    """Whether the client asks for that beta."""
+    return any(name.lower() == b"anthropic-beta" and INLINE_TOOLS in value for name, value in headers)
+
+
+def tools_inside(_: Request, guidance: str, tools: str) -> bytes:
+    """Guidance and tools of ours as a system message among the others."""
+    return appended(guidance, slices.items(tools.encode()))
+
+
 KINDS = {
     401: "authentication_error",
     403: "permission_error",
@@ -261,5 +277,6 @@ ANTHROPIC_MESSAGES = Dialect(
     answer,
     seals=seals,
     manual=manual,
+    appending=Appending(takes_tools_inside, tools_inside, read_message),
     signs=True,
 )

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from proxy.dialects.known import Known
 from proxy.stack.transcript import Message, Request, Spoken
 
+Headers = Sequence[tuple[bytes, bytes]]
+"""Of a request, as they came."""
 Body = tuple[bytes, ...]
 """A body in pieces; joined they are what is sent. Every message is a piece of its own."""
 TOLD = "response"
@@ -119,6 +121,19 @@ class References:
 
 
 @dataclass(frozen=True, slots=True)
+class Appending:
+    """How tools and guidance of ours are told behind the newest message instead of in front of all, so that what stands
+    there stays as it is."""
+
+    offered: Callable[[Request, Headers], bool]
+    """Whether the API takes them so from the client of this request."""
+    written: Callable[[Request, str, str], bytes]
+    """Guidance and a JSON array of tools as one message's wire; the request shows how the client tells of its own."""
+    read: Callable[[bytes], Message]
+    """The message of such a wire."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """One wire format."""
 
@@ -153,5 +168,7 @@ class Dialect:
     manual: Callable[[Request], bool | None] = lambda _: None
     """Whether the answer that is under way in a tool loop of this request must open with its reasoning; None where only
     the model says."""
+    appending: Appending | None = None
+    """None where everything has to stand in front."""
     signs: bool = False
     """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""

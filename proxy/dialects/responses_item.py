@@ -370,8 +370,29 @@ def with_tools_inside(wire: bytes, extra: bytes) -> bytes:
     """An `additional_tools` item with our array of tools behind its own, in a namespace where all of its own are."""
     fields = slices.members(wire)
     theirs = tools_in(wire)
-    if theirs and all(isinstance(tool, dict) and tool.get("type") == "namespace" for tool in theirs):
-        extra = b'[{"type":"namespace","name":"' + NAMESPACE.encode() + b'","description":"","tools":' + extra + b"}]"
+    extra = _spaced(theirs, extra)
     inside = fields["tools"].strip()[1:-1].rstrip() if theirs else b""
     fields["tools"] = b"[" + inside + b"," + extra[1:] if inside else extra
     return slices.object_of(fields)
+
+
+def _spaced(theirs: Sequence[Any], extra: bytes) -> bytes:
+    """Our array of tools, in a namespace where all of theirs are."""
+    if not theirs or not all(isinstance(tool, dict) and tool.get("type") == "namespace" for tool in theirs):
+        return extra
+    return b'[{"type":"namespace","name":"' + NAMESPACE.encode() + b'","description":"","tools":' + extra + b"}]"
+
+
+def appended(guidance: str, tools: bytes, theirs: Sequence[Any]) -> bytes:
+    """A run that offers our array of tools from its place on, told as `theirs` are, and says this guidance."""
+    kind = {"type": slices.encoded(ADDED_TOOLS), "role": b'"developer"'}
+    offer = slices.object_of({**kind, "tools": _spaced(theirs, tools)})
+    return slices.array_of([offer, *([message_item("developer", guidance)] if guidance else [])])
+
+
+def read_appended(wire: bytes) -> Message:
+    """The message of such a run; the tools count as the JSON they are."""
+    offer, *said = slices.items(wire)
+    tools = slices.members(offer)["tools"].decode()
+    text = JOINT.join([tools, *(read_item(item).text for item in said)])
+    return Message("developer", wire, identity_of("developer", text), text)

@@ -39,6 +39,8 @@ class Scribe(Protocol):
 
     def retold(self, message: Message, text: str) -> Message: ...
 
+    def appended(self, wire: str) -> Message: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -78,6 +80,7 @@ def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False) -> Line:
     text of ours that would is told at the end of that result."""
     selected = _selected(story)
     units = _with_view(story, selected, scribe) if story.tree.active else _units(story, selected, scribe)
+    units = _introduced(story, units, scribe)
     messages = tuple(_paired(units, scribe))
     if suffixed:
         overlays = {p.at for p in selected if p.entry.kind is Kind.OVERLAY}
@@ -87,6 +90,20 @@ def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False) -> Line:
     own = sum(_own_tokens(u) for u in units if u.ours or not u.entry)
     left_out = frozenset(p.at for p in story.placed) - entries
     return Line(messages, entries, left_out, own, _fork(story, selected, units, messages))
+
+
+def _introduced(story: Story, units: list[Unit], scribe: Scribe) -> list[Unit]:
+    """The units with the message that tells of our tools, where they are not told in front of all: behind the entry at
+    which the thread woke, or what is left of what stood before it; in front of the first answer where nothing is."""
+    waking = story.tree.waking
+    if waking is None or not waking.appended:
+        return units
+    order = {p.at: number for number, p in enumerate(story.placed)}
+    woken = max((n for n, p in enumerate(story.placed) if waking.at in (p.at, p.entry.id)), default=-1)
+    before = [number for number, unit in enumerate(units) if order.get(unit.entry, woken + 1) <= woken]
+    answers = (number for number, unit in enumerate(units) if unit.message.role == "assistant")
+    place = before[-1] + 1 if before else next(answers, len(units))
+    return [*units[:place], Unit(scribe.appended(waking.appended), ""), *units[place:]]
 
 
 def _fork(story: Story, selected: Sequence[Placed], units: Sequence[Unit], messages: Sequence[Message]) -> int:
@@ -289,7 +306,7 @@ def _suffixed(messages: Iterable[Message], ours: Container[int], scribe: Scribe)
     """The messages with each text of ours (by its Python id) that stands behind a result at the end of that result."""
     last: Message | None = None
     for message in messages:
-        if last and last.answers and id(message) in ours and not message.answers:
+        if last and last.answers and id(message) in ours and message.role == "user":
             last = scribe.retold(last, f"{last.text}{JOINT}{message.text}")
             continue
         if last:

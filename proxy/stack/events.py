@@ -117,10 +117,18 @@ class Decided(msgspec.Struct, frozen=True, tag="decision"):
 
 
 class Woken(msgspec.Struct, frozen=True, tag="woken"):
-    """The thread woke: tools and guidance, as rendered then."""
+    """The thread woke: tools and guidance, as rendered then, in front of all; or `appended`, both as one message of the
+    dialect, behind the entry `at`. Woken once more, it is given them in the other way."""
 
     guidance: str
     tools: str
+    appended: str = ""
+    at: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What of it takes tokens."""
+        return (self.tools, self.guidance, self.appended)
 
 
 class Trimmed(msgspec.Struct, frozen=True, tag="trim"):
@@ -365,7 +373,7 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             frame = tree.frames[event.frame]
             return _with(tree, replace(frame, decisions=(*frame.decisions, event.decision), updated_at=now))
         case Woken():
-            return replace(tree, waking=Waking(event.guidance, event.tools))
+            return replace(tree, waking=Waking(event.guidance, event.tools, event.appended, event.at))
         case Trimmed():
             return replace(tree, trims=(*tree.trims, Trim(frozenset(event.entries), event.trace, event.at)))
         case ReasoningRemoved():

@@ -42,7 +42,8 @@ class Moment:
     """What a decision depends on besides the line. `node` is the newest entry, `now` is in ms. `head` are the tokens of
     tools and system text; `added` those that waking brings, where it is asked for; `window` is 0 where it is not known.
     `binds`: the model refuses or drops reasoning behind a changed prefix. `edited`: the provider edits by itself what
-    it is sent, so what it has cached is not known, and nothing is folded for its price."""
+    it is sent, so what it has cached is not known, and nothing is folded for its price. `appended`: waking changes
+    nothing of what stands there already."""
 
     node: str
     now: int
@@ -55,6 +56,7 @@ class Moment:
     added: int | None = None
     binds: bool = False
     edited: bool = False
+    appended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def _grouped(segments: Sequence[Segment]) -> tuple[Candidate, ...]:
 def _weighed(chosen: Sequence[Candidate], weights: _Weights, moment: Moment) -> Verdict:
     removed = sum(c.tokens for c in chosen)
     start = min((c.start for c in chosen), default=weights.sent)
-    waking = moment.added is not None
+    waking = moment.added is not None and not moment.appended
     part = sum(s.tokens for c in chosen if c.part for s in c.segments if s.placed)
     behind = weights.staying(0 if waking else start, removed) + (moment.head if waking else 0)
     compaction = sum(c.estimate for c in chosen)

@@ -105,10 +105,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Waking:
-    """What a thread was given when it woke, as it is replayed ever after."""
+    """What a thread was given when it woke, as it is replayed ever after: in front of all, or as one message
+    (`appended`) behind the entry `at`."""
 
     guidance: str
     tools: str
+    appended: str = ""
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def sent_anew(story: Story, decided: Iterable[FrameEvent]) -> frozenset[str]:
     what was `decided` all from the first entry that left, for a prefix is broken there; all, where the thread wakes."""
     gone: set[str] = set()
     for event in decided:
-        if isinstance(event, Woken):
+        if isinstance(event, Woken) and not event.appended:
             return frozenset(p.at for p in story.placed)
         gone.update(event.entries if isinstance(event, Folded) else ())
     since = next((at for at in range(len(story.placed) - 1, -1, -1) if story.placed[at].round), 0)

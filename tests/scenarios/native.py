@@ -41,20 +41,24 @@ class Native:
 
     def asks(self) -> Json:
         """One request with all of the history; the answer joins it."""
-        self.heard = ask(self.proxy.origin, self.body(), path=self.path, headers=self.headers)
+        self.heard = self._asked({})
         assert self.heard.status == 200, self.heard
         self.keep(self.heard.json)
         return dict(self.heard.json)
 
     def streams(self) -> list[Json]:
         """The same as a stream, of which nothing is kept: its events."""
-        self.heard = ask(self.proxy.origin, self.body() | {"stream": True}, path=self.path, headers=self.headers)
+        self.heard = self._asked({"stream": True})
         assert self.heard.status == 200, self.heard
         lines = self.heard.body.decode().split("\n")
         return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
 
     def returns(self, *texts: str) -> Json:
         raise NotImplementedError
+
+    def _asked(self, more: Json) -> Heard:
+        body = json.dumps(self.body() | more, separators=(",", ":"))
+        return ask(self.proxy.origin, body.encode(), path=self.path, headers=self.headers)
 
     def says(self, text: str) -> Json:
         self.history.append({"role": "user", "content": text})

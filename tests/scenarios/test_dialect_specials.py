@@ -572,3 +572,118 @@ def tool_results(chat: Native, *texts: str) -> Json:
         "role": "user",
         "content": [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in results],
     }
+
+
+# ------------------------------------------------------------------------------------------------- tools that are added
+INLINE = {"anthropic-beta": "inline-tools-2026-09-15,context-management-2025-06-27"}
+WAKES_LATE = {"wake_at_tokens": 3_000, "frame_max_tokens": 40_000}
+ADDING: list[tuple[type[Native], str, dict[str, str]]] = [(Messages, BOUND, INLINE), (Responses, APPENDABLE, {})]
+
+
+def grows_awake(chat: Native, provider: ScriptedProvider) -> None:
+    """A thread with a thought in each answer, asleep at first, which wakes at the second request of the user."""
+    provider.will(
+        *(does(bash(f"step {n}"), reasoning=f"thought {n}") for n in range(3)), says("ok", reasoning="closing")
+    )
+    chat.says("Look around.")
+    for n in range(3):
+        chat.returns(padded(f"result-{n}"))
+    provider.will(does(push("A part"), reasoning="pushing"), does(bash("in it"), reasoning="inside"))
+    chat.says("And now do it.")
+    assert "woken" in events(chat)
+
+
+@pytest.mark.parametrize(("kind", "model", "headers"), ADDING)
+def test_tools_are_added_behind_the_newest_message_and_no_thought_is_lost(
+    provider: ScriptedProvider, start: Started, kind: type[Native], model: str, headers: dict[str, str]
+) -> None:
+    """Where the API takes tools and guidance inside a conversation, waking leaves all that stood before it as it was:
+    what was thought stays valid, and the provider's cache too. It is told once, and replayed byte for byte."""
+    chat = kind(start(**WAKES_LATE), model, headers=headers)
+    grows_awake(chat, provider)
+    asleep, woken, inside = provider.received[-3:]
+
+    assert thoughts(provider) == ["thought 0", "thought 1", "thought 2", "closing", "pushing"]
+    members = ("tools", "system", "instructions")
+    assert [woken.body.get(name) for name in members] == [asleep.body.get(name) for name in members]
+    assert "stack_recall" in woken.tool_names
+    assert woken.raw.startswith(asleep.raw[: asleep.raw.rindex(b"result-2-4")])
+    told_of = woken.raw.index(b"Task frames")
+    assert told_of > woken.raw.index(b"And now do it.")
+    assert inside.raw.count(b"Task frames") == 1
+
+    provider.will(does(pop("done"), reasoning="popping"), says("It is done.", reasoning="last"), says("Yes."))
+    chat.returns("the output")
+    chat.says("Really?")
+    end = woken.raw.rindex(b"]}")
+    assert provider.received[-1].raw[:end] == woken.raw[:end]
+    assert thoughts(provider)[:5] == ["thought 0", "thought 1", "thought 2", "closing", "pushing"]
+    if kind is Responses:  # the other caches what a client marks, and this one marks nothing
+        assert asleep.usage
+        assert woken.usage
+        assert woken.usage.cached > asleep.usage.prompt - 128
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "headers"),
+    [(Messages, BOUND, {}), (Messages, FREE, INLINE), (Responses, GPT, {}), (Chat, APPENDABLE, {})],
+)
+def test_tools_are_told_in_front_where_they_cannot_be_added(
+    provider: ScriptedProvider, start: Started, kind: type[Native], model: str, headers: dict[str, str]
+) -> None:
+    """Without the beta that it is the client's to ask for, for a model without the trait, and in chat completions."""
+    chat = kind(start(**WAKES_LATE), model, headers=headers)
+    grows_awake(chat, provider)
+
+    assert "Task frames" in provider.received[-1].system
+    assert "stack_recall" in str(provider.received[-1]["tools"])
+
+
+def test_added_tools_are_told_in_front_once_the_client_asks_for_no_beta_any_more(
+    provider: ScriptedProvider, start: Started
+) -> None:
+    """A client asks for betas model by model. What was thought behind the added tools goes with them, for good."""
+    chat = Messages(start(**WAKES_LATE), BOUND, headers=INLINE)
+    grows_awake(chat, provider)
+    chat.headers = {}
+    provider.will(does(pop("done")), says("Ended.", reasoning="in front"), says("Yes."), says("No."))
+    chat.returns("the output")
+
+    assert "Task frames" in provider.received[-1].system
+    assert "tool_addition" not in told(provider)
+    assert thoughts(provider) == []
+    chat.headers = dict(INLINE)
+    chat.says("Really?")
+    assert "tool_addition" not in told(provider)
+    assert thoughts(provider) == ["in front"]
+
+
+@pytest.mark.parametrize(("kind", "model", "headers"), ADDING)
+def test_added_tools_stay_when_work_before_and_behind_them_is_folded(
+    provider: ScriptedProvider, start: Started, kind: type[Native], model: str, headers: dict[str, str]
+) -> None:
+    chat = kind(start(**WAKES_LATE), model, headers=headers)
+    for job in range(4):
+        works(chat, provider, job)
+        assert json.dumps(provider.received[-1].body).count("# Task frames") == ("woken" in events(chat))
+
+    assert "folded" in events(chat)
+    assert "result-0-0-1" not in told(provider)
+    assert "stack_recall" in provider.received[-1].tool_names
+
+
+def test_added_tools_are_told_anew_behind_a_history_that_the_client_compacted(
+    provider: ScriptedProvider, start: Started
+) -> None:
+    """The message at which the thread woke is gone: the tools stand in front of the first answer that is left."""
+    chat = Messages(start(**WAKES_LATE), BOUND, headers=INLINE | {"x-stack-session": "one"})
+    grows_awake(chat, provider)
+    provider.will(does(pop("done")), says("Ended, all of it."), says("Going on."), says("And on."))
+    chat.returns("the output")
+    chat.history = [{"role": "user", "content": "Summary: a part was done, and it works."}]
+    chat.asks()
+    chat.says("Go on.")
+
+    assert chat.status == "full"
+    assert "stack_recall" in provider.received[-1].tool_names
+    assert told(provider).count("# Task frames") == 1
