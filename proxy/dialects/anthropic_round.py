@@ -212,7 +212,7 @@ class Round:
         block, delta = self._at.get(more.index), more.delta
         if block is None or more.type != "content_block_delta":
             return False
-        if text and delta.type == "text_delta" and block.kind == TEXT and delta.text is not None:
+        if text and not self.ended and delta.type == "text_delta" and block.kind == TEXT and delta.text is not None:
             block.say(delta.text)
             return True
         if calls and delta.type == "input_json_delta" and block.call and delta.partial_json is not None:
@@ -285,6 +285,8 @@ class Round:
         block = self._at.get(index) if isinstance(index, int) else None
         if block is None:
             return Other()
+        if self.ended and not block.call:
+            return self._said(index)  # behind the terminator nothing grows: a thought would not be what was signed
         block.take(delta)
         return self._said(index, _word(delta, "text", mend=False) if _word(delta, "type") == "text_delta" else None)
 

@@ -29,10 +29,19 @@ from tests.dialects.messages_streams import (
     start,
     text,
     text_round,
+    thinking,
 )
 
 
 # ----------------------------------------------------------------------------------------------------------- message
+def test_s6_what_comes_behind_the_terminator_changes_no_thought_and_no_word() -> None:
+    """A thought that grew would no longer be what was signed, and the provider refuses it."""
+    late = grows(0, type="thinking_delta", thinking="late") + grows(1, type="text_delta", text="late")
+    made = start() + thinking(0, "so") + text(1, "A") + call(2, HIDDEN, "{}") + ends("tool_use")
+    [spoken], [same] = play(made + late).spoken, play(made).spoken
+    assert spoken.message == same.message
+
+
 def test_every_block_goes_back_as_it_was_produced() -> None:
     content = json.loads(play(SEARCHED).spoken[0].message.wire)["content"]
     assert content == [
