@@ -24,11 +24,14 @@ import msgspec
 from proxy.export.items import Item, as_document, as_line, items_of
 from proxy.export.layout import ABOUT, STATE, about, state_with_logs
 from proxy.export.material import Material
+from proxy.stack import loops
 from proxy.stack.facts import steps_of
 from proxy.stack.frames import Frame, Status, Tree, children, path_to
 from proxy.stack.observe import observe
 from proxy.stack.observe.commands import probes
+from proxy.stack.observe.names import NAMES
 from proxy.stack.transcript import Call, canonical_arguments
+from proxy.views.loops import loop_rows
 from proxy.views.parts import is_error
 
 HISTORY, LOOPS = "history.jsonl", "loops.json"
@@ -61,7 +64,7 @@ class Action:
 
 
 def files(material: Material) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The three files. What is not known where frames are kept, a blocked action above all, is empty."""
+    """The files, one after another."""
     actions = list(actions_of(material))
     yield ABOUT, about(material)
     yield STATE, iter((as_document(_state(material, actions)),))
@@ -141,7 +144,7 @@ def _state(material: Material, actions: list[Action]) -> dict[str, Any]:
         "current_task_idx": _position(tree, path, 1),
         "current_subtask_idx": _position(tree, path, 2),
         "loop_counts": {signature: count for signature, count in counts.items() if count > 1},
-        "blocked_actions": [],
+        "blocked_actions": _standing(material, actions),
         "last_probe_state": _probes(material),
         "session_start": moment(material.ledger.conversation.created),
     }
@@ -164,6 +167,13 @@ def _position(tree: Tree, path: tuple[Frame, ...], depth: int) -> int:
     if len(path) <= depth:
         return 0
     return [f.id for f in children(tree, path[depth - 1].id)].index(path[depth].id)
+
+
+def _standing(material: Material, actions: list[Action]) -> list[str]:
+    """Actions in a loop that was warned of and goes on (S3-25, S3-28)."""
+    looped = {name for row in loop_rows(material.ledger) if row["standing"] for name in row["signatures"]}
+    found = (action for action in actions if looped and loops.signature(action.call, NAMES) in looped)
+    return list(dict.fromkeys(action.signature for action in found))
 
 
 def _probes(material: Material) -> dict[str, bool]:

@@ -15,12 +15,15 @@ from dataclasses import replace
 
 import msgspec
 
-from proxy.dialects import DIALECTS, OPENAI_CHAT, Dialect, Known, Unreadable, Wanted, slices
+from proxy.dialects import DIALECTS, OPENAI_CHAT, Dialect, Known, References, Unreadable, Wanted, slices
 from proxy.errors import NotAllowed
 from proxy.export.credentials import without_credentials
 from proxy.export.material import Material
+from proxy.referring import kept_at
 from proxy.scribe import Writer
 from proxy.stack.context import assemble
+from proxy.stack.ledger import Entry, Kind, Ledger
+from proxy.stack.story import Story
 from proxy.stack.transcript import Call, Message, Request, is_stack_tool
 
 NOTE = "[Note kept from earlier work]"
@@ -44,13 +47,46 @@ def dialect_of(name: str) -> Dialect:
 
 # ------------------------------------------------------------------------------------------------------------ untrimmed
 def untrimmed(material: Material) -> bytes:
-    """The client's newest body, less credentials. Raises NotAllowed where none was kept."""
+    """The client's newest body, less credentials; what it only names is put in, as the client was told it. Raises
+    NotAllowed where none was kept."""
     if material.request is None:
         raise NotAllowed(
             "No request of this conversation was kept with its body, so its whole history cannot be told as the client "
             "sent it. The format `logs` has every message; `messages` without `whole` has the line of the active frame."
         )
-    return without_credentials(b"".join(material.request.body))
+    body = without_credentials(b"".join(material.request.body))
+    dialect = dialect_of(material.ledger.conversation.dialect)
+    return _completed(material.ledger, dialect, body, material.request.entry)
+
+
+def _completed(ledger: Ledger, dialect: Dialect, body: bytes, entry: str) -> bytes:
+    """A body that names an earlier answer, behind everything up to that answer; any other as it is. `entry` is where
+    the request stands."""
+    references = dialect.references
+    if references is None or entry not in ledger.entries:
+        return body
+    try:
+        request = dialect.read(body, Known())
+    except Unreadable:
+        return body
+    path = ledger.path(entry)
+    turn = next((at for at in range(len(path) - 1, -1, -1) if path[at].kind is Kind.TURN), -1)
+    if not references.previous(request) or turn < 0:
+        return body
+    said = (_seen(ledger, references, known) for known in path[: turn + 1])
+    told = [*references.opening(kept_at(ledger, path[turn].id)), *(message for message in said if message)]
+    items = {
+        name: raw for rounds in ledger.rounds.values() for done in rounds
+        for name, raw in references.items(done.spoken.message).items()
+    }  # fmt: skip
+    return references.resolved(request, told, items).body
+
+
+def _seen(ledger: Ledger, references: References, entry: Entry) -> Message | None:
+    """What the client sent, or was shown."""
+    if entry.kind is not Kind.TURN:
+        return entry.message
+    return references.seen([done.spoken.message for done in ledger.rounds.get(entry.id, ())])
 
 
 # -------------------------------------------------------------------------------------------------------------- trimmed
@@ -59,11 +95,16 @@ def trimmed(material: Material) -> bytes:
     dialect = dialect_of(material.ledger.conversation.dialect)
     request = _request(material, dialect)
     written_only = Writer(dialect, len)  # nothing is decided by tokens here
-    line = list(_told(assemble(material.story, written_only).messages, dialect))
+    line = list(_told(assemble(_without_our_tools(material.story), written_only).messages, dialect))
     if material.story.tree.awake:
         line = [dialect.without_reasoning(message) for message in line]
     head = dialect.extended_head(request, "")
     return b"".join(dialect.render(request, line, head, Wanted(include_usage=False)))
+
+
+def _without_our_tools(story: Story) -> Story:
+    """The path as if nobody had told the model of our tools: where that stands among the messages, it goes."""
+    return replace(story, tree=replace(story.tree, waking=None))
 
 
 def _request(material: Material, dialect: Dialect) -> Request:

@@ -1,6 +1,9 @@
 """Exports of conversations that a client really had, in every dialect: what can be gone on with, what comes back."""
 
 import asyncio
+import json
+import zipfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +131,27 @@ def test_a_client_goes_on_in_another_house_as_if_nothing_had_happened(
     assert provider.received[-2].messages[: len(before.messages)] == before.messages
     assert second.statuses() == {**{t: f["status"] for t, f in frames.items()}, "Write the changelog": "completed"}
     assert texts(provider.received[-1].messages) != texts(provider.received[-2].messages)
+
+
+def test_actions_in_a_loop_that_goes_on_are_told_as_such(stage: Stage, provider: ScriptedProvider) -> None:
+    """S3-25, S3-26, S3-28: under the signature the actions have in the other files; new words of the user end it."""
+    proxy = stage.proxy()
+    provider.will(*[does(bash("cat a.py")) for _ in range(4)], says("I stop."), says("ok"))
+    chat = stage.chat(proxy)
+    chat.says("read it")
+    for _ in range(4):
+        chat.returns("the same text")
+
+    state, looped = (file_in(exported(proxy, "jetbox"), name) for name in ("state.json", "loops.json"))
+    chat.says("do something else")
+    after = file_in(exported(proxy, "jetbox"), "state.json")
+
+    (signature,) = state["loop_counts"]
+    assert (state["blocked_actions"], state["loop_counts"][signature]) == ([signature], 4)
+    assert [(row["signature"], row["attempt_count"]) for row in looped] == [(signature, 4)]
+    assert after["blocked_actions"] == []
+
+
+def file_in(archive: bytes, name: str) -> Any:
+    with zipfile.ZipFile(BytesIO(archive)) as packed:
+        return json.loads(packed.read(name))
