@@ -11,6 +11,7 @@
     playing.py    one recording through the product: read this first
     wiring.py     the parts of the product, as a running proxy puts them together
     provider.py   the upstream that answers what was recorded
+    markers.py    what it costs where the provider caches at the markers of requests alone
     loss.py       what left the context, and what of it was needed later
     outcome.py    what came of it, as values
     crew.py       many recordings, in several processes

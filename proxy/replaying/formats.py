@@ -124,6 +124,8 @@ def _conversation(item: Located, name: str, model: str, clock: Clock, dialect: s
         start = max([head, *(reset for reset in resets if reset <= at)])
         if sent := written.sent(start, at):
             steps.append(Step(before, sent, behind, written.answer(at), moments.next(times[at - 1])))
+    if not steps:
+        raise NotReplayable(f"{place}: no request of this holds a message, and {api.name} wants one; replay it as chat")
     return Recording(_text(said.get("id")) or name, model, tuple(steps), tuple(notes), api.name)
 
 

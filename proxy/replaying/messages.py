@@ -120,6 +120,15 @@ def parts_of(content: object) -> list[Json]:
     return [part if isinstance(part, dict) else {"type": "text", "text": part or ""} for part in parts]
 
 
+def definition_of(tool: Json) -> Json:
+    """Name, description and parameters of a tool; one that takes free text takes it as `input`."""
+    custom = tool.get("custom")
+    if not isinstance(custom, dict):
+        return tool["function"] if isinstance(tool.get("function"), dict) else tool
+    text = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    return {**{name: custom[name] for name in ("name", "description") if name in custom}, "parameters": text}
+
+
 def name_of(call: Json) -> str:
     return str((call.get("custom") or call["function"]).get("name", ""))
 

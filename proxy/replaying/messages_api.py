@@ -19,7 +19,7 @@ from proxy.dialects.anthropic_message import CALL, REASONING, RESULT, TEXT, mess
 from proxy.dialects.chat_message import text_of
 from proxy.replaying.api import NOTHING_MORE, Api, Recorded, Told, is_own_call
 from proxy.replaying.markers import cached_parts
-from proxy.replaying.messages import Pairing, arguments_of, head_of, name_of, parts_of, seal_of
+from proxy.replaying.messages import Pairing, arguments_of, definition_of, head_of, name_of, parts_of, seal_of
 from proxy.replaying.recording import Json, encoded
 from proxy.report import CacheUse
 from proxy.report.prefix_cache import Chain
@@ -63,9 +63,10 @@ class AsItIs:
         self.others: Json = {"max_tokens": MOST_OUTPUT, **kept}
         self._messages = messages
         self._wires = [encoded(message) for message in messages]
+        self._head = self._wires[: head_of(messages)]
 
     def sent(self, start: int, end: int) -> tuple[bytes, ...]:
-        return _with_marker(self._wires[start:end])
+        return _with_marker([*self._head, *self._wires[start:end]]) if start < end else ()
 
     def answer(self, at: int) -> Json:
         return _answer(self._messages[at])
@@ -84,7 +85,7 @@ def _with_marker(wires: Sequence[bytes]) -> tuple[bytes, ...]:
 def _members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
     """The members beside the messages, with a marker behind the last of what stays the same."""
     system: list[Block] = [{"type": TEXT, "text": text_of(message.get("content"))} for message in head]
-    offered = [_tool(tool.get("function") or tool) for tool in tools]
+    offered = [_tool(definition_of(tool)) for tool in tools]
     for last in (system or offered)[-1:]:
         last["cache_control"] = MARKER
     members: dict[str, Any] = {"max_tokens": MOST_OUTPUT, "system": system, "tools": offered}

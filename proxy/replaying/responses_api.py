@@ -16,7 +16,7 @@ from proxy.dialects import OPENAI_RESPONSES, slices
 from proxy.dialects.chat_message import text_of
 from proxy.dialects.responses_item import REASONING, read_run
 from proxy.replaying.api import NOTHING_MORE, Api, Recorded, Told, is_own_call
-from proxy.replaying.messages import arguments_of, head_of, name_of, parts_of, seal_of
+from proxy.replaying.messages import arguments_of, definition_of, head_of, name_of, parts_of, seal_of
 from proxy.replaying.recording import Json, encoded
 from proxy.report import CacheUse
 from proxy.stack.transcript import Message
@@ -49,8 +49,14 @@ def _members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
     if head:
         members["instructions"] = "\n\n".join(text_of(message.get("content")) for message in head)
     if tools:
-        members["tools"] = [{"type": "function", **(tool.get("function") or tool), "strict": False} for tool in tools]
+        members["tools"] = [_tool(tool) for tool in tools]
     return members
+
+
+def _tool(tool: Json) -> Json:
+    if isinstance(custom := tool.get("custom"), dict):
+        return {"type": "custom", **custom}
+    return {"type": "function", **definition_of(tool), "strict": False}
 
 
 def _items(message: Json, freeform: Collection[str]) -> Sequence[Item]:

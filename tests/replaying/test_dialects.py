@@ -147,7 +147,8 @@ def test_free_text_calls_and_pictures_have_their_words_in_every_api(tmp_path: Pa
         {"role": "assistant", "content": "ok"},
     ]
     path = tmp_path / "chat.json"
-    path.write_text(json.dumps(messages))
+    tool = {"type": "custom", "custom": {"name": "patch", "description": "edits", "format": {"type": "text"}}}
+    path.write_text(json.dumps({"messages": messages, "tools": [tool]}))
 
     recording = told_in(path, dialect)
 
@@ -156,6 +157,7 @@ def test_free_text_calls_and_pictures_have_their_words_in_every_api(tmp_path: Pa
     assert first.messages[0].text.startswith("look")
     assert [m.role for m in second.messages] == ["user", "assistant", "tool"]
     assert "*** Begin" in second.messages[1].calls[0].arguments
+    assert first.tool_names == ("patch",)
     assert played(recording).unequal == 0
 
 
@@ -167,6 +169,15 @@ def test_what_only_chat_completions_can_say_is_refused_elsewhere(tmp_path: Path)
     assert len(told_in(path, "chat").steps) == 1
     with pytest.raises(NotReplayable, match=r"message 2 has a call of the old form.*replay it as chat"):
         recordings_in(path, dialect="messages")
+
+
+def test_a_greeting_behind_nothing_but_a_system_text_is_asked_for_in_chat_alone(tmp_path: Path) -> None:
+    path = tmp_path / "greeting.json"
+    path.write_text(json.dumps([SYSTEM, {"role": "assistant", "content": "Hello."}]))
+
+    assert len(told_in(path, "chat").steps) == 1
+    with pytest.raises(NotReplayable, match="no request of this holds a message"):
+        recordings_in(path, dialect="responses")
 
 
 def test_a_list_in_the_messages_api_is_replayed_in_it(tmp_path: Path) -> None:
