@@ -1,0 +1,175 @@
+"""How often the proxy warns of loops in recorded conversations, and what it warns of.
+
+    python docs/loops.py FILE...                        recordings, or folders of them; what `callstack replay` reads
+    python docs/loops.py FOLDER --write docs/loops.md   put the counts between the two marks of that page
+    python docs/loops.py FILE --details                 each loop with its calls
+
+Nothing is asked of a network: a recording goes through the product as `callstack replay` plays it, awake from its first
+request, so that all of it is looked at. Beside the warnings stand the ordinary cycles in it: the same test, linter or
+build was run again after a file had changed. None of them may be warned of; whether each loop is one is for a person to
+say, with `--details`.
+
+Exit code 0: all were played; 1: some file could not be; 2: none was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from proxy import exchange
+from proxy.asking import Incoming
+from proxy.config import Config, load_config, parse_assignments
+from proxy.errors import ProxyError
+from proxy.replaying.formats import recordings_in
+from proxy.replaying.playing import Heard
+from proxy.replaying.reading import files_in
+from proxy.replaying.recording import Recording
+from proxy.replaying.wiring import PATH, TENANT, wired
+from proxy.stack.events import Looped, read_event
+from proxy.stack.facts import steps_of
+from proxy.stack.frames import Loop
+from proxy.stack.ledger import Ledger
+from proxy.stack.loops import KINDS
+from proxy.stack.observe import Names, observe
+from proxy.stack.observe.files import How
+from proxy.stack.story import Placed
+from proxy.views.lookup import newest_story
+
+MARK = "<!-- printed by docs/loops.py -->"
+EVERYTHING = {"wake_at_tokens": "0"}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What came of one recording: its requests, the calls of the client's tools, cycles of a change and a check, and
+    the loops that were warned of, in order. `in_cycle` are those of them whose call was the check of a cycle."""
+
+    name: str
+    requests: int
+    calls: int
+    cycles: int
+    loops: tuple[Loop, ...]
+    in_cycle: tuple[Loop, ...]
+
+
+async def watched(recording: Recording, config: Config) -> Watched:
+    """Play a recording to its end."""
+    behind = wired(config)
+    for number, step in enumerate(recording.steps, 1):
+        behind.clock.to(step.at_ms)
+        behind.provider.expect(step)
+        incoming = Incoming(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
+        await exchange.serve(behind.parts, incoming, Heard())
+    known = await behind.store.conversations(TENANT, limit=len(recording.steps) + 1)
+    ledgers = [ledger for one in known if (ledger := await behind.store.load(TENANT, one.id)) is not None]
+    loops = tuple(loop for ledger in ledgers for loop in loops_of(ledger))
+    calls, checks = 0, list[str]()
+    for ledger in ledgers:
+        placed = newest_story(ledger).placed
+        calls += sum(len(step.done) for step in steps_of(placed))
+        checks += cycles_in(placed, config.observed_tools)
+    in_cycle = tuple(loop for loop in loops if any(check in shown for check in checks for shown in loop.shown))
+    return Watched(recording.name, len(recording.steps), calls, len(checks), loops, in_cycle)
+
+
+def loops_of(ledger: Ledger) -> Iterator[Loop]:
+    """The loops that were warned of, on whatever path."""
+    for events in ledger.events.values():
+        for event in events:
+            read = read_event(event)
+            if isinstance(read, Looped):
+                yield read.loop
+
+
+def cycles_in(placed: Iterable[Placed], names: Names) -> Iterator[str]:
+    """The check of each ordinary cycle: a test, linter, build or type check that was run before, run again after a file
+    had changed."""
+    ran: dict[str, bool] = {}
+    for step in steps_of(placed):
+        seen = observe(step, names)
+        if any(file.how is not How.READ for file in seen.files):
+            ran = dict.fromkeys(ran, True)
+        for check in (one.command for one in seen.commands if one.kind):
+            if ran.get(check):
+                yield check
+            ran[check] = False
+
+
+def of_file(file: Path, config: Config) -> list[Watched] | str:
+    """All recordings of a file, or what is wrong with it."""
+    logging.getLogger("proxy").setLevel(logging.CRITICAL)
+    try:
+        return [asyncio.run(watched(one, config)) for one in recordings_in(file, model="", dialect="chat")]
+    except ProxyError as error:
+        return str(error)
+
+
+def table(done: Sequence[Watched]) -> Iterator[str]:
+    """One line for each recording with a loop, and one for all."""
+    yield "| recording | requests | calls | cycles of change and check | " + " | ".join(KINDS) + " |"
+    yield "|---|---:|---:|---:|" + "---:|" * len(KINDS)
+    for one in sorted((each for each in done if each.loops), key=lambda each: each.name):
+        yield _row(one.name, [one])
+    yield _row(f"all {len(done)}", done)
+    yield ""
+    yield f"{sum(len(one.in_cycle) for one in done)} of these loops are made of the check of an ordinary cycle."
+
+
+def _row(name: str, done: Sequence[Watched]) -> str:
+    kinds = [sum(loop.kind == kind for one in done for loop in one.loops) for kind in KINDS]
+    figures = [sum(one.requests for one in done), sum(one.calls for one in done), sum(one.cycles for one in done)]
+    return f"| {name} | " + " | ".join(f"{figure:,}" for figure in (*figures, *kinds)) + " |"
+
+
+def details(done: Iterable[Watched]) -> Iterator[str]:
+    """Each loop with its calls."""
+    for one in done:
+        for loop in one.loops:
+            yield f"{one.name}: {loop.kind}, {loop.count} times"
+            yield from (f"    {shown}" for shown in loop.shown)
+
+
+def written(page: str, lines: Iterable[str]) -> str:
+    """`page` with these lines between its marks. Raises ValueError where it has none."""
+    before, mark, rest = page.partition(MARK)
+    _, again, behind = rest.partition(MARK)
+    if not mark or not again:
+        raise ValueError(f"the page has no two lines {MARK}")
+    return "\n".join([f"{before}{MARK}", *lines, f"{MARK}{behind}"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=re.split(r"\n\n", __doc__ or "")[0])
+    parser.add_argument("files", nargs="+", type=Path, help="recordings, or folders of them")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of proxy.yaml")
+    parser.add_argument("--write", type=Path, help="a page with two marks, to put the counts between them")
+    parser.add_argument("--details", action="store_true", help="each loop with its calls")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="files played at once")
+    asked = parser.parse_args(arguments)
+    config = load_config(EVERYTHING | parse_assignments(asked.set))
+    files = files_in(asked.files)
+    with ProcessPoolExecutor(max(1, asked.jobs), get_context("spawn")) as pool:
+        results = list(pool.map(of_file, files, [config] * len(files)))
+    done = [one for result in results if not isinstance(result, str) for one in result]
+    failed = [result for result in results if isinstance(result, str)]
+    told = list(table(done)) if done else []
+    if asked.write and done:
+        asked.write.write_text(written(asked.write.read_text(), told))
+    lines = [*told, *(details(done) if asked.details else ())]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stderr.write("".join(f"{line}\n" for line in failed))
+    return (1 if done else 2) if failed or not done else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""`callstack loops`: what the model was warned of, and counting anew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from proxy.commands.loops import loops_text
+from proxy.stack.events import Looped, recorded
+from proxy.stack.frames import Loop
+from proxy.store import Owned
+from proxy.store.opening import open_store
+from proxy.views import lookup
+from tests.commands.conftest import Stocked
+
+
+async def warned(stock: Stocked) -> None:
+    """The newest request of the older conversation closed a loop."""
+    store = open_store("sqlite", stock.shell.data)
+    await store.start()
+    try:
+        ledger = await lookup.ledger_named(store, None, stock.older.conversation)
+        story = lookup.newest_story(ledger)
+        loop = Loop("repetition", ("0" * 16,), ("bash: ls\x1b[31m",), 3, story.tip)
+        rounds = ledger.rounds.get(story.tip, ())
+        number = rounds[-1].number if rounds else 0
+        event = recorded(Looped(story.tree.active, loop), story.tip, number, ledger.seq, 1_700_000_000_000)
+        await store.durable(store.write(ledger.conversation.tenant, [Owned(ledger.conversation.id, event)]))
+    finally:
+        await store.close()
+
+
+def test_loops_are_listed_and_cleared_without_a_proxy(own_stock: Stocked) -> None:
+    """S3-25, S3-26: what was warned of stays in the list."""
+    asyncio.run(warned(own_stock))
+    older = own_stock.older.conversation
+
+    told = own_stock.shell.on_data("loops", older[:8])
+    assert "repetition" in told.out
+    assert "bash: ls" in told.out
+    assert "\x1b" not in told.out
+    assert own_stock.shell.on_data("loops", older, "--clear").out.startswith("cleared 1 loop;")
+    (row,) = json.loads(own_stock.shell.on_data("loops", older, "--json").out)["loops"]
+    assert (row["count"], row["standing"]) == (3, False)
+    assert json.loads(own_stock.shell.on_data("loops", older, "--clear", "--json").out) == {"cleared": 0}
+
+
+def test_to_clear_a_conversation_must_be_named(stocked: Stocked) -> None:
+    refused = stocked.shell.on_data("loops", "--clear")
+
+    assert refused.code == 2
+    assert "callstack tree" in refused.errors
+    assert stocked.shell.on_data("loops", "nothing-here").code == 2
+
+
+def test_a_conversation_without_loops_says_so(stocked: Stocked) -> None:
+    assert stocked.shell.on_data("loops").out == "The model was warned of no loop here.\n"
+    assert list(loops_text(())) == ["The model was warned of no loop here."]
