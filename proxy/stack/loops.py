@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from itertools import takewhile
 from typing import NamedTuple
@@ -49,8 +50,10 @@ FAILED_TWICE = 2
 """Failed attempts at one task that are a loop."""
 AGAIN = 2
 """A loop that goes on is told of again when it has run so many times as long."""
-LONGEST_READ = 20_000
+LONGEST_READ = 4_000
 """Characters of arguments that are read as JSON; longer ones stand for themselves."""
+REMEMBERED = 1_024
+"""Calls whose signature is remembered: with each request the newest ones are asked for again."""
 LONGEST_COMPARED = 50_000
 """Characters of results in which times and addresses are passed over; longer ones must be equal as they are."""
 NEARLY = 64
@@ -205,14 +208,22 @@ _OF_THE_CALL = frozenset({"callid", "toolcallid", "tooluseid", "requestid", "tra
 def signature(call: Call, names: Names) -> str:
     """What a call asks for, as 16 hex digits: its name and its arguments, however they are spelt (S3-20). What names
     the call itself, and what a model says beside a command, does not count."""
-    text = call.arguments
-    if len(text) <= LONGEST_READ:
-        value = decoded(text)
-        if isinstance(value, Mapping):
-            beside = _SAID_BESIDE if names.role(call.name) is Role.SHELL else frozenset[str]()
-            value = {k: v for k, v in value.items() if k not in beside and plain_name(str(k)) not in _OF_THE_CALL}
-        text = _written(_tidied(value))
-    return sha256(f"{call.name}\n{text.strip()}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    if len(call.arguments) > LONGEST_READ:
+        return _signed(call.name, call.arguments)
+    return _read(call.name, call.arguments, names.role(call.name) is Role.SHELL)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _read(name: str, arguments: str, is_command: bool) -> str:  # noqa: FBT001  the cache takes what it is called with
+    value = decoded(arguments)
+    if isinstance(value, Mapping):
+        beside = _SAID_BESIDE if is_command else frozenset[str]()
+        value = {k: v for k, v in value.items() if k not in beside and plain_name(str(k)) not in _OF_THE_CALL}
+    return _signed(name, _written(_tidied(value)))
+
+
+def _signed(name: str, text: str) -> str:
+    return sha256(f"{name}\n{text.strip()}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _tidied(value: object) -> object:
