@@ -147,7 +147,8 @@ def spoken(message: Json) -> Json:
     """An assistant message of chat completions: what it thought, said and called."""
     thought = message.get("reasoning_content")
     blocks: list[Block] = [{"type": "thinking", "thinking": thought, "signature": seal_of(thought)}] if thought else []
-    blocks += [block for part in parts_of(message.get("content")) if (block := _part(part)).get("text") != ""]
+    said = map(_part, parts_of(message.get("content")))
+    blocks += [block for block in said if block.get("text", "picture").strip()]  # a text that is blank is refused
     blocks += [
         {"type": CALL, "id": call["id"], "name": name_of(call), "input": _input(arguments_of(call))}
         for call in message.get("tool_calls") or ()

@@ -32,16 +32,21 @@ class Conversation:
     """A recorded chat, each message of it as its items, with commas between them."""
 
     def __init__(self, recorded: Recorded) -> None:
-        messages = self._messages = recorded.messages
+        messages = recorded.messages
         self.others = _members(messages[: head_of(messages)], recorded.tools)
         freeform = {call["id"] for m in messages for call in m.get("tool_calls") or () if "custom" in call}
-        self._wires = [b",".join(map(encoded, _items(message, freeform))) for message in messages]
+        self._answers = {at: spoken(m, f"{at} ") for at, m in enumerate(messages) if m["role"] == "assistant"}
+        items = (
+            self._answers[at]["output"] if at in self._answers else [_item(message, freeform)]
+            for at, message in enumerate(messages)
+        )
+        self._wires = [b",".join(map(encoded, made)) for made in items]
 
     def sent(self, start: int, end: int) -> tuple[bytes, ...]:
         return tuple(self._wires[start:end])
 
     def answer(self, at: int) -> Json:
-        return spoken(self._messages[at])
+        return self._answers[at]
 
 
 def _members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
@@ -59,17 +64,15 @@ def _tool(tool: Json) -> Json:
     return {"type": "function", **definition_of(tool), "strict": False}
 
 
-def _items(message: Json, freeform: Collection[str]) -> Sequence[Item]:
+def _item(message: Json, freeform: Collection[str]) -> Item:
+    """A message that is not the model's. `freeform`: the calls of free text."""
     role, content = message["role"], message.get("content")
-    if role == "assistant":
-        items: Sequence[Item] = spoken(message)["output"]
-        return items
     parts = [_part(part) for part in parts_of(content)]
     if role != "tool":
-        return [{"type": "message", "role": role, "content": parts}]
+        return {"type": "message", "role": role, "content": parts}
     call = message["tool_call_id"]
     kind = "custom_tool_call_output" if call in freeform else "function_call_output"
-    return [{"type": kind, "call_id": call, "output": content if isinstance(content, str) else parts}]
+    return {"type": kind, "call_id": call, "output": content if isinstance(content, str) else parts}
 
 
 def _part(part: Json) -> Item:
@@ -78,31 +81,32 @@ def _part(part: Json) -> Item:
     return {"type": "input_image", "image_url": str((part.get("image_url") or {}).get("url", ""))}
 
 
-def spoken(message: Json) -> Json:
-    """An assistant message of chat completions: what it thought, said and called."""
+def spoken(message: Json, place: str = "") -> Json:
+    """An assistant message of chat completions: what it thought, said and called. `place` sets the ids of its items
+    apart from those of a message that says the same."""
     text, thought = text_of(message.get("content")), message.get("reasoning_content")
-    items = [_reasoning(thought)] if thought else []
-    calls = [_call(call) for call in message.get("tool_calls") or ()]
+    items = [_reasoning(thought, place)] if thought else []
+    calls = [_call(call, place) for call in message.get("tool_calls") or ()]
     if text or not calls:
-        items.append(_message(text))
+        items.append(_message(text, place))
     return {"output": [*items, *calls]}
 
 
-def _reasoning(thought: str) -> Item:
-    seal = seal_of(thought)
+def _reasoning(thought: str, place: str) -> Item:
+    seal = seal_of(place + thought)
     summary = [{"type": "summary_text", "text": thought}]
     return {"type": REASONING, "id": f"rs_{seal[:24]}", "summary": summary, "encrypted_content": seal}
 
 
-def _message(text: str) -> Item:
+def _message(text: str, place: str = "") -> Item:
     content = [{"type": "output_text", "text": text, "annotations": []}]
-    name = f"msg_{seal_of(text)[:24]}"
+    name = f"msg_{seal_of(place + text)[:24]}"
     return {"type": "message", "id": name, "status": "completed", "role": "assistant", "content": content}
 
 
-def _call(call: Json) -> Item:
+def _call(call: Json, place: str) -> Item:
     of_it = {"status": "completed", "call_id": call["id"], "name": name_of(call)}
-    seal = seal_of(str(call["id"]))[:24]
+    seal = seal_of(place + str(call["id"]))[:24]
     if "custom" in call:
         return {"type": "custom_tool_call", "id": f"ctc_{seal}", **of_it, "input": arguments_of(call)}
     return {"type": "function_call", "id": f"fc_{seal}", **of_it, "arguments": arguments_of(call)}

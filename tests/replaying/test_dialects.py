@@ -15,6 +15,7 @@ from proxy.replaying.formats import recordings_in
 from proxy.replaying.outcome import Played
 from proxy.replaying.playing import play
 from proxy.replaying.recording import NotReplayable, Recording
+from proxy.scripted import messages_check, responses_check
 from proxy.stack.transcript import Request
 
 Json = dict[str, Any]
@@ -134,6 +135,28 @@ def test_responses_are_written_as_items_that_the_client_keeps(file: Path) -> Non
     kinds = [item["type"] for item in body["input"]]
     assert kinds == ["message", "reasoning", "message", "function_call", "function_call_output"]
     assert body["tools"][0]["name"] == "Read"
+
+
+@pytest.mark.parametrize("dialect", ["messages", "responses"])
+def test_what_is_written_is_what_the_api_takes(file: Path, tmp_path: Path, dialect: str) -> None:
+    """By the checks of the scripted provider; also where an agent says the same twice, or nothing beside its calls."""
+    again = [
+        calls(1, ("Read", {}), text=" "),
+        result("c1_0", "a"),
+        calls(2, ("Read", {}), text=" "),
+        result("c2_0", "a"),
+    ]
+    said = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "ok"}]
+    path = tmp_path / "twice.json"
+    path.write_text(json.dumps({"messages": [*said, said[0], *again, *said[1:], *said]}))
+
+    bodies = [json.loads(step.body) for one in (file, path) for step in told_in(one, dialect).steps]
+
+    if dialect == "messages":
+        # This session was recorded without the thoughts of most of its steps, which a budget would ask for.
+        assert {messages_check.refusal(body | {"thinking": {"type": "adaptive"}}) for body in bodies} == {""}
+    else:
+        assert {responses_check.refusal(body, body["input"]) for body in bodies} == {None}
 
 
 @pytest.mark.parametrize("dialect", ["messages", "responses"])
