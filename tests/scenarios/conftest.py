@@ -15,7 +15,7 @@ from proxy.scripted import Model, ScriptedProvider
 from tests.harness import Conversation, Listening, Stage, staged
 from tests.tongues import CHAT, TONGUES, Tongue
 
-BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity", "test_folds", "test_inferred_frames")
+BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity")
 SPOKEN_IN, ASKED = "spoken_in", "asked"
 
 
