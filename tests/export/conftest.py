@@ -15,9 +15,10 @@ from proxy.export import writing
 from proxy.export.formats import Options, format_named
 from proxy.export.importing import Imported, imported
 from proxy.export.material import Material, gathered
-from proxy.scripted import ScriptedProvider
+from proxy.scripted import Model, ScriptedProvider
 from proxy.store import Record
 from proxy.store.opening import open_store
+from proxy.tariffs import Binding
 from tests.api.small_ledger import Written, records_of
 from tests.harness import Listening, RunningProxy, Stage, staged
 from tests.tongues import TONGUES, Tongue
@@ -33,8 +34,11 @@ def tongue(request: pytest.FixtureRequest) -> Tongue:
 
 
 @pytest.fixture
-def provider() -> Iterator[ScriptedProvider]:
-    with Listening() as running:
+def provider(request: pytest.FixtureRequest) -> Iterator[ScriptedProvider]:
+    """Where reasoning is signed, it is refused behind anything but what it was made behind."""
+    spoken: Tongue | None = request.getfixturevalue("tongue") if "tongue" in request.fixturenames else None
+    binding: Binding = "error" if spoken and spoken.signs else "none"
+    with Listening(models=[Model("scripted-model", binding=binding)]) as running:
         yield running
 
 

@@ -16,12 +16,13 @@ from proxy.store.opening import open_store
 from tests.export.conftest import exported
 from tests.harness import Conversation, RunningProxy, Stage, bash, does, pop, push, recall, texts
 
+THOUGHT = "I wonder about Decimal"
 CANARY = "sk-canary-0123456789abcdef"
 
 
 def worked(stage: Stage, provider: ScriptedProvider, proxy: RunningProxy) -> Conversation:
     """A frame done and popped, another under way beside a call of the client, a recall from the first."""
-    provider.will(
+    steps = (
         does(push("Fix rounding")),
         does(bash("pytest billing"), text="I look at billing."),
         does(pop("Decimal until the last step")),
@@ -30,6 +31,7 @@ def worked(stage: Stage, provider: ScriptedProvider, proxy: RunningProxy) -> Con
         does(recall("Fix rounding")),
         does(bash("vim CHANGELOG.md")),
     )
+    provider.will(*(step.but(reasoning=THOUGHT) for step in steps))
     chat = stage.chat(proxy, headers={"authorization": f"Bearer {CANARY}"})
     chat.says("make the suite green")
     chat.returns("1 failed: rounding")
@@ -61,7 +63,8 @@ def test_the_trimmed_messages_are_a_request_that_any_client_can_send(stage: Stag
 
 
 def test_a_provider_takes_the_trimmed_messages_as_they_are(stage: Stage, provider: ScriptedProvider) -> None:
-    """The scripted provider refuses what the real ones refuse: bad pairs, empty messages, unknown members."""
+    """L8: the scripted provider refuses what the real ones refuse: bad pairs, empty messages, reasoning that was bound
+    to another beginning. Of what the proxy rewrote none is told, so none can be refused."""
     proxy = stage.proxy()
     worked(stage, provider, proxy)
     body = exported(proxy, "messages")
@@ -70,6 +73,8 @@ def test_a_provider_takes_the_trimmed_messages_as_they_are(stage: Stage, provide
     answer = stage.proxy(mode="off").post(body, streamed=True)
 
     assert (answer.status, answer.text) == (200, "gone on")
+    assert THOUGHT.encode() in exported(proxy, "logs")
+    assert THOUGHT.encode() not in body
 
 
 def test_the_whole_history_is_the_client_s_body_as_it_was_sent(stage: Stage, provider: ScriptedProvider) -> None:
@@ -83,14 +88,15 @@ def test_the_whole_history_is_the_client_s_body_as_it_was_sent(stage: Stage, pro
 def test_an_asleep_conversation_is_exported_as_the_client_has_it(stage: Stage, provider: ScriptedProvider) -> None:
     """L5: nothing was changed, so nothing is."""
     proxy = stage.proxy(wake_at_tokens=1_000_000)
-    provider.will(does(bash("ls")), says("two files"))
+    provider.will(does(bash("ls")).but(reasoning=THOUGHT), says("two files"))
     chat = stage.chat(proxy)
     chat.says("look around")
     chat.returns("a.py b.py")
 
-    request = read(stage, exported(proxy, "messages"))
+    body = exported(proxy, "messages")
 
-    assert [m.text for m in request.messages if m.text] == ["look around", "a.py b.py", "two files"]
+    assert [m.text for m in read(stage, body).messages if m.text] == ["look around", "a.py b.py", "two files"]
+    assert THOUGHT.encode() in body
 
 
 def test_no_format_holds_a_key(stage: Stage, provider: ScriptedProvider, tmp_path: Path) -> None:
