@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.dialects.dialect import Appending, Headers
@@ -165,7 +167,7 @@ class Actor:
         waking = here.story.tree.waking
         if waking is None or not waking.appended or self._appending(here):
             return ()
-        return (self._in_front(here), *self._voided(here))
+        return (structs.replace(self._in_front(here), at=here.node), *self._voided(here))
 
     def block(self, here: Here, most: int | None = None) -> str:
         """The block of the active frame, of at most so many tokens. What a root is for stands on its line already, so a

@@ -118,7 +118,7 @@ class Decided(msgspec.Struct, frozen=True, tag="decision"):
 
 class Woken(msgspec.Struct, frozen=True, tag="woken"):
     """The thread woke: tools and guidance, as rendered then, in front of all; or `appended`, both as one message of the
-    dialect, behind the entry `at`. Woken once more, it is given them in the other way."""
+    dialect, behind the entry `at`. What was appended may be told in front later: then at the entry `at`."""
 
     guidance: str
     tools: str
@@ -287,12 +287,15 @@ def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> 
 
     A frame is born once. What may happen again at the same entry (a frame popped as blocked, resumed, popped; a line
     trimmed twice) is told apart by its round and its words, or the second time would count as another writer's first.
+    A thread wakes once, and may be given all of it in front once more at the same entry.
     """
     data = msgspec.json.encode(event)
     subject = getattr(event, "frame", "")
     if isinstance(event, Replaced):
         subject = event.entry
-    elif not isinstance(event, Rooted | Planned | Pushed | Entered | Woken | Delegated | Parted | Folded):
+    elif isinstance(event, Woken):
+        subject = "in front" if event.at and not event.appended else ""
+    elif not isinstance(event, Rooted | Planned | Pushed | Entered | Delegated | Parted | Folded):
         subject += f"/{number}/" + sha256(data).hexdigest()[:12]
     return Event(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
 

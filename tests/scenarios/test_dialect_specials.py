@@ -658,6 +658,20 @@ def test_added_tools_are_told_in_front_once_the_client_asks_for_no_beta_any_more
     assert thoughts(provider) == ["in front"]
 
 
+def test_the_request_that_woke_may_be_sent_again_without_the_beta(provider: ScriptedProvider, start: Started) -> None:
+    """Nothing of what was appended may be in it: the API would refuse it."""
+    chat = Messages(start(wake_at_tokens=0), BOUND, headers=dict(INLINE))
+    provider.will(says("one"), says("another"))
+    chat.says("Begin.")
+    assert "tool_addition" in told(provider)
+    chat.history.pop()
+    chat.headers = {}
+    chat.asks()
+
+    assert "tool_addition" not in told(provider)
+    assert "Task frames" in provider.received[-1].system
+
+
 @pytest.mark.parametrize(("kind", "model", "headers"), ADDING)
 def test_added_tools_stay_when_work_before_and_behind_them_is_folded(
     provider: ScriptedProvider, start: Started, kind: type[Native], model: str, headers: dict[str, str]
