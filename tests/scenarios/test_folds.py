@@ -15,7 +15,7 @@ from proxy.scripted import Answer, Model, ScriptedProvider, Usage, overflow, say
 from tests.harness import Conversation, Json, Stage, bash, does, everything, pop, push, recall, texts
 from tests.scenarios.bound import BoundModel
 from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in
-from tests.tongues import neutral
+from tests.tongues import MESSAGES, neutral
 
 THREE_TASKS = """
     user: Fix the title of the handbook.
@@ -436,7 +436,10 @@ def test_a_model_that_wants_its_reasoning_in_the_loop_is_folded_at_the_users_wor
 ) -> None:
     """L8: inside a tool loop nothing is cut for `thinking_in_loop: required`."""
     proxy = stage.proxy(**STRICT)
-    session = Session(stage.chat(proxy, tools=TOOLS, model="claude-strict"), provider, thinks="what next?")
+    # In the messages API each request says so itself.
+    asked = {"thinking": {"type": "enabled", "budget_tokens": 2_000}} if stage.tongue is MESSAGES else {}
+    chat = stage.chat(proxy, tools=TOOLS, model="claude-strict", options=asked)
+    session = Session(chat, provider, thinks="what next?")
     session.plays(IN_A_LOOP)
     assert session.outputs_sent() == [1, 2, 3, 4, 5, 6, 7]
 
