@@ -10,7 +10,7 @@ provider would refuse it. What this module does not do: it edits no message of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -22,10 +22,13 @@ from proxy.export.material import Material
 from proxy.referring import kept_at
 from proxy.scribe import Writer
 from proxy.stack.context import assemble
-from proxy.stack.ledger import Entry, Kind, Ledger
+from proxy.stack.ledger import JOINT, Entry, Kind, Ledger
 from proxy.stack.story import Story
 from proxy.stack.transcript import Call, Message, Request, is_stack_tool
+from proxy.tariffs import Tariff, Tariffs
 
+BUILT_IN = Tariffs()
+"""What models ask of a history; a configuration belongs to the house, and this leaves it."""
 NOTE = "[Note kept from earlier work]"
 """What stands above the answer of one of our tools where it becomes a message."""
 ARRAYS = ("tool_calls", "content")
@@ -95,11 +98,14 @@ def trimmed(material: Material) -> bytes:
     dialect = dialect_of(material.ledger.conversation.dialect)
     request = _request(material, dialect)
     written_only = Writer(dialect, len)  # nothing is decided by tokens here
-    line = list(_told(assemble(_without_our_tools(material.story), written_only).messages, dialect))
+    tariff = BUILT_IN.of(request.model)
+    story = _without_our_tools(material.story)
+    line = assemble(story, written_only, suffixed=tariff.after_tool == "suffix").messages
+    told = _told(line, dialect, suffixed=tariff.after_tool == "suffix")
     if material.story.tree.awake:
-        line = [dialect.without_reasoning(message) for message in line]
+        told = _unbound(told, dialect, request, tariff)
     head = dialect.extended_head(request, "")
-    return b"".join(dialect.render(request, line, head, Wanted(include_usage=False)))
+    return b"".join(dialect.render(request, told, head, Wanted(include_usage=False)))
 
 
 def _without_our_tools(story: Story) -> Story:
@@ -126,25 +132,45 @@ def _model(material: Material) -> str:
     return next((receipt.model for receipt in reversed(material.receipts)), "")
 
 
-def _told(line: Sequence[Message], dialect: Dialect) -> Iterator[Message]:
-    """The line with nothing of ours in it that a client without us could not send."""
+def _told(line: Sequence[Message], dialect: Dialect, *, suffixed: bool) -> list[Message]:
+    """The line with nothing of ours in it that a client without us could not send. `suffixed`: what our tools answered
+    may not stand behind a result, and is told at the end of it."""
+    told: list[Message] = []
     ours: dict[str, Call] = {}
-    notes: list[Message] = []
+    notes: list[str] = []
     for message in line:
         if message.answers in ours:
-            notes.append(dialect.user_message(f"{NOTE}\n{message.text}"))
+            notes.append(f"{NOTE}\n{message.text}")
             continue
         if not message.answers:  # a call group ended: nothing may stand between a call and its result
-            yield from notes
-            notes = []
+            _tell(notes, told, dialect, suffixed=suffixed)
         if message.role == "assistant":
             ours = {call.id: call for call in message.calls if call.is_ours}
             rest = without_stack_calls(message)
-            if rest.calls or rest.text.strip():
-                yield rest
+            told += [rest] if rest.calls or rest.text.strip() else []
         else:
-            yield message
-    yield from notes
+            told.append(message)
+    _tell(notes, told, dialect, suffixed=suffixed)
+    return told
+
+
+def _tell(notes: list[str], told: list[Message], dialect: Dialect, *, suffixed: bool) -> None:
+    """Put the notes, and have none left."""
+    if notes and suffixed and told and told[-1].answers:
+        told[-1] = dialect.retold(told[-1], JOINT.join((told[-1].text, *notes)))
+    else:
+        told += map(dialect.user_message, notes)
+    notes.clear()
+
+
+def _unbound(told: Sequence[Message], dialect: Dialect, request: Request, tariff: Tariff) -> list[Message]:
+    """Without reasoning, but what a tool loop that goes on must open with."""
+    by_request = dialect.manual(request)
+    required = tariff.thinking_in_loop == "required" if by_request is None else by_request
+    in_loop = bool(told) and bool(told[-1].answers)
+    last = next((message for message in reversed(told) if message.role == "assistant"), None)
+    opening = last if required and in_loop else None
+    return [message if message is opening else dialect.without_reasoning(message) for message in told]
 
 
 def without_stack_calls(message: Message) -> Message:
