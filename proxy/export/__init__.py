@@ -10,12 +10,15 @@
     messages.py   `messages`: a request body that any client can go on with
     flames.py     `speedscope` and `collapsed`: tokens, money and time by frame
     spans.py      `otel`: spans by the GenAI conventions, as OTLP in JSON
-    writing.py    files into a directory, an archive, or a stream
-    rebuilding.py a ledger made again from a state and what was said
-    importing.py  which of it this is, and what goes to the store
+    credentials.py     what of a client's body leaves no export
+    writing.py         files into a folder, an archive, or a stream
+    reading.py         files of a folder or an archive, and what is wrong with them
+    told_by_layout.py  what the files of `stack` say, told_by_jetbox.py those of `jetbox`
+    rebuilding.py      a ledger made again from a state and what was said
+    importing.py       which format this is, and what goes to the store
 
 The laws: **an export holds what was said and no key to anything**: no tenant, no credential, no secret of the store.
-**It is made piece by piece**: beside the conversation itself no more than one piece is in memory. **An import is one
+**It is made piece by piece**: beside the conversation itself, one piece and a list of what is to come are in memory. **An import is one
 transaction**: all of it or nothing.
 
 What this package does not do: it knows neither HTTP nor a terminal, and it never changes what it exports.

@@ -124,11 +124,12 @@ def _request(material: Material, dialect: Dialect) -> Request:
         except Unreadable:
             pass  # it passed as it was; what is told of it then is the line alone
     model = next((thread.model for thread in material.ledger.threads.values() if thread.model), "")
-    told = {"model": model or (newest and _model(material)) or "unknown", **STAND_INS[dialect.name]}
+    told = {"model": model or _model(material) or "unknown", **STAND_INS[dialect.name]}
     return dialect.read(slices.encoded(told), Known())
 
 
 def _model(material: Material) -> str:
+    """The one that answered last."""
     return next((receipt.model for receipt in reversed(material.receipts)), "")
 
 

@@ -218,7 +218,8 @@ def _timeless(state: Json) -> Json:
 
 # ------------------------------------------------------------------------------------------------------ files of others
 def test_state_files_of_the_plugin_are_taken_in(desk: Desk) -> None:
-    """S1-40: frames under the ids they had; what was said was never written there, the goal is."""
+    """S1-40, S3-35: frames under the ids they had; what was said was never written there, the goal is. The files
+    stay."""
     place = desk.folder / ".opencode" / "stack"
     (place / "frames").mkdir(parents=True)
     root = {"sessionID": "ses_1", "status": "in_progress", "title": "Ship it", "successCriteria": "users have it",
@@ -232,10 +233,13 @@ def test_state_files_of_the_plugin_are_taken_in(desk: Desk) -> None:
     (place / "state.json").write_text(json.dumps(state))
     (place / "frames" / "plan-2.json").write_text(json.dumps(child))
 
+    before = files_in(place)
+
     told = desk.take_in("to", desk.folder)
     back = desk.material("to", told.conversation)
 
     assert (told.format, told.frames) == ("stack", 2)
+    assert files_in(place) == before
     frames = layout.state_with_logs(back)["frames"]
     assert frames["ses_1"].items() >= {**root, "plannedChildren": ["plan-2"]}.items()
     assert frames["plan-2"].items() >= child.items()
