@@ -18,8 +18,8 @@
     importing.py       which format this is, and what goes to the store
 
 The laws: **an export holds what was said and no key to anything**: no tenant, no credential, no secret of the store.
-**It is made piece by piece**: beside the conversation itself, one piece and a list of what is to come are in memory. **An import is one
-transaction**: all of it or nothing.
+**It is made piece by piece**: beside the conversation itself, one piece and a list of what is to come are in memory.
+**An import is one transaction**: all of it or nothing.
 
 What this package does not do: it knows neither HTTP nor a terminal, and it never changes what it exports.
 """
