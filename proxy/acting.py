@@ -21,7 +21,7 @@ from proxy.dialects import Dialect
 from proxy.dialects.dialect import Appending, Headers
 from proxy.limits import Window
 from proxy.stack.block import GUIDANCE, render_block
-from proxy.stack.context import Scribe
+from proxy.stack.context import Scribe, rewritten
 from proxy.stack.economics import Prices, expected_requests
 from proxy.stack.events import FrameEvent, ProviderTrimmed, ReasoningRemoved, Sealed, Woken, apply
 from proxy.stack.facts import said_by
@@ -98,7 +98,7 @@ class Actor:
             tree = apply(tree, event, here.now)
         here = replace(here, story=replace(here.story, tree=tree)) if noticed else here
         acted = self._acted(here)
-        return replace(acted, events=(*noticed, *self._outdated(here), *acted.events))
+        return replace(acted, events=(*noticed, *self._outdated(here), *self._rewritten(here), *acted.events))
 
     def _noticed(self, here: Here) -> list[FrameEvent]:
         """What the provider did to the context by itself."""
@@ -158,8 +158,10 @@ class Actor:
 
     def _appending(self, here: Here) -> Appending | None:
         """How tools and guidance are told behind this request's newest message; None where they cannot be."""
-        how, takes = self.dialect.appending, self._tariff(here).append
-        return how if how and {"system", "tools"} <= set(takes) and how.offered(here.request, here.headers) else None
+        how, model = self.dialect.appending, self.config.sent_as(here.request.model)
+        if how is None or family_of(model) != how.family or not {"system", "tools"} <= set(self._tariff(here).append):
+            return None
+        return how if how.offered(here.request, here.headers) else None
 
     def _given_in_front(self, here: Here) -> tuple[FrameEvent, ...]:
         """What was appended is told in front of all from now on, where a request comes that cannot have it inside:
@@ -205,12 +207,20 @@ class Actor:
             return []
         return self._voided(here)
 
-    def _without_reasoning(self, here: Here) -> list[FrameEvent]:
-        """All reasoning so far is left out, but what must stand in front of the calls that are being answered."""
+    def _rewritten(self, here: Here) -> list[FrameEvent]:
+        """L8, where the client changed its own history: it leaves out of it what it thought behind the change, and what
+        we have of that no longer fits either."""
+        if not here.story.adopted or not self._binds(here):
+            return []
+        return self._without_reasoning(here, rewritten(here.story))
+
+    def _without_reasoning(self, here: Here, placed: Sequence[Placed] | None = None) -> list[FrameEvent]:
+        """All reasoning so far is left out, or that of `placed`, but what must stand in front of the calls that are
+        being answered."""
         kept = newest_answer(here.story.placed) if self._must_wait(here) else None
-        answers = (p for p in here.story.placed if p is not kept and _is_answer(p))
+        answers = (p for p in (here.story.placed if placed is None else placed) if p is not kept and _is_answer(p))
         bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._reasons(p)))
-        return [ReasoningRemoved(bound)] if bound else []
+        return [ReasoningRemoved(bound)] if set(bound) - here.story.tree.mute else []
 
     # -------------------------------------------------------------------------------------------------------- folding
     def means(self, here: Here) -> Means:

@@ -277,6 +277,6 @@ ANTHROPIC_MESSAGES = Dialect(
     answer,
     seals=seals,
     manual=manual,
-    appending=Appending(takes_tools_inside, tools_inside, read_message),
+    appending=Appending("claude", takes_tools_inside, tools_inside, read_message),
     signs=True,
 )

@@ -125,6 +125,8 @@ class Appending:
     """How tools and guidance of ours are told behind the newest message instead of in front of all, so that what stands
     there stays as it is."""
 
+    family: str
+    """Whose models take them so (`tariffs.family_of`): another vendor's API in the same dialect is not known to."""
     offered: Callable[[Request, Headers], bool]
     """Whether the API takes them so from the client of this request."""
     written: Callable[[Request, str, str], bytes]

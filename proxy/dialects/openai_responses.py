@@ -381,6 +381,6 @@ OPENAI_RESPONSES = Dialect(
     Answer,
     References(kept, previous, referred, unplaceable, resolved, items_by_id, seen, lasting, opening),
     seals=seals,
-    appending=Appending(takes_tools_inside, tools_inside, read_appended),
+    appending=Appending("gpt", takes_tools_inside, tools_inside, read_appended),
     signs=True,
 )

@@ -15,7 +15,7 @@ What this module does not do: it decides no event, counts nothing, and knows no 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from proxy.stack.events import call_key
@@ -124,6 +124,22 @@ def unbound(story: Story, before: Line, after: Line, scribe: Scribe) -> tuple[st
     said = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in story.placed)
     answers = ((entry, m) for entry, m in said if m and id(m) in behind and m.role == "assistant")
     return tuple(dict.fromkeys(entry for entry, m in answers if scribe.without_reasoning(m) is not m))
+
+
+def rewritten(story: Story) -> tuple[Placed, ...]:
+    """L8: what was taken over from the path that this one went on from, where the client changed its own history: all
+    behind the first place at which the two lines differ."""
+    before = replace(story, placed=tuple(p for some in story.adopted.values() for p in some))
+    was, now = on_line(before), on_line(story)
+    same = next((at for at, pair in enumerate(zip(was, now, strict=False)) if _key(pair[0]) != _key(pair[1])), len(was))
+    held, left = ({p.entry.id for p in each.placed} for each in (before, story))
+    if any(trim.entries & held and not trim.entries & left for trim in story.tree.trims):
+        same = 0  # a trace has nothing left to stand for
+    return tuple(p for p in now[same:] if p.at != p.entry.id)
+
+
+def _key(placed: Placed) -> tuple[str, int]:
+    return placed.entry.id, placed.round.number if placed.round else 0
 
 
 def _own_tokens(unit: Unit) -> int:

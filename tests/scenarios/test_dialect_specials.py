@@ -626,12 +626,20 @@ def test_tools_are_added_behind_the_newest_message_and_no_thought_is_lost(
 
 @pytest.mark.parametrize(
     ("kind", "model", "headers"),
-    [(Messages, BOUND, {}), (Messages, FREE, INLINE), (Responses, GPT, {}), (Chat, APPENDABLE, {})],
+    [
+        (Messages, BOUND, {}),
+        (Messages, FREE, INLINE),
+        (Messages, APPENDABLE, INLINE),
+        (Responses, GPT, {}),
+        (Responses, BOUND, {}),
+        (Chat, APPENDABLE, {}),
+    ],
 )
 def test_tools_are_told_in_front_where_they_cannot_be_added(
     provider: ScriptedProvider, start: Started, kind: type[Native], model: str, headers: dict[str, str]
 ) -> None:
-    """Without the beta that it is the client's to ask for, for a model without the trait, and in chat completions."""
+    """Without the beta that it is the client's to ask for, for a model without the trait, for one behind another
+    vendor's dialect, and in chat completions."""
     chat = kind(start(**WAKES_LATE), model, headers=headers)
     grows_awake(chat, provider)
 
@@ -701,3 +709,56 @@ def test_added_tools_are_told_anew_behind_a_history_that_the_client_compacted(
     assert chat.status == "full"
     assert "stack_recall" in provider.received[-1].tool_names
     assert told(provider).count("# Task frames") == 1
+
+
+# --------------------------------------------------------------------------------------- a client that edits its
+# history
+@pytest.mark.parametrize(("kind", "model", "headers"), [*ADDING, (Messages, BOUND, {}), (Responses, GPT, {})])
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [("oldest", []), ("middle", ["call 0", "said 0"]), ("words", ["call 0", "said 0"])],
+)
+def test_what_was_thought_behind_a_change_of_the_clients_own_goes_with_it(
+    provider: ScriptedProvider,
+    start: Started,
+    kind: type[Native],
+    model: str,
+    headers: dict[str, str],
+    change: str,
+    left: list[str],
+) -> None:
+    """A client that shortens or edits its history leaves out its own thoughts behind that; what we keep of them for its
+    answers does not fit there either. What was thought before it stays."""
+    chat = kind(start(), model, headers=headers)
+    sizes = [0]
+    for n in range(4):
+        provider.will(
+            does(bash(f"step {n}"), reasoning=f"call {n}"),
+            says(f"This is the answer number {n}, and it is long enough.", reasoning=f"said {n}"),
+        )
+        chat.says(f"This is request {n}.")
+        chat.returns(f"result {n}")
+        sizes.append(len(chat.history))
+    if change == "words":
+        chat.history[sizes[1]] = {"role": "user", "content": "This is another request altogether."}
+    else:
+        first = 0 if change == "oldest" else 1
+        del chat.history[sizes[first] : sizes[first + 1]]
+    chat.history = [bare for item in chat.history if (bare := without_thoughts(item))]
+    provider.will(says("Now.", reasoning="now"), says("Yes.", reasoning="yes"))
+    chat.says("And now?")
+    assert thoughts(provider) == left
+    chat.says("Really?")
+    assert thoughts(provider) == [*left, "now"]
+    assert chat.status == "full"
+
+
+def without_thoughts(item: Json) -> Json:
+    """A message or an item less what was thought; nothing of an item that was nothing else, and no id of another."""
+    if item.get("type") == "reasoning":
+        return {}
+    if item.get("role", "assistant") == "assistant":
+        item = {name: value for name, value in item.items() if name != "id"}
+    if isinstance(item.get("content"), list):
+        item = item | {"content": [block for block in item["content"] if block["type"] != "thinking"]}
+    return item
