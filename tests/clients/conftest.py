@@ -92,10 +92,10 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(home: Path) -> Callable[..., str]:
-    """Runs a client to its end, cut off from everything but loopback; gives what it printed. A failure shows that."""
+def attempt(home: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a client to its end, cut off from everything but loopback; its exit code and what it printed."""
 
-    def finish(command: list[str], folder: Path, **extra: str) -> str:
+    def finish(command: list[str], folder: Path, **extra: str) -> subprocess.CompletedProcess[str]:
         environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(home),
@@ -105,7 +105,7 @@ def run(home: Path) -> Callable[..., str]:
             "NO_COLOR": "1",
             **extra,
         }
-        done = subprocess.run(
+        return subprocess.run(
             command,
             cwd=folder,
             env=environment,
@@ -116,10 +116,20 @@ def run(home: Path) -> Callable[..., str]:
             timeout=CLIENT_LIMIT_S,
             check=False,
         )
+
+    return finish
+
+
+@pytest.fixture
+def run(attempt: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
+    """The same for a client that must not fail; gives what it printed. A failure shows that."""
+
+    def succeed(command: list[str], folder: Path, **extra: str) -> str:
+        done = attempt(command, folder, **extra)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    return finish
+    return succeed
 
 
 CLIENT_LIMIT_S = 120
