@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import Call, Model, Received, ScriptedProvider, call
+from proxy.scripted import Call, Model, Received, ScriptedProvider, answers, call, says
 from tests.clients.job import ERRAND, FILE, Means, assert_it_was_done, lines, tell
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, GREETING
@@ -35,7 +35,7 @@ base_url = "{url}"
 env_key = "SCRIPTED_KEY"
 wire_api = "responses"
 """
-Codex = Callable[[str, str], str]
+Codex = Callable[..., str]
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def codex(npm: Callable[..., Path], run: Callable[..., str], proxy: Served, repo
     settings = home / ".codex" / "config.toml"
     settings.parent.mkdir()
 
-    def ask(model: str, prompt: str) -> str:
+    def ask(model: str, *said: str) -> str:
         settings.write_text(SETTINGS.format(model=model, url=proxy.url))
-        command = [str(program), "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", prompt]
+        command = [str(program), "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", *said]
         return run(command, repository, SCRIPTED_KEY="sk-scripted")
 
     return ask
@@ -116,3 +116,18 @@ def test_it_plans_works_and_delegates_and_notices_nothing(
     main = [each for each in provider.asked if not is_subagent(each)]
     assert all("stack_frame_push" in each.tool_names for each in main)
     assert ["tools" in each.body for each in main] == [model != CODING] * len(main)
+
+
+def test_it_goes_on_with_a_session_of_an_earlier_process(
+    provider: ScriptedProvider, proxy: Served, codex: Codex
+) -> None:
+    provider.will(answers("", [call("stack_frame_push", title="Stay", successCriteria="Stays.")]), says("Begun."))
+    provider.will(answers("", [call("stack_frame_pop", status="completed", results="Stayed.")]), says(CLOSING))
+
+    codex(PATCHING, "Begin.")
+    said = codex(PATCHING, "resume", "--last", "Go on.")
+
+    assert CLOSING in said
+    [conversation] = proxy.page("/stack/conversations")["conversations"]
+    frames = proxy.page(f"/stack/conversations/{conversation['id']}/state")["frames"].values()
+    assert ("Stay", "completed") in [(frame["title"], frame["status"]) for frame in frames]
