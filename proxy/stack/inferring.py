@@ -104,9 +104,17 @@ def _follow_plan(scene: _Scene, run: Sequence[Entry]) -> None:
         return
     results = {m.answers: (m.text, entry.id) for entry in run if (m := entry.message) and m.answers}
     step = step_of(said, results)
-    group = (called.entry.id, *(entry for _, entry in results.values()))
+    parted = called.entry.id in _parted_turns(scene.placed)
+    group = () if parted else (called.entry.id, *(entry for _, entry in results.values()))
     for seen in plan_seen(step, scene.watch.names):
         _mirror(scene, reconciled(_mirrored(scene.tree), seen), group)
+
+
+def _parted_turns(placed: Iterable[Placed]) -> frozenset[str]:
+    """Turns in which the model went into a frame of its own, or out of it: their rounds belong to several frames, so
+    none can take them as a whole."""
+    owners: dict[str, str] = {}
+    return frozenset(p.entry.id for p in placed if p.round and owners.setdefault(p.entry.id, p.owner) != p.owner)
 
 
 _AS_ITEM: Mapping[Status, ItemStatus] = {
@@ -304,7 +312,10 @@ def _close(scene: _Scene, home: Frame, before: Sequence[Placed]) -> None:
             _end(scene, frame.id, Status.BLOCKED)
     if request is None:
         story = replace(scene.story, tree=scene.tree)
-        taking = tuple(dict.fromkeys(p.entry.id for p in before if owner_of(story, p) == home.owner))
+        parted = _parted_turns(scene.placed)
+        calls = {c.id for p in before if p.entry.id in parted and (m := said_by(p)) for c in m.calls}
+        own = (p for p in before if owner_of(story, p) == home.owner and p.entry.id not in parted)
+        taking = tuple(dict.fromkeys(p.entry.id for p in own if not ((m := said_by(p)) and m.answers in calls)))
         texts = [m.text for p in before if (m := said_by(p)) and m.role == "user"]
         said = first_said(texts or [home.title], CRITERION)
         request_id = scene.fresh_id()

@@ -491,7 +491,6 @@ def test_a_tool_of_the_users_own_is_a_plan_by_configuration(stage: Stage, provid
     assert chat.proxy.statuses()["Lexer"] == "in_progress"
 
 
-@pytest.mark.xfail(strict=True, reason="the turn's rounds are taken as one, those of the popped frame among them")
 def test_a_request_that_is_seen_later_brings_nothing_back_of_a_frame_that_was_popped_in_it(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -506,3 +505,21 @@ def test_a_request_that_is_seen_later_brings_nothing_back_of_a_frame_that_was_po
 
     assert provider.received[-1].messages[: len(before)] == before
     assert "cancelled" not in str(provider.received[-1].messages)
+
+
+def test_an_item_begun_in_the_turn_of_a_push_leaves_the_push_where_it_was_made(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """L2, S0-21: what a popped frame returned stands on its line, whatever the client's plan did in between."""
+    items = [{"content": "Lexer", "status": "in_progress"}, {"content": "Parser", "status": "pending"}]
+    provider.will(does(push("Tokens")), does(call("todowrite", todos=items)))
+    provider.will(does(pop("The lexer is done.")), does(pop("Tokens are done.")), says("Ok."), says("You are welcome."))
+    chat.tools = ("bash", "todowrite")
+    chat.says("Build the formatter.")
+    chat.returns("Plan updated.")
+
+    chat.says("Thanks!")
+
+    returned = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
+    assert len(returned) == 1
+    assert "Tokens are done." in returned[0]
