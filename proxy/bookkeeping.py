@@ -30,7 +30,11 @@ from proxy.upstream import RawHeaders
 
 log = logging.getLogger(__name__)
 
-CALLABLE = frozenset({tools.DISPATCHER, *(t.name for t in tools.TOOLS), *(f"stack_{t.op}" for t in tools.TOOLS)})
+LOOPING_CALL = "looping"
+"""A call of the client's tools that was answered here because it runs in a loop, by the name it is counted as."""
+CALLABLE = frozenset(
+    {LOOPING_CALL, tools.DISPATCHER, *(t.name for t in tools.TOOLS), *(f"stack_{t.op}" for t in tools.TOOLS)}
+)
 UNKNOWN_TOOL = "unknown"
 """A tool that there is not: its name is the model's own words, which are neither logged nor counted."""
 TOLD_ASLEEP = frozenset({"name_clash"})

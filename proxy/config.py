@@ -384,9 +384,9 @@ class Config(_Model):
     infer_requests: bool = True
     """Whether a request of the user that starts something else ends the frame before it."""
 
-    loops: Literal["off", "warn"] = "warn"
-    """In mode `active`, tell the model when its calls run in a loop: the same call with the same result, steps that
-    take turns, a task that failed again."""
+    loops: Literal["off", "warn", "block"] = "warn"
+    """In mode `active`, `warn` tells the model when its calls run in a loop: the same call with the same result, steps
+    that take turns, a task that failed again. `block` also answers the next of these calls itself."""
 
     loop_repeats: int = Field(default=3, ge=2)
     """Times in direct succession that the same call gave the same result before that is a loop."""

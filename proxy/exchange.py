@@ -21,7 +21,7 @@ from dataclasses import replace
 from proxy import overflow
 from proxy.acting import RECALL_PART, binds, without_bound
 from proxy.asking import Asker, Incoming, Parts, Unfit, read_request, shortened_request, weighed
-from proxy.bookkeeping import client_chain
+from proxy.bookkeeping import LOOPING_CALL, client_chain
 from proxy.delivery import Delivery, Reply
 from proxy.dialects import Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
@@ -158,6 +158,7 @@ class Call:
             log.exception("line could not be assembled", extra={"request": self._incoming.id})
             await self._relay_instead("internal")
         else:
+            self._delivery.writing.refuses = self._parts.reception.refuses(self._standing)
             async with self._delivery.kept_alive(self._parts.config.keep_alive_s):
                 await self.converse(turn, line)
 
@@ -321,7 +322,7 @@ class Call:
         weighed = replace(spoken, message=self._parts.writer.weighed(spoken.message))
         beside = await self._beside(turn, spoken)
         results, events = turn.run(weighed, now, refuse=refuse, beside=beside)
-        self._record.ran([c.name for c in spoken.own_calls], events)
+        self._record.ran([c.name if c.is_ours else LOOPING_CALL for c in spoken.own_calls], events)
         turn.keep(weighed, results, events, now, last=bool(spoken.client_calls))
         await turn.durable()
 

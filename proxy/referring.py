@@ -121,7 +121,7 @@ async def _by_place(parts: Parts, references: References, incoming: Incoming, re
         named = references.referred(replace(request, messages=(request.messages[found.depth],)))
         turns = shelved.ledger.turns_under.get(found.path[-1].id, ())
         rounds = shelved.ledger.rounds.get(turns[-1], ()) if turns else ()
-        shown = references.items(references.seen([done.spoken.message for done in rounds]))
+        shown = references.items(references.seen([done.spoken.shown for done in rounds]))
         items = _alike(named, shown)
         if not items:
             return request
@@ -155,7 +155,7 @@ def _told(
 
 
 def _seen(parts: Parts, references: References, rounds: Sequence[Round]) -> Message:
-    said = [done.spoken.message for done in rounds]
+    said = [done.spoken.shown for done in rounds]
     if len(said) == 1 and len(seen_calls(rounds)) == len(said[0].calls):
         return said[0]
     return parts.writer.weighed(references.seen(said))

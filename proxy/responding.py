@@ -133,7 +133,7 @@ def _response(incoming: Incoming, kept: Kept) -> bytes:
     """The answer itself."""
     if _asked(incoming).get("stream", "").lower() in ("true", "1"):
         raise BadRequest("This response was not made in the background; ask for it without stream.")
-    shown = seen([done.spoken.message for done in kept.rounds])
+    shown = seen([done.spoken.shown for done in kept.rounds])
     return responses_kept.response(kept.beside, shown)
 
 
@@ -168,7 +168,7 @@ def _said(kept: Kept) -> Iterator[tuple[str, Message]]:
         if entry.message is not None:
             yield entry.id, entry.message
         else:
-            yield entry.id, seen([done.spoken.message for done in ledger.rounds.get(entry.id, ())])
+            yield entry.id, seen([done.spoken.shown for done in ledger.rounds.get(entry.id, ())])
 
 
 # ----------------------------------------------------------------------------------------------------------- deletion

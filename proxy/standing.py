@@ -20,7 +20,7 @@ from proxy import clients, delegation
 from proxy.acting import COMPACTED_TOKENS, Actor, Here
 from proxy.config import Config
 from proxy.dialects import Dialect
-from proxy.errors import BadRequest
+from proxy.errors import BadRequest, StoreError
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.compaction import CRITERION, title_of
@@ -28,15 +28,16 @@ from proxy.stack.context import on_line
 from proxy.stack.events import FrameEvent, Looped, Replaced, Rooted, Woken, frame_id, recorded
 from proxy.stack.folding import Decision
 from proxy.stack.inferring import inferred
+from proxy.stack.intercept import Refusing
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
-from proxy.stack.loops import Rules, arisen, note
+from proxy.stack.loops import Rules, arisen, note, refused, signature
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.names import remember
 from proxy.stack.observe.turns import first_said, untagged
 from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
-from proxy.stack.transcript import Request, is_stack_tool
+from proxy.stack.transcript import Call, Request, is_stack_tool
 from proxy.store import Anchored, Record
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,8 @@ class Standing:
     mode: str = ""
     since: Thread | None = None
     """How the thread looked with the request before, where that is not as now."""
+    refused: frozenset[str] = frozenset()
+    """Signatures of calls that run in a loop and are answered here."""
     decisions: tuple[Decision, ...] = ()
     """What was weighed at this request, also where nothing came of it."""
 
@@ -329,22 +332,34 @@ class Reception:
         return self._told(standing, self.actor.block(_here(standing, standing.mode), COMPACTED_TOKENS))
 
     def _warned(self, standing: Standing) -> Standing:
-        """A loop that closes with this request is told of behind it. A fault of ours costs the warning."""
+        """A loop that closes with this request is told of behind it, and its calls are refused where that is wanted. A
+        fault of ours costs the warning."""
         if standing.mode != "active" or not self.warns(standing.request.model):
             return standing
+        names, config = self.actor.watch.names, self.config
         try:
-            loop = arisen(standing.story, self.actor.watch.names, loop_rules(self.config))
+            loop = arisen(standing.story, names, loop_rules(config))
+            if loop is not None:
+                looped = Looped(standing.frame, replace(loop, at=standing.node))
+                words = note(loop, self.actor.nonce(standing.conversation))
+                standing = self._told(self._recorded(standing, [looped]), words)
+            if config.loops == "block":
+                standing = replace(standing, refused=refused(standing.story, names, config.loop_window))
+        except StoreError:
+            raise
         except Exception:  # the edge of our own observers, which look at whatever a model or a tool has written
             log.exception("loops could not be looked for")
-            return standing
-        if loop is None:
-            return standing
-        looped = Looped(standing.frame, replace(loop, at=standing.node))
-        return self._told(self._recorded(standing, [looped]), note(loop, self.actor.nonce(standing.conversation)))
+        return standing
+
+    def refuses(self, standing: Standing) -> Refusing | None:
+        """Which calls of the client's tools are answered here; None where none are."""
+        if not standing.refused:
+            return None
+        return lambda name, arguments: signature(Call("", name, arguments), self.actor.watch.names) in standing.refused
 
     def warns(self, model: str) -> bool:
         """Whether a model, by the client's name for it, is warned of loops: some take no words behind results."""
-        return self.config.loops == "warn" and self.config.tariff_of(self.config.sent_as(model)).after_tool == "message"
+        return self.config.loops != "off" and self.config.tariff_of(self.config.sent_as(model)).after_tool == "message"
 
     def _told(self, standing: Standing, words: str) -> Standing:
         """Words of ours behind the newest message of the request, there for good."""

@@ -19,6 +19,7 @@ from proxy.stack.context import Line, Scribe, assemble
 from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent, apply, call_key, recorded
 from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round, turn_id
+from proxy.stack.loops import LOOPING
 from proxy.stack.recalled import is_recall
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import UNBOUNDED, Desk, Group, Outcome, Settings
@@ -174,7 +175,10 @@ class Turn:
 
 
 def _answered(desk: Desk, call: Call) -> Outcome:
-    """A call the model made never fails the client's request, whatever is wrong with our tool."""
+    """A call the model made never fails the client's request, whatever is wrong with our tool. One that is none of ours
+    is here because it runs in a loop."""
+    if not call.is_ours:
+        return Outcome(LOOPING)
     try:
         return tools.run(desk, call)
     except Exception:  # the edge of our own tools: the model is told, the log has the cause

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from proxy.stack.loops import LOOPING
+
 Json = dict[str, Any]
 AWAKE = "full"
 BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9a-f]+)"')
@@ -202,6 +204,11 @@ def is_ours(name: str) -> bool:
     return name == "stack" or name.startswith("stack_")
 
 
+def refused(line: Body) -> set[str]:
+    """Calls of the client's tools that were answered for it, because they run in a loop."""
+    return {str(m["tool_call_id"]) for m in line.messages if m["role"] == "tool" and text_of(m) == LOOPING}
+
+
 # --------------------------------------------------------------------------------------------------------------- judge
 def breaches(evidence: Evidence) -> list[str]:
     """Every breach of a law, in the order of the laws; empty when all hold."""
@@ -300,7 +307,8 @@ def order(client: Body, line: Body) -> Iterator[str]:
         if (misplaced := _not_in_order(ours, theirs)) is not None:
             yield f"L4: twice, out of order or never sent: {misplaced[:80]}"
     theirs = [id_ for m in client.messages for id_, _ in calls_of(m)]
-    ours = [id_ for m in line.messages for id_, name in calls_of(m) if not is_ours(name)]
+    kept = refused(line) - set(theirs)
+    ours = [id_ for m in line.messages for id_, name in calls_of(m) if not is_ours(name) and id_ not in kept]
     if (misplaced := _not_in_order(ours, theirs)) is not None:
         yield f"L4: a call twice or out of order: {misplaced}"
 
@@ -475,7 +483,8 @@ def _thoughtless(message: Json) -> Json:
 def _unseen(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
     """L6: nothing of ours is in what the client got."""
     made = {call for each in awake for m in each.body.messages for call in calls_of(m)}
-    ids = {id_ for id_, name in made if is_ours(name)} - {id_ for id_, name in made if not is_ours(name)}
+    kept = {id_ for each in awake for id_ in refused(each.body)}
+    ids = {id_ for id_, name in made if is_ours(name)} - {id_ for id_, name in made if not is_ours(name)} | kept
     marks = {each.body.nonce for each in awake if each.body.nonce} | {TRACE, "stack_"} | ids
     for asked in evidence.asked:
         if asked.status == AWAKE:

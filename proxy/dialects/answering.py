@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from proxy.dialects import slices
 from proxy.dialects.sse import Events, SseEvent
-from proxy.stack.intercept import Calls, Event, Piece, Show, Shown
-from proxy.stack.transcript import Spoken
+from proxy.stack.intercept import Calls, Event, Owner, Piece, Refusing, Show, Shown
+from proxy.stack.transcript import REFUSED, Spoken, is_stack_tool
 
 BODY_LIMIT = 64 * 1024 * 1024
 """Bytes of a plain answer that are read; a larger one passes unread."""
@@ -85,6 +87,8 @@ class Answering(ABC, Generic[R]):
         """This round's reply is no completion: an error status, or a content type that is not read."""
         self.error_body = b""
         """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
+        self.refuses: Refusing | None = None
+        """Calls of the client's tools that it is not to see."""
 
     # ---------------------------------------------------------------------------------------------------------- rounds
     def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
@@ -96,6 +100,7 @@ class Answering(ABC, Generic[R]):
         self.is_error = self.is_error or not self._read
         self._rounds += 1
         self._round, self._events = self._begin(), Events()
+        self._round.calls.refuses = self.refuses
         self._show.begin_round(self._round.calls)
         self._body.clear()
         self._fault = self.error_body = b""
@@ -145,7 +150,15 @@ class Answering(ABC, Generic[R]):
             self._end_of_body(bytes(self._body))
         if self._round.usage:
             self._usages.append(self._round.usage)
-        return self._round.spoken(complete=complete and self._read)
+        return self._with_refused(self._round.spoken(complete=complete and self._read))
+
+    def _with_refused(self, spoken: Spoken) -> Spoken:
+        """Told with the round are the calls that look like the client's and were kept from it."""
+        if self.refuses is None:
+            return spoken
+        calls = self._round.calls.all
+        kept = [call.id for call in calls if call.owner is Owner.OURS and not is_stack_tool(call.name)]
+        return replace(spoken, extra={**spoken.extra, REFUSED: slices.encoded(kept)}) if kept else spoken
 
     def so_far(self) -> Spoken:
         """What has arrived of the round that is under way; it changes nothing."""

@@ -275,7 +275,7 @@ class Round:
     def spoken(self, *, complete: bool) -> Spoken:
         """The round as it was produced. Without an ending of any kind it is not complete, however the connection
         closed."""
-        self.calls.settle()
+        self.calls.settle(over=True)
         whole = complete and not self.failed and bool(self.finish or self.ended)
         return self._told(self._dropped(whole=whole), whole=whole)
 

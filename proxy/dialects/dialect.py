@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from proxy.dialects.known import Known
+from proxy.stack.intercept import Refusing
 from proxy.stack.transcript import Message, Request, Spoken
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -44,6 +45,8 @@ class Writing(Protocol):
     """Bytes of an answer have left for the client."""
     is_error: bool
     """This round's reply is no completion: an error status, or a content type that is not read."""
+    refuses: Refusing | None
+    """Calls of the client's tools that are answered here and not shown; set before the first round."""
     error_body: bytes
     """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
 

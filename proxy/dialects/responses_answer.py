@@ -83,7 +83,7 @@ class BoundShow(Show):
 
     def _rest(self) -> list[Piece]:
         """What still waits when the round is over: in one with a call of ours, what is bound goes with that."""
-        self._calls.settle()
+        self._calls.settle(over=True)
         hides = any(call.owner is Owner.OURS for call in self._calls.all)
         left, self._bound = self._bound, []
         return [piece for piece in left if not (hides and _is_bound(_item_of(piece)))]

@@ -194,6 +194,7 @@ class Round:
             item.call = self.calls.take(item.order, "", "", "")
         if (call := item.call) is None:
             return
+        call.id = call.id or item.call_id
         written = _words(said.arguments if said.input is None else said.input)
         if whole:
             call.written.clear()
@@ -269,7 +270,7 @@ class Round:
     def spoken(self, *, complete: bool) -> Spoken:
         """The round as it was produced. Without an ending of any kind it is not complete, however the connection
         closed."""
-        self.calls.settle()
+        self.calls.settle(over=True)
         whole = complete and not self.failed and self.ended
         return self._spoken(self._dropped(whole=whole), whole=whole)
 

@@ -50,10 +50,14 @@ def seen(rounds: Sequence[Message]) -> Message:
 
 
 def _fates(said: Message) -> Iterator[tuple[bytes, Fate]]:
+    """A call that is in the bytes and not among `calls` was kept from the client."""
+    kept = {call.id for call in read_run(said.wire).calls} - {call.id for call in said.calls}
     for item in slices.items(said.wire):
         told = value(item)
         kind, name = (told.get("type"), told.get("name")) if isinstance(told, dict) else (None, None)
-        if str(kind).endswith(CALL) and isinstance(name, str) and is_stack_tool(name):
+        if (isinstance(told, dict) and told.get("call_id") in kept) or (
+            str(kind).endswith(CALL) and isinstance(name, str) and is_stack_tool(name)
+        ):
             yield item, Fate.HIDDEN
         else:
             yield item, Fate.BOUND if kind == REASONING and not is_open(item) else Fate.SHOWN

@@ -89,7 +89,7 @@ def _seen(ledger: Ledger, references: References, entry: Entry) -> Message | Non
     """What the client sent, or was shown."""
     if entry.kind is not Kind.TURN:
         return entry.message
-    return references.seen([done.spoken.message for done in ledger.rounds.get(entry.id, ())])
+    return references.seen([done.spoken.shown for done in ledger.rounds.get(entry.id, ())])
 
 
 # -------------------------------------------------------------------------------------------------------------- trimmed

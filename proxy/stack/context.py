@@ -222,7 +222,8 @@ def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
         message = scribe.without_reasoning(message)
     stored = {r.answers: r for r in placed.round.results}
     number = placed.round.number
-    told = {c.id: story.tree.told.get((placed.entry.id, call_key(number, c.id))) for c in message.calls if c.is_ours}
+    answered = placed.round.spoken.own_calls
+    told = {c.id: story.tree.told.get((placed.entry.id, call_key(number, c.id))) for c in answered}
     ours = {call: scribe.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
     return [Unit(message, placed.at, {call: result for call, result in ours.items() if result})]
 

@@ -16,6 +16,7 @@ piece are kept, and the dialect writes them.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -54,11 +55,17 @@ class OpenCall:
         return "".join(self.written)
 
 
+Refusing = Callable[[str, str], bool]
+"""Whether a call of the client's, by name and arguments, is answered here all the same."""
+
+
 class Calls:
     """The calls of one round, put together from parts as providers really send them: without an index, with one index
     for all, with the id in every part, with the name late, split or repeated."""
 
     def __init__(self) -> None:
+        self.refuses: Refusing | None = None
+        """Where it is there, a call of the client's waits until it is whole, and is ours where this says so."""
         self.all: list[OpenCall] = []
         self._at: dict[int, OpenCall] = {}
         self._by_id: dict[str, OpenCall] = {}
@@ -76,25 +83,38 @@ class Calls:
             call.id = id_
             self._by_id[id_] = call
         _name(call, name)
+        if call.owner is Owner.UNKNOWN and self.refuses is None and _is_a_clients(call.name):
+            call.owner = Owner.CLIENT
         if arguments:
             call.written.append(arguments)
             if call.owner is Owner.UNKNOWN and call.name:
-                _settle(call)
+                self._settle(call)
         return call
 
     def open_at(self, index: int) -> OpenCall | None:
         """The call that is counted as `index`, if its first part has come."""
         return self._at.get(index)
 
-    def settle(self) -> None:
-        """No name can grow any more; a call that never had one is the client's."""
+    def settle(self, *, over: bool = False) -> None:
+        """No name can grow any more; a call that never had one is the client's. `over`: no arguments either."""
         for call in self.all:
-            _settle(call)
+            self._settle(call, over=over)
 
     def _settle_others(self) -> None:
         for call in self.all:
             if call.name:
-                _settle(call)
+                self._settle(call)
+
+    def _settle(self, call: OpenCall, *, over: bool = False) -> None:
+        if call.owner is not Owner.UNKNOWN:
+            return
+        if is_stack_tool(call.name):
+            call.owner = Owner.OURS
+        elif self.refuses is None:
+            call.owner = Owner.CLIENT
+        elif over or (call.written and call.written[-1].rstrip().endswith("}") and is_whole(call.arguments)):
+            # Without an id the model could not be told the answer.
+            call.owner = Owner.OURS if call.id and self.refuses(call.name, call.arguments) else Owner.CLIENT
 
     def _found(self, index: int | None, id_: str, name: str, arguments: str) -> OpenCall | None:
         if index is not None:
@@ -131,16 +151,13 @@ def _name(call: OpenCall, name: str) -> None:
     if not name or name == call.name or (call.name and call.written):
         return
     call.name += name
-    if call.owner is Owner.UNKNOWN:
-        if call.name.startswith(STACK_PREFIX):
-            call.owner = Owner.OURS
-        elif not STACK_PREFIX.startswith(call.name):
-            call.owner = Owner.CLIENT
+    if call.owner is Owner.UNKNOWN and call.name.startswith(STACK_PREFIX):
+        call.owner = Owner.OURS
 
 
-def _settle(call: OpenCall) -> None:
-    if call.owner is Owner.UNKNOWN:
-        call.owner = Owner.OURS if is_stack_tool(call.name) else Owner.CLIENT
+def _is_a_clients(name: str) -> bool:
+    """Whether this beginning of a name, or all of it, can become none of ours."""
+    return bool(name) and not STACK_PREFIX.startswith(name) and not name.startswith(STACK_PREFIX)
 
 
 # ------------------------------------------------------------------------------------------------------------- events
@@ -291,13 +308,13 @@ class Show:
             self._note(event)
         self._waiting.append(piece)
         if len(self._waiting) > MOST_WAITING:
-            self._calls.settle()
+            self._calls.settle(over=True)
             self._look_at_calls()
         return self._leave(last=len(self._waiting) > MOST_HELD)
 
     def end_round(self) -> list[Shown]:
         """What still leaves of a round that ended, or broke off: signed reasoning of a hidden round does not."""
-        self._calls.settle()
+        self._calls.settle(over=True)
         self._look_at_calls()
         return self._leave(last=True)
 
@@ -308,7 +325,7 @@ class Show:
             event.call.late = event.call.late or (self._finish_left and event.call.number is None)
         elif isinstance(event, Finish | End | Fault):
             self._over = True
-            self._calls.settle()
+            self._calls.settle(over=True)
         self._look_at_calls()
 
     def _look_at_calls(self) -> None:

@@ -252,7 +252,7 @@ def seen_calls(rounds: Sequence[Round]) -> tuple[Call, ...]:
 def seen_identity(rounds: Sequence[Round]) -> str:
     """The identity of the turn as the client was shown it. Mostly that of its only round, which is known."""
     only = rounds[0].spoken.message if len(rounds) == 1 else None
-    if only and only.role == "assistant" and not only.answers and not any(c.is_ours for c in only.calls):
+    if only and only.role == "assistant" and not only.answers and not rounds[0].spoken.own_calls:
         return only.identity
     return identity_of("assistant", seen_text(rounds), seen_calls(rounds))
 

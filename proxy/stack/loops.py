@@ -178,8 +178,7 @@ def _steps(run: Sequence[Placed], names: Names) -> list[Stepped]:
     results: dict[str, Message] = {}
     found: list[Stepped] = []
     for placed in reversed(run):
-        own = placed.round.results if placed.round else ()
-        results |= {result.answers: result for result in own}
+        results |= {result.answers: result for result in _results_of(placed)}
         message = said_by(placed)
         if message is None:
             continue
@@ -191,6 +190,13 @@ def _steps(run: Sequence[Placed], names: Names) -> list[Stepped]:
                 found.append(Stepped(tuple(sorted(each.signature for each in acted)), acted))
             results = {}
     return found[::-1]
+
+
+def _results_of(placed: Placed) -> Iterator[Message]:
+    """What was answered here. A call that was refused did nothing."""
+    if placed.round is not None:
+        refused_ids = placed.round.spoken.refused
+        yield from (result for result in placed.round.results if result.answers not in refused_ids)
 
 
 def _acted(call: Call, result: Message, names: Names) -> Acted:
@@ -458,6 +464,30 @@ def shown(done: Done, names: Names) -> str:
 def _short(text: str) -> str:
     words = " ".join(text[: 4 * SHOWN].split())
     return words if len(words) <= SHOWN else words[: SHOWN - 1] + "…"
+
+
+LOOPING = (
+    "Not run: this call is part of a loop, and would give the same again. Use the results above. Change "
+    "something first (edit a file, look elsewhere, check an assumption), or tell the user what is missing. Every other "
+    "call is run."
+)
+"""The result of a call that is refused (S3-24)."""
+
+
+def refused(story: Story, names: Names, window: int) -> frozenset[str]:
+    """The signatures of calls that run in a loop at the end of a path: a change since then, by a call that is no part
+    of the pattern, makes them worth a try again (C12)."""
+    loops = [loop for loop in standing(story, window) if loop.kind != FAILURES]
+    if not loops:
+        return frozenset()
+    run = run_of(story, window)
+    found: set[str] = set()
+    for loop in loops:
+        closed = next(at for at, placed in enumerate(run) if loop.at in (placed.at, placed.entry.id))
+        since = (acted for step in _steps(run[closed + 1 :], names) for acted in step.acted)
+        if not any(acted.signature not in loop.calls and _may_change(acted.done, names) for acted in since):
+            found.update(loop.calls)
+    return frozenset(found)
 
 
 def note(loop: Loop, nonce: str) -> str:

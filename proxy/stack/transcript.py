@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
 
@@ -132,6 +132,11 @@ class Usage:
     written: int = 0
 
 
+REFUSED = "refused_calls"
+"""The member of `Spoken.extra` with the ids of calls that look like the client's and were kept from it, a JSON array.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Spoken:
     """One upstream round as it was produced: the whole assistant message and how it ended."""
@@ -150,11 +155,28 @@ class Spoken:
 
     @property
     def own_calls(self) -> tuple[Call, ...]:
-        return tuple(c for c in self.message.calls if c.is_ours)
+        """Those that are answered here: of our tools, and what was kept from the client."""
+        refused = self.refused
+        return tuple(c for c in self.message.calls if c.is_ours or c.id in refused)
 
     @property
     def client_calls(self) -> tuple[Call, ...]:
-        return tuple(c for c in self.message.calls if not c.is_ours)
+        refused = self.refused
+        return tuple(c for c in self.message.calls if not c.is_ours and c.id not in refused)
+
+    @property
+    def shown(self) -> Message:
+        """The message, whose `calls` do not name what was kept from the client; its bytes still have it."""
+        kept = self.refused
+        if not kept:
+            return self.message
+        return replace(self.message, calls=tuple(c for c in self.message.calls if c.id not in kept))
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Ids of calls of the client's tools that were answered here because they run in a loop."""
+        told = self.extra.get(REFUSED)
+        return frozenset(msgspec.json.decode(told, type=list[str])) if told else frozenset()
 
 
 def canonical_arguments(arguments: str) -> str:

@@ -186,3 +186,94 @@ def test_loops_of_somebody_else_are_not_there(stage: Stage, provider: ScriptedPr
         assert asked(proxy, method, path, headers["two"])[0] == 404
         assert asked(proxy, method, "/stack/conversations/nobody/loops", headers["one"])[0] == 404
     assert len(asked(proxy, "GET", path, headers["one"])[1]["loops"]) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- blocking
+@pytest.fixture
+def blocked(stage: Stage, provider: ScriptedProvider) -> Conversation:
+    """A client whose model has asked for the same three times."""
+    chat = stage.chat(stage.proxy(loops="block"), tools=TOOLS)
+    provider.will(*[does(bash("git status"))] * 3)
+    chat.says("Commit it.")
+    for _ in range(2):
+        chat.returns(SAME)
+    return chat
+
+
+def test_the_fourth_same_call_is_answered_by_the_proxy(blocked: Conversation, provider: ScriptedProvider) -> None:
+    """S3-24: the client never sees it, the model is told what to do."""
+    provider.will(does(bash("git status"), text="Again."), does(bash("git log")), says("Nothing to commit."))
+    blocked.returns(SAME)
+
+    assert blocked.last is not None
+    assert [name for name, _ in blocked.last.calls] == ["bash"]
+    assert "git log" in blocked.last.calls[0][1]
+    assert blocked.last.text == "Again."
+    refused = provider.received[-1].messages[-1]
+    assert (refused["role"], refused["content"].startswith("Not run:")) == ("tool", True)
+    blocked.returns("one commit")
+    assert provider.received[-1].messages[-1]["content"] == "one commit"
+
+
+def test_a_refused_call_beside_another_one_leaves_that_to_the_client(
+    blocked: Conversation, provider: ScriptedProvider
+) -> None:
+    """X-10, S3-24: the group is a mixed turn, restored as it was made."""
+    provider.will(does(bash("git status"), bash("git log")), says("Nothing to commit."))
+    blocked.returns(SAME)
+    assert blocked.last is not None
+    assert len(blocked.last.calls) == 1
+    assert "git log" in blocked.last.calls[0][1]
+
+    blocked.returns("one commit")
+    line = provider.received[-1].messages
+    assert [m["role"] for m in line[-3:]] == ["assistant", "tool", "tool"]
+    assert line[-2]["content"].startswith("Not run:")
+    assert line[-1]["content"] == "one commit"
+
+
+def test_d11_no_other_call_is_ever_refused_and_a_change_ends_the_refusal(
+    blocked: Conversation, provider: ScriptedProvider
+) -> None:
+    """D11, C12: no deadlock."""
+    edit = call("edit", filePath="a.py", oldString="x", newString="y")
+    others = [bash("ls"), call("read", filePath="a.py"), edit, bash("git status")]
+    provider.will(*(does(each) for each in others), says("Changed."))
+    blocked.returns(SAME)
+    for result in ("a.py", "x", "The file has been updated.", "modified: a.py"):
+        assert blocked.last is not None
+        assert len(blocked.last.calls) == 1
+        blocked.returns(result)
+
+    assert blocked.last is not None
+    assert blocked.last.text == "Changed."
+    assert "Not run:" not in "".join(texts(provider.received[-1].messages))
+
+
+def test_a_refusal_survives_a_restart_and_ends_with_new_words(
+    blocked: Conversation, provider: ScriptedProvider
+) -> None:
+    """S3-25, C24."""
+    provider.will(says("Is there anything to commit?"))
+    blocked.returns(SAME)
+    blocked.proxy.restart()
+    provider.will(does(bash("git status")), says("Now there is."))
+    blocked.says("Yes: I changed a file just now, look again please.")
+
+    assert blocked.last is not None
+    assert len(blocked.last.calls) == 1
+    blocked.returns("modified: a.py")
+
+
+def test_a_refusal_survives_a_restart_in_the_middle_of_a_loop(
+    blocked: Conversation, provider: ScriptedProvider
+) -> None:
+    """S3-25."""
+    provider.will(does(bash("ls")))
+    blocked.returns(SAME)
+    blocked.proxy.restart()
+    provider.will(does(bash("git status")), says("There is nothing to commit."))
+    blocked.returns("a.py")
+
+    assert blocked.last is not None
+    assert blocked.last.text == "There is nothing to commit."

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.stack.events import Looped, LoopsCleared, Popped, Pushed, recorded
 from proxy.stack.frames import Loop, Status
-from proxy.stack.loops import ALTERNATION, FAILURES, REPETITION, Rules, arisen, note, shown, signature
+from proxy.stack.loops import ALTERNATION, FAILURES, REPETITION, Rules, arisen, note, refused, shown, signature
 from proxy.stack.observe import NAMES, Done
 from proxy.stack.story import follow
 from proxy.stack.transcript import Call
@@ -384,3 +384,40 @@ SCRIPTS = (
 def test_labelled_scripts_are_told_apart(script: Labelled) -> None:
     """Precision and recall are 1 on these; a miss or a false warning is named by its script."""
     assert bool(Worker().works(*script.steps).warned) is script.is_loop
+
+
+# --------------------------------------------------------------------------------------------------------------
+# refusing
+def _refused(worker: Worker) -> int:
+    return len(refused(worker.story, NAMES, RULES.window))
+
+
+def test_only_calls_of_the_pattern_are_refused_until_something_changes() -> None:
+    """C12, D11: what was told of is refused; looking elsewhere does not end that, a change by another call does."""
+    worker = Worker().works(CAT, CAT)
+    assert _refused(worker) == 0
+    assert _refused(worker.works(CAT)) == 1
+    assert _refused(worker.works(read("b.py"))) == 1
+    assert _refused(worker.works(edit("b.py", "c", "Error: string to replace not found"))) == 1
+    assert _refused(worker.works(edit("b.py", "c"))) == 0
+
+
+def test_both_calls_of_a_to_and_fro_are_refused_and_new_words_end_it() -> None:
+    """S3-22, C24."""
+    worker = Worker().works(*[read("a"), read("b")] * 2)
+    assert _refused(worker) == 2
+
+    worker.says("I am stuck.").user("Look at c first.")
+    worker.looks()
+    assert _refused(worker) == 0
+
+
+def test_a_task_that_failed_again_refuses_nothing() -> None:
+    """D11: no action is refused because a task failed."""
+    worker = Worker()
+    worker.looks()
+    told = Looped(worker.story.tree.active, Loop(FAILURES, ("migrate",), ("Migrate",), 2, worker.story.tip))
+    worker._happens(told, worker.story.tip)
+    worker.story = worker.again
+
+    assert _refused(worker) == 0
