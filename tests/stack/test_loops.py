@@ -414,8 +414,7 @@ def test_both_calls_of_a_to_and_fro_are_refused_and_new_words_end_it() -> None:
 
 def test_a_task_that_failed_again_refuses_nothing() -> None:
     """D11: no action is refused because a task failed."""
-    worker = Worker()
-    worker.looks()
+    worker = Worker().works(CAT)
     told = Looped(worker.story.tree.active, Loop(FAILURES, ("migrate",), ("Migrate",), 2, worker.story.tip))
     worker._happens(told, worker.story.tip)
     worker.story = worker.again
