@@ -99,9 +99,10 @@ def failure(event: ErrorEvent) -> JsonObject:
 
 
 def usage_object(usage: Usage) -> JsonObject:
+    written = {"cache_write_tokens": usage.written} if usage.written else {}
     return {
         "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": usage.cached},
+        "input_tokens_details": {"cached_tokens": usage.cached} | written,
         "output_tokens": usage.completion,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.prompt + usage.completion,

@@ -15,7 +15,6 @@ from proxy.scripted import Model, ScriptedProvider, Usage, says
 from proxy.scripted.script import Received
 from proxy.tariffs import Tariff, tariff_for
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall
-from tests.tongues import RESPONSES
 
 MILLION = 1_000_000
 CACHED_MODELS = {
@@ -132,7 +131,6 @@ def provider(model: str) -> Iterator[ScriptedProvider]:
 @pytest.mark.parametrize("play", PLAYS)
 @pytest.mark.parametrize("wake_at", [0, 3_000])
 def test_a_saving_told_is_never_larger_than_the_true_one(
-    request: pytest.FixtureRequest,
     stage: Stage,
     provider: ScriptedProvider,
     model: str,
@@ -140,9 +138,6 @@ def test_a_saving_told_is_never_larger_than_the_true_one(
     wake_at: int,
 ) -> None:
     """O2, T13: whatever is played, whichever cache the provider has, from the first request or waking later."""
-    if stage.tongue is RESPONSES and CACHED_MODELS[model] == "anthropic":
-        untold = "usage of the responses API has no word for what was written to a cache, which this model charges for"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=untold))
     chat = stage.chat(stage.proxy(wake_at_tokens=wake_at), model=model)
 
     play(provider, chat)
