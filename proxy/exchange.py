@@ -131,7 +131,8 @@ class Call:
         try:
             await self._answered()
         except asyncio.CancelledError:
-            self._record.failed("client_left")
+            if not self._delivery.writing.finished:  # some clients go as soon as they have been told the end
+                self._record.failed("client_left")
             self._record.settle(self._record.upstream_status if self._reply.started else 0)
             raise
         finally:
@@ -279,6 +280,9 @@ class Call:
             if complete and not silent and (shorter := await self._after_silence(turn, line)):
                 line, silent = shorter, True
                 continue
+            if complete and turn.number and self._reply.started and self._is_no_answer():
+                await self._break_off("upstream_unreadable")
+                return
             if not complete or last_one or not spoken.own_calls or self._is_over():
                 await self._end_turn(turn, spoken, got.status, complete=complete)
                 return
@@ -309,6 +313,12 @@ class Call:
             await self._break_off(reason)
         else:
             await self._relay_instead(reason)
+
+    def _is_no_answer(self) -> bool:
+        """What came in the place of a round is no answer to read on with: a page, a compressed body, nothing at all.
+        Behind a stream that has begun it cannot be shown, and ending there would look like a good end (S10)."""
+        writing = self._delivery.writing
+        return writing.is_error or writing.silent
 
     def _is_over(self) -> bool:
         """The provider reported a failure, or the client has been told the end: no round can follow."""
@@ -367,8 +377,10 @@ class Call:
             return False
         except asyncio.CancelledError:
             await got.aclose()
-            self._record.failed("client_left")
-            self._keep_last(turn, self._delivery.end_round(complete=False))
+            told_the_end = self._delivery.writing.finished
+            if not told_the_end:
+                self._record.failed("client_left")
+            self._keep_last(turn, self._delivery.end_round(complete=told_the_end))
             raise
         finally:
             self._draft_no_more()

@@ -313,7 +313,7 @@ def _finished_above(tree: Tree, frame: Frame) -> str:
 def _leaving(story: Story, line: Sequence[Placed]) -> list[int]:
     """Places of what may leave: call groups and what the assistant said between them, but for the newest group, groups
     that opened a frame on the path, and what was just recalled; behind what is sealed, if anything is."""
-    fixed = _fixed(story, line)
+    fixed = _fixed(story, line) | _torn(story, line)
     calls: dict[str, bool] = {}
     found: list[int] = []
     border = sealed_at(story, line) + 1
@@ -347,6 +347,19 @@ def _fixed(story: Story, line: Sequence[Placed]) -> frozenset[str]:
     last = next((at for at in range(len(line) - 1, -1, -1) if _is_assistant(line[at])), len(line))
     newest = {p.entry.id for p in line[last:]}
     return frozenset(opened | newest) | recently_recalled(line)
+
+
+def _torn(story: Story, line: Sequence[Placed]) -> frozenset[str]:
+    """Turns that cannot leave, because an entry leaves with all of its rounds: of some, one round ends a frame and the
+    next one is its parent's; of others, one says the closing words."""
+    rounds: dict[str, set[tuple[str, bool]]] = {}
+    for at, placed in enumerate(line):
+        message = said_by(placed)
+        if placed.round and message:
+            owner = owner_of(story, placed).partition("#")[0]
+            stays = not message.calls and _closes(line, at)
+            rounds.setdefault(placed.entry.id, set()).add((_finished(story.tree, owner) or owner, stays))
+    return frozenset(entry for entry, kinds in rounds.items() if len(kinds) > 1)
 
 
 def _closes(line: Sequence[Placed], at: int) -> bool:

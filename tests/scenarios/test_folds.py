@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import Answer, Model, ScriptedProvider, Usage, overflow, says
+from proxy.scripted import Answer, Model, ScriptedProvider, Usage, call, overflow, says
 from tests.harness import Conversation, Json, Stage, bash, does, everything, pop, push, recall, texts
 from tests.scenarios.bound import BoundModel
 from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in
@@ -715,3 +715,27 @@ def test_another_replica_takes_over_what_was_folded(stage: Stage, provider: Scri
 
     assert line(provider)[: len(before)] == before
     assert len(first.conversations) == 1
+
+
+def test_a_turn_in_which_a_frame_ended_and_its_parent_went_on_is_not_torn_by_a_fold(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """L1: an entry leaves with all of its rounds, so a turn stays where one of them is the parent's."""
+    doing = [{"step": "Greet", "status": "in_progress"}, {"step": "Look again", "status": "pending"}]
+    chat = stage.chat(stage.proxy(), tools=("bash", "update_plan", "spawn_agent", "wait_agent"), model="gpt-5.5")
+    provider.will(
+        does(push("Write the greeting")),
+        does(call("update_plan", plan=doing)),
+        does(bash("write")),
+        does(bash("one"), bash("two")),
+        does(pop("The greeting exists")),
+        does(call("spawn_agent", message="Look around in the repository, please.")),
+        does(call("wait_agent")),
+        says("All done."),
+    )
+    chat.says("Write greeting.txt")
+    for results in (["Plan updated"], ["written"], ["1 " * 60, "2 " * 60], ["agent_1 is spawned"], ["It has ended."]):
+        chat.returns(*results)
+
+    sent = provider.received[-1]
+    assert {made.id for made in sent.calls} == {answered for answered, _ in sent.results}

@@ -321,6 +321,18 @@ def test_s10_an_odd_200_passes_as_it_came(
     assert b"fine" in api.ask(proxy.origin, text, awake=awake, stream=stream).body
 
 
+@pytest.mark.parametrize("odd", ["json error", "html", "empty", "wrong type", "gzip", "half json"])
+def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
+    proxy: Proxied, provider: ScriptedProvider, api: Api, odd: str
+) -> None:
+    """It cannot be shown behind a stream that has begun, and to stop there would look like a good end."""
+    provider.will(does(push("S10"), text="First I look."), ODD[odd])
+
+    told = api.ask(proxy.origin, f"S10 behind {odd}")
+
+    assert (told.status, told.whole, api.words(told), api.ends(told)) == (200, False, "First I look.", 0)
+
+
 # ------------------------------------------------------------------------------------------------------ what is beside
 def test_what_clients_of_the_messages_api_ask_beside_it_passes(proxy: Proxied, provider: ScriptedProvider) -> None:
     """A first look whether somebody is there, a count, the list of models, and a query and a header of betas."""
