@@ -110,8 +110,9 @@ class Request:
 
     @property
     def tools_hash(self) -> str:
-        """Of the tools as the client wrote them; empty where it offers none."""
-        return digest_of_tools(self.offered).hex()[:32] if self.offered else ""
+        """Of the tools that stand in the prefix, as the client wrote them; empty where it offers none. A deferred tool
+        is in none until a message brings it."""
+        return digest_of_tools(undeferred(self.offered)).hex()[:32] if self.offered else ""
 
 
 @lru_cache(maxsize=OFFERED)
@@ -119,6 +120,29 @@ def digest_of_tools(offered: bytes) -> bytes:
     """sha256 of what a request offers. An agent offers the same with every request, and to tell that it is the same
     takes a fourth of hashing it."""
     return sha256(offered).digest()
+
+
+DEFERRED = b'"defer_loading"'
+
+
+class _Deferring(msgspec.Struct):
+    defer_loading: bool = False
+
+
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_DEFERRING = msgspec.json.Decoder(_Deferring)
+
+
+@lru_cache(maxsize=OFFERED)
+def undeferred(offered: bytes) -> bytes:
+    """An array of tools without those that the provider loads when they are asked for; what is none stays as it is."""
+    if DEFERRED not in offered:
+        return offered
+    try:
+        tools = [bytes(tool) for tool in _ARRAY.decode(offered)]
+        return b",".join(t for t in tools if DEFERRED not in t or not _DEFERRING.decode(t).defer_loading)
+    except (msgspec.DecodeError, RecursionError):
+        return offered
 
 
 @dataclass(frozen=True, slots=True)

@@ -762,3 +762,20 @@ def without_thoughts(item: Json) -> Json:
     if isinstance(item.get("content"), list):
         item = item | {"content": [block for block in item["content"] if block["type"] != "thinking"]}
     return item
+
+
+# ------------------------------------------------------------------------------------------------------- deferred tools
+def test_a_tool_that_is_deferred_costs_no_thought(provider: ScriptedProvider, start: Started) -> None:
+    """L8: it is in no prefix until a message brings it, so one more of them changes nothing before the thoughts."""
+    bash_tool: Json = {"name": "bash", "description": "Runs a command.", "input_schema": {"type": "object"}}
+    deferred: list[Json] = [{**bash_tool, "name": name, "defer_loading": True} for name in ("fetch", "search")]
+    chat = Messages(start(), BOUND, {"tools": [bash_tool, deferred[0]]})
+    provider.will(does(bash("a"), reasoning="first"), says("Done.", reasoning="second"), says("Yes."))
+    chat.says("Do it.")
+    chat.returns("result")
+
+    chat.options["tools"] = [bash_tool, *deferred]
+    chat.says("And now?")
+
+    assert thoughts(provider) == ["first", "second"]
+    assert chat.status == "full"
