@@ -28,7 +28,8 @@ from pathlib import Path
 
 from proxy import exchange
 from proxy.asking import Incoming
-from proxy.config import Config, load_config, parse_assignments
+from proxy.config import Config
+from proxy.config_sources import load_config, parse_assignments
 from proxy.errors import ProxyError
 from proxy.replaying.formats import recordings_in
 from proxy.replaying.playing import Heard

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from probing import Probed, Share, probed  # beside this file, which is run as a script
 
-from proxy.config import Config, load_config, parse_assignments
+from proxy.config import Config
+from proxy.config_sources import load_config, parse_assignments
 from proxy.errors import ProxyError
 from proxy.replaying.formats import recordings_in
 from proxy.replaying.reading import files_in

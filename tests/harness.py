@@ -32,7 +32,8 @@ from typing import Any
 import uvicorn
 
 from proxy.app import build
-from proxy.config import Config, load_config
+from proxy.config import Config
+from proxy.config_sources import load_config
 from proxy.scripted import Answer as Scripted
 from proxy.scripted import Call, Received, ScriptedProvider, call
 from proxy.scripted.http1 import Request

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.acting import Acted, Actor, Here
-from proxy.config import load_config
+from proxy.config_sources import load_config
 from proxy.limits import Window
 from proxy.stack.economics import Reason
 from proxy.stack.events import Folded, ReasoningRemoved, Woken

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from proxy.commands.lazy import COMMANDS
-from proxy.config import Config, load_config
+from proxy.config import Config
+from proxy.config_sources import load_config
 
 HOUSE = Path(__file__).resolve().parents[1]
 DOCUMENTS = (

@@ -16,7 +16,8 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from proxy.config import Config, load_config
+from proxy.config import Config
+from proxy.config_sources import load_config
 from proxy.dialects import OPENAI_CHAT, Known
 from proxy.errors import InvalidConfiguration
 from proxy.metrics import Metrics

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.config import Config, load_config
+from proxy.config import Config
+from proxy.config_sources import load_config
 from proxy.errors import InvalidConfiguration
 from proxy.tariffs import TARIFFS, UNKNOWN, Tariff, Tariffs, plain_name, tariff_for
 from proxy.upstream import Routes

@@ -14,7 +14,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from proxy.config import Config, load_config
+from proxy.config import Config
+from proxy.config_sources import load_config
 from proxy.errors import InvalidConfiguration, UnknownFrame
 from proxy.store import Store
 from proxy.store.opening import open_store

@@ -23,7 +23,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, configuration, opened, run
 from proxy.commands.printing import complain, harmless, say, say_json
 from proxy.commands.replay_text import LIMITS, details_of, story_of, tables
-from proxy.config import Config, parse_assignments
+from proxy.config import Config
+from proxy.config_sources import parse_assignments
 from proxy.replaying.crew import Result, Task, cores, of_recording, played
 from proxy.replaying.outcome import Failed, Played, by_markers_of_all, needs_of_all, row_of_all
 from proxy.replaying.reading import files_in

@@ -24,7 +24,8 @@ from proxy.commands.journal import keep_journal
 from proxy.commands.place import ConfigFile, DataDirectory, configuration
 from proxy.commands.presence import Presence, announce, running, withdraw
 from proxy.commands.printing import say
-from proxy.config import Config, parse_assignments
+from proxy.config import Config
+from proxy.config_sources import parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import serve as run_server
 

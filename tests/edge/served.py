@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from proxy.config import load_config, parse_assignments
+from proxy.config_sources import load_config, parse_assignments
 from proxy.edge import Edge, Receive, Scope, Send
 from proxy.errors import InvalidConfiguration
 from proxy.server import serve

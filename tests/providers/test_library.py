@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, UpstreamSettings, load_config
+from proxy.config import Config, UpstreamSettings
+from proxy.config_sources import load_config
 from proxy.errors import InvalidConfiguration
 from proxy.providers import fault
 from proxy.upstream import Routes

@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy import exchange
 from proxy.asking import Incoming
-from proxy.config import load_config
+from proxy.config_sources import load_config
 from proxy.replaying.playing import Heard
 from proxy.replaying.recording import Step, around, encoded
 from proxy.replaying.wiring import PATH, TENANT, wired

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import load_config
+from proxy.config_sources import load_config
 from proxy.replaying.formats import recordings_in
 from proxy.replaying.outcome import Played
 from proxy.replaying.playing import play

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import load_config
+from proxy.config_sources import load_config
 from proxy.dialects import Known
 from proxy.replaying.apis import APIS
 from proxy.replaying.formats import recordings_in

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import load_config
+from proxy.config_sources import load_config
 from proxy.replaying.formats import recordings_in
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,8 @@ import pytest
 
 from proxy.app import App, build
 from proxy.asking import Parts
-from proxy.config import Config, load_config
+from proxy.config import Config
+from proxy.config_sources import load_config
 from proxy.replaying.api import Api
 from proxy.replaying.apis import APIS
 from proxy.replaying.outcome import Played

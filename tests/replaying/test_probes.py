@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import load_config
+from proxy.config_sources import load_config
 from proxy.dialects import OPENAI_CHAT, Known
 from proxy.replaying.formats import recordings_in
 from proxy.replaying.recording import around, encoded

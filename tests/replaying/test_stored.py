@@ -7,7 +7,7 @@ import pytest
 
 from proxy import exchange
 from proxy.asking import Incoming
-from proxy.config import load_config
+from proxy.config_sources import load_config
 from proxy.errors import UnknownFrame
 from proxy.replaying.api import Api
 from proxy.replaying.messages_api import MESSAGES

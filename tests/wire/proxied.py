@@ -16,7 +16,7 @@ from typing import Any, Self
 import uvicorn
 
 from proxy.app import App, build
-from proxy.config import load_config
+from proxy.config_sources import load_config
 from proxy.server import _protocol, bind
 from tests.wire.talking import ask
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import load_config
+from proxy.config_sources import load_config
 from proxy.replaying.apis import APIS
 from proxy.replaying.formats import recordings_in
 from proxy.replaying.outcome import ByMarkers, Played
