@@ -139,7 +139,7 @@ def test_with_the_extra_the_doctor_says_whose_key_is_sent(shell: Shell) -> None:
 def test_a_proxy_without_such_an_upstream_never_imports_litellm(pretended: Path) -> None:
     """PERFORMANCE 2: nor does one that has it, before it is warmed or asked."""
     program = (
-        "import sys; from proxy.app import build; from proxy.config import load_config\n"
+        "import sys; from proxy.app import build; from proxy.config_sources import load_config\n"
         "build(load_config({'upstream': 'http://127.0.0.1:9', 'data': sys.argv[0] or '.', 'store': 'memory:'}))\n"
         "print('litellm' in sys.modules)"
     )
@@ -151,7 +151,7 @@ def test_the_example_of_the_documentation_routes_as_it_says(pretended: Path) -> 
     (pretended / "proxy.yaml").write_text(example)
     program = (
         "import sys; from pathlib import Path\n"
-        "from proxy.config import load_config; from proxy.upstream import Routes\n"
+        "from proxy.config_sources import load_config; from proxy.upstream import Routes\n"
         "config = load_config({}, {'ANTHROPIC_API_KEY': 'k'}, Path(sys.argv[1]))\n"
         "for model, path in [a.split('@') for a in sys.argv[2:]]:\n"
         "    route = Routes(config).choose(model, path); print(route.upstream.name, route.model)"
