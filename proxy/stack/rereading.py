@@ -135,12 +135,18 @@ def _of_call(piece: Piece, call: Call) -> Iterator[_Access]:
 
 
 def _access(piece: Piece, call: Call, touched: Touched) -> _Access:
+    part, arguments = part_asked(call), _decoded(call.arguments)
+    is_whole = not part if touched.how == READ else any(isinstance(arguments.get(n), str) for n in WHOLE_ARGUMENTS)
+    return _Access(piece, touched.path, touched.how, part, is_whole)
+
+
+def part_asked(call: Call) -> str:
+    """Which part of a file a read asks for, to be compared with that of another; empty: all of it."""
     arguments = _decoded(call.arguments)
     asked = {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
     if asked.get("offset") in (0, 1):
         del asked["offset"]
-    is_whole = not asked if touched.how == READ else any(isinstance(arguments.get(n), str) for n in WHOLE_ARGUMENTS)
-    return _Access(piece, touched.path, touched.how, repr(sorted(asked.items())), is_whole)
+    return repr(sorted(asked.items())) if asked else ""
 
 
 def _decoded(arguments: str) -> Mapping[str, object]:
@@ -151,7 +157,7 @@ def _decoded(arguments: str) -> Mapping[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _same_file(one: str, other: str) -> bool:
+def same_file(one: str, other: str) -> bool:
     """Clients take both forms of a path: from the root of the disk, and from the folder they work in."""
     one, other = (path.replace("\\", "/").removeprefix("./") for path in (one, other))
     return one == other or one.endswith("/" + other) or other.endswith("/" + one)
@@ -165,7 +171,7 @@ def _newest_content(
     since. None where no such text is known. `told` are the texts of entries that are told in other words."""
     changed: list[Piece] = []
     for access in reversed(before):
-        if not _same_file(access.path, note.path) or _FAILED.match(access.piece.text):
+        if not same_file(access.path, note.path) or _FAILED.match(access.piece.text):
             continue
         has_all = access.is_whole or access.range == note.range
         if access.is_note:

@@ -1,0 +1,153 @@
+"""Files that were read again, told from the stored conversation: the part of a task's price that no receipt shows.
+
+A read counts as a second one where an earlier read in front of it had all that it asks for: the whole file, or the same
+part of it. The law: **a read is our fault only where our line made it one**. That is so where the client still sent
+what was read before, and nothing of it stood on the line that the model asked from. What the client dropped by itself
+would have been missing without us as well.
+
+What this module does not do: it asks nobody why. A file that changed in between is read again for a reason, and it
+counts all the same. Reads by a command line and calls that name several files are not among those told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.stack.compaction import READ
+from proxy.stack.context import on_line
+from proxy.stack.events import apply, read_event
+from proxy.stack.ledger import Entry, Kind, Ledger, seen_calls
+from proxy.stack.observe.files import touched_by
+from proxy.stack.observe.results import failed
+from proxy.stack.observe.step import Done
+from proxy.stack.rereading import GIVEN_AGAIN, is_note, part_asked, same_file
+from proxy.stack.stored import apart, everything, pieces_of
+from proxy.stack.story import Placed, Story, follow
+from proxy.stack.transcript import Call
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """How many reads asked for what had been read before; of these, `gone` asked for what we had taken off the line."""
+
+    times: int = 0
+    gone: int = 0
+
+    def __add__(self, other: ReadAgain) -> ReadAgain:
+        return ReadAgain(self.times + other.times, self.gone + other.gone)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A read that worked: the turn or message that asked for it, and the entry of its result."""
+
+    asked: Entry
+    result: Entry
+    path: str
+    part: str
+
+    @property
+    def name(self) -> str:
+        """By which reads of one file find each other, however much of the path they tell."""
+        return self.path.replace("\\", "/").rpartition("/")[2]
+
+    def has_all_of(self, other: _Read) -> bool:
+        return self.part in ("", other.part) and same_file(self.path, other.path)
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """What a model had in front of it when it asked. `held` is what the client sent, by the entry it is stored in."""
+
+    story: Story
+    on_line: frozenset[str]
+    held: Mapping[str, Placed]
+
+    def shows(self, read: _Read) -> bool:
+        """Whether what was read stands on the line as it was stored, or was given again there."""
+        placed, tree = self.held[read.result.id], self.story.tree
+        if GIVEN_AGAIN in tree.replaced.get(read.result.id, ""):
+            return placed.at in self.on_line
+        return bool(apart(tree, self.on_line, pieces_of(self.story, [placed]))[1])
+
+
+def read_again(ledger: Ledger, ours: Container[str]) -> dict[str, ReadAgain]:
+    """What was read again, by the entry that the asking request ended with. `ours` are those of them that were answered
+    from our line; all others went upstream as the client sent them."""
+    found: dict[str, ReadAgain] = {}
+    before: dict[str, list[_Read]] = {}
+    stories: dict[str, Story] = {}
+    for read in _reads(ledger):
+        earlier = [one for one in before.get(read.name, ()) if one.has_all_of(read)]
+        before.setdefault(read.name, []).append(read)
+        if not earlier or read.asked.kind is not Kind.TURN:
+            continue
+        asking = _asking(ledger, read.asked, stories)
+        node = read.asked.parent
+        if again := _judged(ledger, asking, earlier, is_ours=node in ours):
+            found[node] = found.get(node, ReadAgain()) + again
+    return found
+
+
+def _judged(ledger: Ledger, asking: _Asking, earlier: Sequence[_Read], *, is_ours: bool) -> ReadAgain | None:
+    """None where the earlier reads are those of another branch."""
+    sent = [read for read in earlier if read.result.id in asking.held]
+    if not sent:
+        known = {placed.entry.id for placed in everything(ledger, asking.story)}
+        return ReadAgain(1) if any(read.result.id in known for read in earlier) else None
+    told = [read for read in sent if not _is_bare_note(read, asking)]
+    return ReadAgain(1, int(is_ours and bool(told) and not any(map(asking.shows, told))))
+
+
+def _is_bare_note(read: _Read, asking: _Asking) -> bool:
+    """A note that nothing has changed holds no content, unless that was told with it."""
+    message = read.result.message
+    given = GIVEN_AGAIN in asking.story.tree.replaced.get(read.result.id, "")
+    return message is not None and is_note(message.text) and not given
+
+
+# ---------------------------------------------------------------------------------------------------------------- reads
+def _reads(ledger: Ledger) -> Iterator[_Read]:
+    """The reads that worked, in the order of their results, each once: a client that rewrites its history gives results
+    again."""
+    seen: set[tuple[str, str]] = set()
+    for entry in sorted(ledger.entries.values(), key=lambda entry: entry.seq):
+        message = entry.message
+        asked = _asked(ledger, entry, message.answers) if message and message.answers else None
+        if message is None or asked is None or (asked[0].id, asked[1].id) in seen:
+            continue
+        asker, call = asked
+        seen.add((asker.id, call.id))
+        touched = touched_by(call)
+        is_read = len(touched) == 1 and touched[0].how == READ
+        if is_read and not failed(Done(call, message.text, entry.id)):
+            yield _Read(asker, entry, touched[0].path, part_asked(call))
+
+
+def _asked(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, Call] | None:
+    """The entry that made this call, in the form it was stored in first, and the call: the newest group before it."""
+    at = result.parent
+    while at:
+        standing = ledger.entries[at]
+        stored = ledger.entries.get(standing.alias, standing)
+        calls = stored.message.calls if stored.message else seen_calls(ledger.rounds.get(stored.id, ()))
+        if calls or stored.kind is Kind.TURN:
+            return next(((stored, made) for made in calls if made.id == call and not made.is_ours), None)
+        at = standing.parent
+    return None
+
+
+# --------------------------------------------------------------------------------------------------------------- asking
+def _asking(ledger: Ledger, turn: Entry, stories: dict[str, Story]) -> _Asking:
+    """What stood before the model when it wrote the last round of `turn`: what it decided in the rounds before that has
+    changed its line. `stories` keeps the newest story of each thread, to go on from."""
+    story = follow(ledger, ledger.path(turn.parent), {story.tip: story for story in stories.values()})
+    stories[turn.thread] = story
+    last = max((done.number for done in ledger.rounds.get(turn.id, ())), default=0)
+    tree = story.tree
+    for event in ledger.events.get(turn.id, ()):
+        if event.round < last:
+            tree = apply(tree, read_event(event), event.created)
+    story = replace(story, tree=tree)
+    return _Asking(story, frozenset(p.at for p in on_line(story)), {p.entry.id: p for p in story.placed})

@@ -1,0 +1,181 @@
+"""S2-15: which files were read again, and which of them for want of what our line no longer had."""
+
+from typing import Any
+
+import pytest
+
+from proxy.stack.events import Folded, Popped, Pushed, Replaced, Rooted, Woken
+from proxy.stack.frames import Status
+from proxy.stack.read_again import ReadAgain, read_again
+from proxy.stack.rereading import GIVEN_AGAIN
+from tests.stack.forest import Talk, call
+
+CONTENT = "1\tdef add(a, b):\n2\t    return a + b\n"
+NOTE = "File unchanged since last read."
+KEPT, GONE = ReadAgain(1), ReadAgain(1, 1)
+
+
+@pytest.fixture
+def talk() -> Talk:
+    begun = Talk()
+    begun.client("user", "Fix the sum")
+    begun.happens(Rooted("froot", "Fix the sum", "It adds."))
+    begun.happens(Woken("guidance", "[]"))
+    return begun
+
+
+def reads(talk: Talk, path: str = "src/a.py", result: str = CONTENT, **more: object) -> str:
+    """The model reads a file; the entry of the result."""
+    ident = f"call-{len(talk.ledger.entries)}"
+    talk.model(("", (call(ident, "Read", file_path=path, **more),)))
+    return talk.client("tool", result, ident)
+
+
+def leaves(talk: Talk, *entries: str) -> None:
+    """The results leave the line with the request that ends here."""
+    talk.happens(Folded("froot", entries, "trace", entries[0]))
+
+
+def counted(talk: Talk, *, ours: bool = True) -> list[ReadAgain]:
+    """What each request asked for again, where it did."""
+    return list(read_again(talk.ledger, talk.ledger.entries if ours else ()).values())
+
+
+def test_what_still_stands_on_the_line_is_read_again_by_the_agents_own_choice(talk: Talk) -> None:
+    """S2-15."""
+    reads(talk)
+    asked = reads(talk, "b.py")
+    reads(talk)
+
+    assert read_again(talk.ledger, {asked}) == {asked: KEPT}
+
+
+def test_what_we_took_off_the_line_is_read_again_at_our_cost(talk: Talk) -> None:
+    """S2-15."""
+    first = reads(talk)
+    leaves(talk, first)
+    reads(talk)
+
+    assert counted(talk) == [GONE]
+
+
+def test_what_left_only_after_it_was_asked_for_is_not_our_cost(talk: Talk) -> None:
+    """S2-15: what counts is the line that the model asked from."""
+    first = reads(talk)
+    reads(talk)
+    leaves(talk, first)
+
+    assert counted(talk) == [KEPT]
+
+
+def test_one_of_two_earlier_reads_on_the_line_is_enough(talk: Talk) -> None:
+    """S2-15."""
+    first = reads(talk)
+    reads(talk)
+    leaves(talk, first)
+    reads(talk)
+
+    assert counted(talk) == [KEPT, KEPT]
+
+
+def test_a_request_that_passed_as_the_client_sent_it_lacked_nothing(talk: Talk) -> None:
+    """S2-15: shadow, off and bypassed requests have what the client has."""
+    leaves(talk, reads(talk))
+    reads(talk)
+
+    assert counted(talk, ours=False) == [KEPT]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "again"),
+    [
+        ({}, {}, True),
+        ({}, {"offset": 10, "limit": 20}, True),
+        ({"offset": 10, "limit": 20}, {"offset": 10, "limit": 20}, True),
+        ({"offset": 10, "limit": 20}, {"offset": 30, "limit": 20}, False),
+        ({"offset": 10, "limit": 20}, {}, False),
+    ],
+)
+def test_only_what_had_been_read_before_is_read_again(
+    talk: Talk, first: dict[str, Any], second: dict[str, Any], *, again: bool
+) -> None:
+    """S2-15: the next part of a file is new."""
+    reads(talk, **first)
+    reads(talk, **second)
+
+    assert counted(talk) == [KEPT] * again
+
+
+def test_a_file_is_known_by_either_form_of_its_path(talk: Talk) -> None:
+    """S2-15."""
+    reads(talk, "/home/me/shop/src/a.py")
+    reads(talk, "src/a.py")
+    reads(talk, "other/a.py")
+
+    assert counted(talk) == [KEPT]
+
+
+def test_a_read_that_failed_has_read_nothing(talk: Talk) -> None:
+    """S2-15: neither as the first one nor as the second."""
+    reads(talk, result="Error: no such file")
+    reads(talk)
+    reads(talk, result="Error: the disk is gone")
+
+    assert counted(talk) == []
+
+
+def test_an_output_that_was_cut_no_longer_has_what_is_asked_for(talk: Talk) -> None:
+    """S2-15: a part of it had left."""
+    first = reads(talk)
+    talk.happens(Replaced(first, "1\tdef add [cut]", "output_cap"))
+    reads(talk, offset=2)
+
+    assert counted(talk) == [GONE]
+
+
+@pytest.mark.parametrize(("told", "expected"), [(NOTE, GONE), (f"{NOTE}\n{GIVEN_AGAIN}\n{CONTENT}", KEPT)])
+def test_a_note_is_no_content_unless_that_was_given_with_it(talk: Talk, told: str, expected: ReadAgain) -> None:
+    """S2-15."""
+    first = reads(talk)
+    leaves(talk, first)
+    noted = reads(talk, result=NOTE)
+    if told != NOTE:
+        talk.happens(Replaced(noted, told, "unchanged"))
+    reads(talk)
+
+    assert counted(talk) == [GONE, expected]
+
+
+def test_a_frame_that_ended_in_a_hidden_round_has_left_before_the_next_one(talk: Talk) -> None:
+    """S2-15: the model pops and asks again in one answer."""
+    talk.happens(Pushed("fsub", "froot", "Look", "Seen.", talk.tip, "k", ""))
+    reads(talk)
+    turn = talk.model(
+        ("", (call("pop", "stack_frame_pop"),)),
+        ("", (call("again", "Read", file_path="src/a.py"),)),
+    )
+    talk.happens(Popped("fsub", Status.COMPLETED, "seen", ""), turn, 1)
+    talk.client("tool", CONTENT, "again")
+
+    assert counted(talk) == [GONE]
+
+
+def test_what_the_client_dropped_by_itself_is_not_our_cost(talk: Talk) -> None:
+    """S2-15: a compaction of the client's own goes on from the old path, which the model no longer sees."""
+    reads(talk)
+    left, talk.tip = talk.tip, ""
+    talk.client("user", "Summary of what was done", adopts=left)
+    reads(talk)
+
+    assert counted(talk) == [KEPT]
+
+
+def test_what_was_read_on_another_branch_was_not_read_here(talk: Talk) -> None:
+    """S2-15."""
+    start = talk.tip
+    reads(talk)
+    talk.tip = start
+    talk.client("user", "Something else instead")
+    reads(talk)
+
+    assert counted(talk) == []
