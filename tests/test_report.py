@@ -26,6 +26,7 @@ from proxy.report import (
     without_fixed,
 )
 from proxy.report.tables import Column, lines
+from proxy.stack.read_again import ReadAgain
 from proxy.stack.transcript import Usage
 from proxy.tariffs import Tariff
 from proxy.views.shapes import CacheTold, DecisionTold, ReceiptTold, TotalsRow, UsageTold
@@ -422,6 +423,24 @@ def test_rows_are_grouped_by_what_was_asked(accountant: Accountant) -> None:
     assert [row.key for row in totals(made, "day")] == ["1970-01-01", "1970-01-02"]
 
 
+def test_what_was_read_again_stands_in_the_rows_and_the_statement(accountant: Accountant) -> None:
+    """S2-15: and nothing is said of it where nobody looked."""
+    made = receipts(accountant)
+    again = {"r0": ReadAgain(2, 1), "r2": ReadAgain(1)}
+
+    rows = totals(made, "conversation", again=again)
+    whole = total(made, again=again)
+
+    assert [(row.key, row.rereads, row.rereads_gone) for row in rows] == [("c1", 2, 1), ("c2", 1, 0)]
+    headings, *shown = table(rows, by="conversation").splitlines()
+    for heading, cells in (("re-reads", ["2", "1"]), ("gone", ["1", "0"])):
+        end = headings.index(heading) + len(heading)
+        assert [line[:end].split()[-1] for line in shown] == cells
+    assert "3 reads of what had been read before, 1 of them because it had left the line" in statement(whole)
+    assert "re-reads" not in table(totals(made, "day"))
+    assert "read before" not in statement(total(made))
+
+
 def test_the_table_can_leave_out_what_the_client_sends_every_time(accountant: Accountant) -> None:
     made = receipts(accountant)
     rows = totals(made, "model")
@@ -518,14 +537,21 @@ def any_receipt(draw: st.DrawFn) -> Receipt:
 WHOLE = [name for name in Row.__struct_fields__ if name not in ("key", "title", "status", "peak_in", "peak_sent")]
 
 
-@given(st.lists(any_receipt(), max_size=8, unique_by=lambda r: r.id), st.sampled_from([True, False]))
-def test_totals_are_the_sums_of_their_rows_whatever_they_are_grouped_by(made: list[Receipt], fixed: bool) -> None:
-    """X-16, as a law: every figure, by every key, with the fixed part and without; peaks are the largest."""
+@given(
+    st.lists(any_receipt(), max_size=8, unique_by=lambda r: r.id),
+    st.lists(st.builds(ReadAgain, st.integers(0, 9), st.integers(0, 9)), max_size=8),
+    st.sampled_from([True, False]),
+)
+def test_totals_are_the_sums_of_their_rows_whatever_they_are_grouped_by(
+    made: list[Receipt], reads: list[ReadAgain], fixed: bool
+) -> None:
+    """X-16, S2-15, as a law: every figure, by every key, with the fixed part and without; peaks are the largest."""
     made = made if fixed else [without_fixed(receipt) for receipt in made]
-    whole = total(made)
+    again = {receipt.id: read for receipt, read in zip(made, reads, strict=False)}
+    whole = total(made, again=again)
     bys: tuple[By, ...] = ("request", "frame", "conversation", "model", "day")
     for by in bys:
-        rows = totals(made, by)
+        rows = totals(made, by, again=again)
         for name in WHOLE:
             assert getattr(whole, name) == pytest.approx(sum(getattr(row, name) for row in rows), abs=1e-12)
         assert whole.peak_in == max((row.peak_in for row in rows), default=0)

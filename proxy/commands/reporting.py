@@ -21,11 +21,11 @@ import typer
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, configuration, opened, run
 from proxy.commands.printing import counted, harmless, one_line, say, say_json
 from proxy.config import Config
-from proxy.report import By, Row, statement, table, total
+from proxy.report import By, Row, statement, table
 from proxy.report.tables import Column, lines
 from proxy.tariffs import Tariff
 from proxy.views import lookup
-from proxy.views.totals import local_zone, named, read_receipts, sums
+from proxy.views.totals import added_up, local_zone, read_receipts, sums
 
 BYS: tuple[By, ...] = get_args(By)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -77,15 +77,15 @@ async def _report(config: Config, by: By, reference: str, *, fixed: bool) -> Non
     async with opened(config) as store:
         only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
         read = await read_receipts(store, None, only, fixed=fixed)
-        rows = await named(store, None, by, read.receipts)
-    if not rows and not read.unsettled:
+        added = await added_up(store, None, by, read)
+    if not added.rows and not read.unsettled:
         say("No requests yet. Point a client at the proxy, and look again.")
         return
-    if rows:
+    if added.rows:
         heading = f"day, {local_zone()}" if by == "day" else by
-        say(table([_harmless(row) for row in rows], by=by, heading=heading, width=_width()))
+        say(table([_harmless(row) for row in added.rows], by=by, heading=heading, width=_width()))
         say()
-        _say_all(total(read.receipts), fixed=fixed)
+        _say_all(added.total, fixed=fixed)
     if read.unsettled:
         say(f"{counted(read.unsettled, 'request')} without a receipt: still being answered, or cut off")
     if read.capped:

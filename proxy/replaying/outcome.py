@@ -118,7 +118,7 @@ def row_of_all(played: Iterable[Played]) -> Row:
     for one in played:
         for name in Row.__struct_fields__:
             known, more = getattr(total, name), getattr(one.row, name)
-            if not isinstance(known, str):
+            if isinstance(more, int | float):  # no texts, and nothing that was not looked up
                 setattr(total, name, max(known, more) if name.startswith("peak_") else known + more)
     return total
 

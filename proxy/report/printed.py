@@ -29,6 +29,9 @@ def table(rows: Sequence[Row], *, by: By | None = None, heading: str = "", width
     def counted(name: str, of: Callable[[Row], int], rank: int = 0) -> Column:
         return Column(name, tuple(f"{of(row):,}" for row in rows), rank)
 
+    def looked_up(name: str, of: Callable[[Row], int | None], rank: int) -> Column:
+        return Column(name, tuple("" if (count := of(row)) is None else f"{count:,}" for row in rows), rank)
+
     def paid(name: str, of: Callable[[Row], float], rank: int = 0) -> Column:
         return Column(name, amounts([of(row) for row in rows]), rank)
 
@@ -40,6 +43,8 @@ def table(rows: Sequence[Row], *, by: By | None = None, heading: str = "", width
         counted("requests", lambda row: row.requests, 2 if named else 16 if by == "request" else 0),
         counted("rounds", lambda row: row.rounds, 13),
         counted("recalls", lambda row: row.recalls, 6 if named else 14),
+        looked_up("re-reads", lambda row: row.rereads, 18),
+        looked_up("gone", lambda row: row.rereads_gone, 17),
         counted("tokens in", lambda row: row.tokens_in),
         counted("sent", lambda row: row.tokens_sent),
         counted("cached", lambda row: row.sent_cached, 8),
@@ -85,6 +90,9 @@ def _words(row: Row) -> list[str]:
     """What the figures need to be understood."""
     requests = f"{row.requests:,} request{'' if row.requests == 1 else 's'}"
     words = [f"{requests}, {row.rounds:,} rounds upstream, {row.recalls:,} recalls{_share(row)}"]
+    if row.rereads:
+        of_ours = f", {row.rereads_gone:,} of them because it had left the line" if row.rereads_gone else ""
+        words.append(f"{row.rereads:,} reads of what had been read before{of_ours}")
     if row.own:
         texts = f"texts {row.own_texts:,}" + (f" (traces {row.own_traces:,})" if row.own_traces else "")
         words.append(f"ours: tools {row.own_tools:,}, {texts}, hidden rounds {row.own_rounds:,}")

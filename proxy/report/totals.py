@@ -18,6 +18,7 @@ import msgspec
 
 from proxy.report.prefix_cache import CacheUse
 from proxy.report.receipts import SUMMARY, Receipt
+from proxy.stack.read_again import ReadAgain
 from proxy.stack.transcript import Usage
 
 By = Literal["request", "frame", "conversation", "model", "day"]
@@ -35,6 +36,10 @@ class Row(msgspec.Struct, kw_only=True):
     requests: int = 0
     rounds: int = 0
     recalls: int = 0
+    rereads: int | None = None
+    """Files read that had been read before; None where that was not looked up."""
+    rereads_gone: int | None = None
+    """Of `rereads`, those of what we had taken off the line."""
     tokens_in: int = 0
     """What the client sent; `untouched_*` is how the cache would have taken it."""
     tokens_sent: int = 0
@@ -85,6 +90,10 @@ class Row(msgspec.Struct, kw_only=True):
         self.peak_in = max(self.peak_in, receipt.tokens_in)
         self.peak_sent = max(self.peak_sent, receipt.tokens_last)
 
+    def add_reads(self, again: ReadAgain) -> None:
+        self.rereads = (self.rereads or 0) + again.times
+        self.rereads_gone = (self.rereads_gone or 0) + again.gone
+
 
 def _reported(receipt: Receipt) -> bool:
     return bool(receipt.rounds) and None not in receipt.usage_by_round
@@ -133,8 +142,15 @@ def day_of(created: int, zone: tzinfo | None) -> str:
     return datetime.fromtimestamp(created / 1000, zone).date().isoformat()
 
 
-def totals(receipts: Iterable[Receipt], by: By = "conversation", *, zone: tzinfo | None = UTC) -> tuple[Row, ...]:
-    """One row per key, in the order in which the keys first appear; days are those of `zone`."""
+def totals(
+    receipts: Iterable[Receipt],
+    by: By = "conversation",
+    *,
+    zone: tzinfo | None = UTC,
+    again: Mapping[str, ReadAgain] | None = None,
+) -> tuple[Row, ...]:
+    """One row per key, in the order in which the keys first appear; days are those of `zone`. `again`: what requests
+    read again, by their ids."""
     key_of: Mapping[By, Callable[[Receipt], str]] = {
         "request": lambda receipt: receipt.id,
         "frame": lambda receipt: receipt.frame or NO_FRAME,
@@ -145,16 +161,22 @@ def totals(receipts: Iterable[Receipt], by: By = "conversation", *, zone: tzinfo
     rows: dict[str, Row] = {}
     for receipt in receipts:
         key = key_of[by](receipt)
-        rows.setdefault(key, Row(key=key)).add(receipt)
+        _add(rows.setdefault(key, Row(key=key)), receipt, again)
     return tuple(rows.values())
 
 
-def total(receipts: Iterable[Receipt]) -> Row:
+def total(receipts: Iterable[Receipt], *, again: Mapping[str, ReadAgain] | None = None) -> Row:
     """All of them in one row."""
-    row = Row(key="total")
+    row = Row(key="total") if again is None else Row(key="total", rereads=0, rereads_gone=0)
     for receipt in receipts:
-        row.add(receipt)
+        _add(row, receipt, again)
     return row
+
+
+def _add(row: Row, receipt: Receipt, again: Mapping[str, ReadAgain] | None) -> None:
+    row.add(receipt)
+    if again is not None:
+        row.add_reads(again.get(receipt.id, ReadAgain()))
 
 
 def without_fixed(receipt: Receipt) -> Receipt:

@@ -343,7 +343,9 @@ class ReceiptTold(TypedDict, total=False):
 
 class TotalsRow(TypedDict):
     """Receipts added up. Tokens as our counter counts, money in USD. `title` and `status` are those of a frame, a
-    conversation or a request. `untouched_*` is how the cache would have taken what the client sent, `sent_*` how it
+    conversation or a request. `rereads` are reads of what had been read before in the conversation, `rereads_gone`
+    those of them whose content we had taken off the line; both are looked up for frames and conversations alone.
+    `untouched_*` is how the cache would have taken what the client sent, `sent_*` how it
     took what was sent, both estimated; `reported_*` is the provider's own usage, told for `reported` requests, of which
     we counted `reported_sent` tokens. `own` is what we added, contained in `tokens_sent`, with its parts; `own_traces`
     are contained in `own_texts`. `lost_reasoning` had to be left out. `peak_in` and `peak_sent` are the fullest single
@@ -356,6 +358,8 @@ class TotalsRow(TypedDict):
     requests: int
     rounds: int
     recalls: int
+    rereads: int | None
+    rereads_gone: int | None
     tokens_in: int
     tokens_sent: int
     tokens_saved: int

@@ -7,14 +7,16 @@ which zone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
 import msgspec
 
-from proxy.report import By, Receipt, Row, total, totals, without_fixed
+from proxy.report import SUMMARY, By, Receipt, Row, total, totals, without_fixed
+from proxy.stack.ledger import Ledger
+from proxy.stack.read_again import ReadAgain, read_again
 from proxy.store import RequestRecord, Store
 from proxy.views import lookup
 from proxy.views.lookup import Scope
@@ -31,6 +33,25 @@ class Read:
     receipts: list[Receipt]
     unsettled: int
     capped: bool
+    entries: dict[str, str]
+    """By the id of each request the entry it ended with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Rows in the order in which their keys first appear, and all in one."""
+
+    rows: tuple[Row, ...]
+    total: Row
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What conversations say of their requests: title and status of each frame and the title of each conversation, by
+    id, and what requests read again, by theirs."""
+
+    called: dict[str, tuple[str, str]] = field(default_factory=dict)
+    again: dict[str, ReadAgain] = field(default_factory=dict)
 
 
 async def read_receipts(
@@ -38,9 +59,11 @@ async def read_receipts(
 ) -> Read:
     """The newest receipts. Without `fixed`, the client's tools and system text are left out of them."""
     records = await store.requests(scope, conversation, limit)
-    found = [receipt for record in reversed(records) if (receipt := receipt_in(record)) is not None]
+    settled = [(record, receipt) for record in reversed(records) if (receipt := receipt_in(record)) is not None]
+    found = [receipt for _, receipt in settled]
     told = found if fixed else [without_fixed(receipt) for receipt in found]
-    return Read(told, len(records) - len(found), len(records) == limit)
+    entries = {receipt.id: record.entry for record, receipt in settled}
+    return Read(told, len(records) - len(found), len(records) == limit, entries)
 
 
 def receipt_in(record: RequestRecord) -> Receipt | None:
@@ -52,45 +75,64 @@ def receipt_in(record: RequestRecord) -> Receipt | None:
 
 
 async def sums(store: Store, scope: Scope, by: By, conversation: str = "", *, fixed: bool = True) -> Totals:
-    """Rows in the order in which their keys first appear, and all in one."""
+    """What `/stack/totals` answers."""
     read = await read_receipts(store, scope, conversation, fixed=fixed)
-    rows = await named(store, scope, by, read.receipts)
+    added = await added_up(store, scope, by, read)
     return {
         "by": by,
         "fixed": fixed,
         "zone": local_zone(),
-        "rows": [_row(row) for row in rows],
-        "total": _row(total(read.receipts)),
+        "rows": [_row(row) for row in added.rows],
+        "total": _row(added.total),
         "unsettled": read.unsettled,
         "capped": read.capped,
     }
 
 
-async def named(store: Store, scope: Scope, by: By, receipts: Sequence[Receipt]) -> tuple[Row, ...]:
-    """The sums with their titles, and how frames stand. Forgotten conversations have no name."""
-    rows = totals(receipts, by, zone=None)
-    if by == "request":
-        for row, receipt in zip(rows, receipts, strict=True):
-            row.title, row.status = moment(receipt.created), receipt.status
-    elif by in ("conversation", "frame"):
-        called = await _called(store, scope, receipts)
-        for row in rows:
-            row.title, row.status = called.get(row.key, ("", ""))
-    return rows
+async def added_up(store: Store, scope: Scope, by: By, read: Read) -> Sums:
+    """The sums with their titles, how frames stand, and what was read again. Forgotten conversations tell nothing."""
+    if by not in ("conversation", "frame"):
+        rows = totals(read.receipts, by, zone=None)
+        if by == "request":
+            for row, receipt in zip(rows, read.receipts, strict=True):
+                row.title, row.status = moment(receipt.created), receipt.status
+        return Sums(rows, total(read.receipts))
+    told = await _told(store, scope, read)
+    rows = totals(read.receipts, by, again=told.again)
+    for row in rows:
+        row.title, row.status = told.called.get(row.key, ("", ""))
+    return Sums(rows, total(read.receipts, again=told.again))
 
 
-async def _called(store: Store, scope: Scope, receipts: Iterable[Receipt]) -> dict[str, tuple[str, str]]:
-    """Title and status of each frame, and the title of each conversation, by id."""
-    wanted = {receipt.conversation for receipt in receipts}
-    called: dict[str, tuple[str, str]] = {}
+async def _told(store: Store, scope: Scope, read: Read) -> _Told:
+    """Looked up in every conversation that has one of the receipts."""
+    wanted: dict[str, list[Receipt]] = {}
+    for receipt in read.receipts:
+        wanted.setdefault(receipt.conversation, []).append(receipt)
+    told = _Told()
     async for known in lookup.everything(store, scope):
         ledger = await store.load(known.tenant, known.id) if known.id in wanted else None
         if ledger is not None:
-            tree = lookup.newest_story(ledger).tree
-            root = lookup.root_of(tree)
-            called |= {frame.id: (frame.title, frame.status.value) for frame in tree.frames.values()}
-            called[known.id] = (root.title if root else "", "")
-    return called
+            told.called.update(_titles(ledger))
+            told.again.update(_read_again(ledger, wanted[known.id], read.entries))
+    return told
+
+
+def _titles(ledger: Ledger) -> dict[str, tuple[str, str]]:
+    tree = lookup.newest_story(ledger).tree
+    root = lookup.root_of(tree)
+    frames = {frame.id: (frame.title, frame.status.value) for frame in tree.frames.values()}
+    return {**frames, ledger.conversation.id: (root.title if root else "", "")}
+
+
+def _read_again(
+    ledger: Ledger, receipts: Iterable[Receipt], entries: Mapping[str, str]
+) -> Iterator[tuple[str, ReadAgain]]:
+    """By the ids of requests. Of several that ended with the same entry, the newest was asked again for the others."""
+    newest = {entries[receipt.id]: receipt for receipt in receipts if receipt.status != SUMMARY}
+    ours = {entry for entry, receipt in newest.items() if receipt.status == "full"}
+    found = read_again(ledger, ours)
+    return ((receipt.id, found[entry]) for entry, receipt in newest.items() if entry in found)
 
 
 def moment(at_ms: int) -> str:

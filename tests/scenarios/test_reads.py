@@ -1,0 +1,66 @@
+"""What the agent read a second time, and whether it had to: as `/stack/totals` and `callstack report` tell it."""
+
+from __future__ import annotations
+
+from proxy.scripted import ScriptedProvider
+from tests.harness import Json, RunningProxy, Stage
+from tests.scenarios.sessions import TOOLS, Session
+
+
+def told(proxy: RunningProxy, by: str) -> Json:
+    """Re-reads by title, those of what had left behind them, and under `total` those of all."""
+    sums = proxy.get(f"/stack/totals?by={by}")
+    rows = {row["title"] or row["key"]: row for row in [*sums["rows"], sums["total"]]}
+    return {title: (row["rereads"], row["rereads_gone"]) for title, row in rows.items()}
+
+
+def test_a_file_read_again_after_its_fold_is_told_as_our_cost(stage: Stage, provider: ScriptedProvider) -> None:
+    """S2-15: per finished frame and per conversation, apart from what was read again while it still stood there."""
+    session = Session(stage.chat(tools=TOOLS), provider)
+    session.plays(
+        """
+        user: Fix the title of the handbook.
+        read handbook.md
+        run make docs
+        says: The title of the handbook is right now.
+        user: Implement a rate limiter for the public API.
+        read src/limit.py
+        read src/limit.py
+        run pytest -q
+        says: There is a token bucket in src/limit.py.
+        user: Say in the handbook how many are allowed.
+        read handbook.md
+        edit handbook.md
+        says: It is in the handbook.
+        """
+    )
+
+    proxy = session.chat.proxy
+    frames = told(proxy, "frame")
+    assert frames.pop("total") == (2, 1)
+    assert {title: reads for title, reads in frames.items() if reads != (0, 0)} == {
+        "Implement a rate limiter for the public API.": (1, 0),
+        "Say in the handbook how many are allowed.": (1, 1),
+    }
+    (conversation,) = (reads for title, reads in told(proxy, "conversation").items() if title != "total")
+    assert conversation == (2, 1)
+    assert told(proxy, "day")["total"] == (None, None)
+
+
+def test_what_went_up_as_the_client_sent_it_lacked_nothing(stage: Stage, provider: ScriptedProvider) -> None:
+    """S2-15: in shadow mode nothing leaves, whatever would have."""
+    session = Session(stage.chat(stage.proxy(mode="shadow"), tools=TOOLS), provider)
+    session.plays(
+        """
+        user: Fix the title of the handbook.
+        read handbook.md
+        run make docs
+        says: The title of the handbook is right now.
+        user: Say in the handbook how many are allowed.
+        run ls
+        read handbook.md
+        says: It is in the handbook.
+        """
+    )
+
+    assert told(session.chat.proxy, "conversation")["total"] == (1, 0)
