@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -30,6 +31,8 @@ Read = TypeVar("Read")
 
 OPENED_AT_MOST = 4
 """Times a start waits out another process that is making the same store."""
+REOPEN_S = 0.5
+"""Between two tries to open a store that a failure closed."""
 
 
 class SqlStore:
@@ -41,6 +44,7 @@ class SqlStore:
         self._writer = Writer(database, circuit or Circuit(time.monotonic), bounds or Bounds())
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._remains = False
+        self._reopened = 0.0
 
     async def start(self) -> None:
         """Open, migrate, make the writer ready. Raises StoreError when the store cannot be used now; the writer lives
@@ -120,10 +124,20 @@ class SqlStore:
 
     # ---------------------------------------------------------------------------------------------------------- health
     def trouble(self) -> StoreError | None:
+        """Also has a store opened again that a failure closed: whoever hears of trouble asks it for nothing, so nobody
+        else would."""
         trouble = self._writer.trouble()
         if trouble is None and not self._database.is_open:
+            self._reopen_soon()
             trouble = StoreError("the store is not open", code="store_unreachable")
         return trouble
+
+    def _reopen_soon(self) -> None:
+        now = time.monotonic()
+        if now - self._reopened >= REOPEN_S:
+            self._reopened = now
+            with suppress(StoreError):
+                self._writer.reopen()
 
     def health(self) -> Health:
         """As of now; touches no table."""

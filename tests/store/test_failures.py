@@ -410,3 +410,18 @@ async def test_a_waiter_that_leaves_takes_nobody_with_it(store: SqlStore, path: 
         leaving.cancel()
         assert await told(staying) == "store_locked"
     await recovered(store)
+
+
+async def test_a_store_that_a_failure_closed_opens_again_while_nobody_writes(making: Making, path: Path) -> None:
+    """D7: who hears that the store is in trouble passes its request on and writes nothing, so hearing must be enough."""
+    store = await making()
+    await store.durable(store.write("a", opened("c1", entry("m1"))))
+    path.unlink()
+    path.mkdir()
+    assert await writing(store, "c2") == "store_unreachable"
+    path.rmdir()
+
+    async def is_open() -> bool:
+        return store.trouble() is None
+
+    await eventually(is_open)
