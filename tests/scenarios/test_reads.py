@@ -14,26 +14,30 @@ def told(proxy: RunningProxy, by: str) -> Json:
     return {title: (row["rereads"], row["rereads_gone"]) for title, row in rows.items()}
 
 
+TWO_TASKS = """
+    user: Fix the title of the handbook.
+    read handbook.md
+    run make docs
+    says: The title of the handbook is right now.
+    user: Implement a rate limiter for the public API.
+    read src/limit.py
+    read src/limit.py
+    run pytest -q
+    says: There is a token bucket in src/limit.py.
+"""
+AGAIN = """
+    user: Say in the handbook how many are allowed.
+    read handbook.md
+    edit handbook.md
+    says: It is in the handbook.
+"""
+
+
 def test_a_file_read_again_after_its_fold_is_told_as_our_cost(stage: Stage, provider: ScriptedProvider) -> None:
     """S2-15: per finished frame and per conversation, apart from what was read again while it still stood there."""
     session = Session(stage.chat(tools=TOOLS), provider)
-    session.plays(
-        """
-        user: Fix the title of the handbook.
-        read handbook.md
-        run make docs
-        says: The title of the handbook is right now.
-        user: Implement a rate limiter for the public API.
-        read src/limit.py
-        read src/limit.py
-        run pytest -q
-        says: There is a token bucket in src/limit.py.
-        user: Say in the handbook how many are allowed.
-        read handbook.md
-        edit handbook.md
-        says: It is in the handbook.
-        """
-    )
+
+    session.plays(TWO_TASKS + AGAIN)
 
     proxy = session.chat.proxy
     frames = told(proxy, "frame")
@@ -48,19 +52,11 @@ def test_a_file_read_again_after_its_fold_is_told_as_our_cost(stage: Stage, prov
 
 
 def test_what_went_up_as_the_client_sent_it_lacked_nothing(stage: Stage, provider: ScriptedProvider) -> None:
-    """S2-15: in shadow mode nothing leaves, whatever would have."""
-    session = Session(stage.chat(stage.proxy(mode="shadow"), tools=TOOLS), provider)
-    session.plays(
-        """
-        user: Fix the title of the handbook.
-        read handbook.md
-        run make docs
-        says: The title of the handbook is right now.
-        user: Say in the handbook how many are allowed.
-        run ls
-        read handbook.md
-        says: It is in the handbook.
-        """
-    )
+    """S2-15: the file had been folded, and then the client asked without us."""
+    session = Session(stage.chat(tools=TOOLS), provider)
+    session.plays(TWO_TASKS)
+    session.chat.headers = {"x-stack-mode": "off"}
 
-    assert told(session.chat.proxy, "conversation")["total"] == (1, 0)
+    session.plays(AGAIN)
+
+    assert told(session.chat.proxy, "conversation")["total"] == (2, 0)
