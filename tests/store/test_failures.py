@@ -413,7 +413,7 @@ async def test_a_waiter_that_leaves_takes_nobody_with_it(store: SqlStore, path: 
 
 
 async def test_a_store_that_a_failure_closed_opens_again_while_nobody_writes(making: Making, path: Path) -> None:
-    """D7: who hears that the store is in trouble passes its request on and writes nothing, so hearing must be enough."""
+    """D7: who hears of trouble passes its request on and writes nothing, so hearing of it must be enough."""
     store = await making()
     await store.durable(store.write("a", opened("c1", entry("m1"))))
     path.unlink()
