@@ -436,7 +436,7 @@ def test_what_was_read_again_stands_in_the_rows_and_the_statement(accountant: Ac
     for heading, cells in (("re-reads", ["2", "1"]), ("gone", ["1", "0"])):
         end = headings.index(heading) + len(heading)
         assert [line[:end].split()[-1] for line in shown] == cells
-    assert "3 reads of what had been read before, 1 of them because it had left the line" in statement(whole)
+    assert "3 reads of what had been read before, 1 of them after it had left the line" in statement(whole)
     assert "re-reads" not in table(totals(made, "day"))
     assert "read before" not in statement(total(made))
 

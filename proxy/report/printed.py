@@ -43,8 +43,8 @@ def table(rows: Sequence[Row], *, by: By | None = None, heading: str = "", width
         counted("requests", lambda row: row.requests, 2 if named else 16 if by == "request" else 0),
         counted("rounds", lambda row: row.rounds, 13),
         counted("recalls", lambda row: row.recalls, 6 if named else 14),
-        looked_up("re-reads", lambda row: row.rereads, 18),
-        looked_up("gone", lambda row: row.rereads_gone, 17),
+        looked_up("re-reads", lambda row: row.rereads, 7),
+        looked_up("gone", lambda row: row.rereads_gone, 7),
         counted("tokens in", lambda row: row.tokens_in),
         counted("sent", lambda row: row.tokens_sent),
         counted("cached", lambda row: row.sent_cached, 8),
@@ -91,7 +91,7 @@ def _words(row: Row) -> list[str]:
     requests = f"{row.requests:,} request{'' if row.requests == 1 else 's'}"
     words = [f"{requests}, {row.rounds:,} rounds upstream, {row.recalls:,} recalls{_share(row)}"]
     if row.rereads:
-        of_ours = f", {row.rereads_gone:,} of them because it had left the line" if row.rereads_gone else ""
+        of_ours = f", {row.rereads_gone:,} of them after it had left the line" if row.rereads_gone else ""
         words.append(f"{row.rereads:,} reads of what had been read before{of_ours}")
     if row.own:
         texts = f"texts {row.own_texts:,}" + (f" (traces {row.own_traces:,})" if row.own_traces else "")

@@ -1,7 +1,7 @@
 """Files that were read again, told from the stored conversation: the part of a task's price that no receipt shows.
 
 A read counts as a second one where an earlier read in front of it had all that it asks for: the whole file, or the same
-part of it. The law: **a read is our fault only where our line made it one**. That is so where the client still sent
+part of it. The law: **a read is told as our cost only where our line lacked it**: where the client still sent
 what was read before, and nothing of it stood on the line that the model asked from. What the client dropped by itself
 would have been missing without us as well.
 

@@ -101,6 +101,20 @@ def test_a_report_as_csv_has_every_figure_and_no_formula(tmp_path: Path) -> None
     assert (int(row["tokens_in"]), float(row["saved"])) == (told["tokens_in"], told["saved"])
 
 
+@pytest.mark.parametrize(("by", "told", "cell"), [("conversation", 0, "0"), ("frame", 0, "0"), ("day", None, "")])
+def test_what_was_read_again_is_told_by_frame_and_by_conversation(
+    stocked: Stocked, by: str, told: int | None, cell: str
+) -> None:
+    """S2-15: elsewhere nobody looked, and nothing is not none."""
+    sums = json.loads(stocked.shell.on_data("report", "--by", by, "--json").out)
+    table = csv.DictReader(io.StringIO(stocked.shell.on_data("report", "--by", by, "--csv").out))
+
+    assert {(row["rereads"], row["rereads_gone"]) for row in (*sums["rows"], sums["total"])} == {(told, told)}
+    assert {(row["rereads"], row["rereads_gone"]) for row in table} == {(cell, cell)}
+    shown = stocked.shell.run("report", "--by", by, "--data", str(stocked.shell.data), env={"COLUMNS": "160"})
+    assert ("re-reads  gone" in shown.out) == (told is not None)
+
+
 def test_without_the_fixed_part_its_tokens_and_its_money_are_gone_and_the_saving_stays(stocked: Stocked) -> None:
     whole = json.loads(stocked.shell.on_data("report", "--json").out)["total"]
     rest = json.loads(stocked.shell.on_data("report", "--without-fixed", "--json").out)["total"]
