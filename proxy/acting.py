@@ -20,10 +20,11 @@ from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.dialects.dialect import Appending, Headers
 from proxy.limits import Window
+from proxy.stack.applying import apply
 from proxy.stack.block import GUIDANCE, render_block
 from proxy.stack.context import Scribe, rewritten
 from proxy.stack.economics import Prices, expected_requests
-from proxy.stack.events import FrameEvent, ProviderTrimmed, ReasoningRemoved, Sealed, Woken, apply
+from proxy.stack.events import FrameEvent, ProviderTrimmed, ReasoningRemoved, Sealed, Woken
 from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment, Pen, folding, is_due
 from proxy.stack.inferring import Watch

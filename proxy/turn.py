@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 
 from proxy.shelf import Shelf
 from proxy.stack import matching, tools
+from proxy.stack.applying import apply
 from proxy.stack.context import Line, Scribe, assemble
 from proxy.stack.economics import Prices
-from proxy.stack.events import FrameEvent, apply, call_key, recorded
+from proxy.stack.events import FrameEvent, call_key, recorded
 from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round, turn_id
 from proxy.stack.loops import LOOPING
 from proxy.stack.recalled import is_recall

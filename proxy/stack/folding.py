@@ -14,10 +14,11 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from proxy.stack.applying import apply
 from proxy.stack.compaction import title_of
 from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import TAIL, Prices, Reason, Rewrite, Verdict, weighed
-from proxy.stack.events import Folded, FrameEvent, Parted, apply, frame_id
+from proxy.stack.events import Folded, FrameEvent, Parted, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, children, is_kept, path_to
 from proxy.stack.ledger import Kind

@@ -10,7 +10,7 @@ A frame that is resumed after it was blocked gets a new *segment*: its old entri
 Entries are owned by segments, and the line of a frame is made of the current segments on the path from the root to
 it.
 
-What this module does not do: nothing happens here. What changes a tree is in `events`, what a path of the ledger
+What this module does not do: nothing happens here. What changes a tree is in `applying`, what a path of the ledger
 amounts to in `story`.
 """
 

@@ -18,19 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from proxy.stack.applying import apply, reopened
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.context import owner_of
-from proxy.stack.events import (
-    Entered,
-    FrameEvent,
-    Invalidated,
-    Planned,
-    Popped,
-    Replanned,
-    apply,
-    frame_id,
-    reopened,
-)
+from proxy.stack.events import Entered, FrameEvent, Invalidated, Planned, Popped, Replanned, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by, step_of
 from proxy.stack.frames import Frame, Status, Tree, ancestors, children, path_to
 from proxy.stack.ledger import Entry

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from proxy.stack.applying import apply
 from proxy.stack.compaction import READ
 from proxy.stack.context import on_line
-from proxy.stack.events import apply, read_event
+from proxy.stack.events import read_event
 from proxy.stack.ledger import Entry, Kind, Ledger, seen_calls
 from proxy.stack.observe.files import touched_by
 from proxy.stack.observe.results import failed

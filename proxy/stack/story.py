@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from proxy.stack.events import apply, read_event, reopened
+from proxy.stack.applying import apply, reopened
+from proxy.stack.events import read_event
 from proxy.stack.frames import Tree
 from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round
 

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from proxy.errors import NotAllowed
+from proxy.stack.applying import apply
 from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import Reason, Rewrite, Verdict, weighed
-from proxy.stack.events import Folded, FrameEvent, ReasoningRemoved, Unfolded, apply, read_event
+from proxy.stack.events import Folded, FrameEvent, ReasoningRemoved, Unfolded, read_event
 from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment, tokens_of
 from proxy.stack.frames import Tree, is_kept

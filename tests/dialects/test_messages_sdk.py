@@ -5,10 +5,6 @@ Skipped where the library `anthropic` is not installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -29,31 +25,10 @@ from tests.dialects.messages_streams import (
     text_round,
     thinking,
 )
+from tests.dialects.serving import served
 
 anthropic: Any = pytest.importorskip("anthropic", reason="the provider's client library is not installed")
 ASKED = {"model": "model-1", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
-
-
-@contextmanager
-def served(body: bytes, kind: str) -> Iterator[str]:
-    """A server that answers one request with this body."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(200)
-            self.send_header("content-type", kind)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the output of tests is theirs."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        answering = Thread(target=server.handle_request)
-        answering.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        answering.join()
 
 
 def parsed(body: bytes) -> Any:

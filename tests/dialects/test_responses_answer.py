@@ -152,7 +152,8 @@ def test_reasoning_in_plain_words_leaves_at_its_end_where_no_delta_told_it() -> 
 
 
 def test_reasoning_told_in_very_many_pieces_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a lower bound, because so many pieces take seconds; past it all of the item leaves."""
+    """Past the bound all of the item leaves."""
+    # A lower bound, because no setting names it and as many pieces as the true one takes would be read for seconds.
     monkeypatch.setattr(responses_answer, "MOST_HELD", 50)
     made = thought(*"x" * 60)
     stream = round_(made, message("a"))

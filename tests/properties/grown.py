@@ -16,8 +16,9 @@ from hashlib import sha256
 from proxy.dialects import DIALECTS
 from proxy.scribe import Writer
 from proxy.stack import tools
+from proxy.stack.applying import apply
 from proxy.stack.context import Line, assemble
-from proxy.stack.events import Rooted, apply, call_key, frame_id, recorded
+from proxy.stack.events import Rooted, call_key, frame_id, recorded
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, message_id, turn_id
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Desk, Group, Settings

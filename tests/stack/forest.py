@@ -8,7 +8,8 @@ from typing import Any
 
 from rs_bpe import openai
 
-from proxy.stack.events import FrameEvent, Popped, Pushed, Rooted, apply, recorded
+from proxy.stack.applying import apply
+from proxy.stack.events import FrameEvent, Popped, Pushed, Rooted, recorded
 from proxy.stack.frames import Status, Tree
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
 from proxy.stack.story import Story, extend

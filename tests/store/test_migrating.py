@@ -39,6 +39,7 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(migrating.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     added = folder / "versions" / "next.py"
     added.write_text(NEXT.format(then=""))
+    # Both are facts of the program that runs, set nowhere else: a program with one more migration is not to be had.
     monkeypatch.setattr(schema, "VERSIONS", (*schema.VERSIONS, "0003"))
     monkeypatch.setattr(migrating, "FOLDER", folder)
     return added

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from proxy.stack.applying import apply, way_back
 from proxy.stack.block import render_block
 from proxy.stack.compaction import decisions_in, derived_compaction, returned_text
 from proxy.stack.context import owner_of
-from proxy.stack.events import Activated, Planned, Popped, Pushed, apply, frame_id, way_back
+from proxy.stack.events import Activated, Planned, Popped, Pushed, frame_id
 from proxy.stack.frames import (
     ALLOWED,
     FINAL,

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from proxy.stack.applying import apply, way_back
 from proxy.stack.compaction import derived_compaction
-from proxy.stack.events import Invalidated, Planned, Replanned, apply, frame_id, way_back
+from proxy.stack.events import Invalidated, Planned, Replanned, frame_id
 from proxy.stack.frames import FINAL, Frame, Status, Tree, children, descendants, find
 from proxy.stack.tools.desk import Desk, Group, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.moves import CRITERIA, NOT_READ, TITLE, invalidated_text, refuse_if_over, user_messages

@@ -1,0 +1,287 @@
+"""What an event makes of a tree of frames.
+
+One function for every kind of event: `apply` gives the tree after it, and the tree before stays as it was. Beside it
+stand two questions that are asked of a tree: where a frame returns to that ends now, and what a new message of the
+user reopens.
+
+The law: **what the table does not allow changes nothing**. Two writers may have decided at once; the first one wins,
+and the other event is read and passed over.
+
+What this module does not do: it decides nothing (the tools do), keeps no event (`events` tells how), and walks no path
+(`story` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from proxy.stack.events import (
+    Activated,
+    ArtifactAdded,
+    Decided,
+    Delegated,
+    Entered,
+    Folded,
+    FrameEvent,
+    Invalidated,
+    Kept,
+    Looped,
+    LoopsCleared,
+    Parted,
+    Planned,
+    Popped,
+    ProviderTrimmed,
+    Pushed,
+    ReasoningRemoved,
+    Replaced,
+    Replanned,
+    Rooted,
+    Sealed,
+    Summarised,
+    Trimmed,
+    Unfolded,
+    Woken,
+)
+from proxy.stack.frames import ALLOWED, FINAL, RETURNED, Frame, Opening, Status, Tree, Trim, Waking, ancestors
+
+
+def apply(tree: Tree, event: FrameEvent, now: int) -> Tree:
+    """The tree after `event`. What the table does not allow changes nothing: two writers may have decided at once."""
+    match event:
+        case Rooted():
+            return _with(tree, _born(tree, event, Status.IN_PROGRESS, now), active=event.frame)
+        case Planned():
+            return _with(tree, _born(tree, event, Status.PLANNED, now))
+        case Replanned():
+            return _replanned(tree, event, now)
+        case Pushed():
+            return _pushed(tree, event, now)
+        case Activated():
+            return _activated(tree, event, now)
+        case Popped():
+            return _popped(tree, event, now)
+        case Invalidated():
+            return _invalidated(tree, event, now)
+        case Entered():
+            return _entered(tree, event, now)
+        case Parted():
+            return _parted(tree, event, now)
+        case Delegated():
+            return _delegated(tree, event, now)
+        case Folded() | Summarised() | Kept() | Unfolded():
+            return _moved(tree, event)
+        case _:
+            return _noted(tree, event, now)
+
+
+def _moved(tree: Tree, event: Folded | Summarised | Kept | Unfolded) -> Tree:
+    """Events that change what stands on the line, now or later, and no frame."""
+    match event:
+        case Folded():
+            trim = Trim(frozenset(event.entries), event.trace, event.at, event.frame)
+            others = tuple(t for t in tree.trims if not (t.frame and t.entries <= trim.entries))
+            return replace(tree, trims=(*others, trim), mute=tree.mute | set(event.muted))
+        case Summarised():
+            newest = next((t for t in reversed(tree.trims) if t.frame == event.frame), None)
+            return replace(tree, trims=tuple(replace(t, summary=event.text) if t is newest else t for t in tree.trims))
+        case Kept():
+            return replace(tree, kept={**tree.kept, event.frame: event.now or tree.kept.get(event.frame, False)})
+        case Unfolded():
+            return replace(tree, trims=tuple(t for t in tree.trims if t.frame != event.frame))
+
+
+def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
+    """Events that change no status."""
+    match event:
+        case ArtifactAdded() if event.frame in tree.frames:
+            frame = tree.frames[event.frame]
+            known = event.artifact in frame.artifacts
+            return (
+                tree
+                if known
+                else _with(tree, replace(frame, artifacts=(*frame.artifacts, event.artifact), updated_at=now))
+            )
+        case Decided() if event.frame in tree.frames:
+            frame = tree.frames[event.frame]
+            return _with(tree, replace(frame, decisions=(*frame.decisions, event.decision), updated_at=now))
+        case Woken():
+            return replace(tree, waking=Waking(event.guidance, event.tools, event.appended, event.at))
+        case Trimmed():
+            return replace(tree, trims=(*tree.trims, Trim(frozenset(event.entries), event.trace, event.at)))
+        case ReasoningRemoved():
+            return replace(tree, mute=tree.mute | set(event.turns))
+        case Replaced():
+            return replace(tree, replaced={**tree.replaced, event.entry: event.text})
+        case Sealed():
+            return replace(tree, sealed=tree.sealed | set(event.entries))
+        case ProviderTrimmed():
+            return replace(tree, provider_trimmed=True)
+        case Looped():
+            return replace(tree, loops=(*tree.loops, event.loop))
+        case LoopsCleared():
+            return replace(tree, loops=(), loops_cleared=event.at)
+        case _:
+            return tree
+
+
+def _born(tree: Tree, event: Rooted | Planned | Pushed, status: Status, now: int) -> Frame:
+    if isinstance(event, Rooted):
+        return Frame(event.frame, "", event.title, event.criteria, "", status, len(tree.frames), "root", now, now)
+    words = (event.frame, event.parent, event.title, event.criteria, event.compacted)
+    key = event.key if isinstance(event, Planned) else ""
+    return Frame(*words, status, len(tree.frames), event.origin, now, now, key=key)
+
+
+def _with(tree: Tree, *frames: Frame, active: str = "", told: Mapping[tuple[str, str], str] | None = None) -> Tree:
+    return replace(
+        tree,
+        frames={**tree.frames, **{f.id: f for f in frames}},
+        active=active or tree.active,
+        told={**tree.told, **told} if told else tree.told,
+    )
+
+
+def _entered(tree: Tree, event: Entered, now: int) -> Tree:
+    known = tree.frames.get(event.frame)
+    if known is None:
+        words = (event.frame, event.parent, event.title, event.criteria, "")
+        frame = Frame(*words, Status.IN_PROGRESS, len(tree.frames), event.origin, now, now)
+    elif known.status is Status.IN_PROGRESS or Status.IN_PROGRESS in ALLOWED[known.status]:
+        frame = replace(known, status=Status.IN_PROGRESS, updated_at=now)
+    else:
+        return tree
+    entered = _with(tree, frame, active=frame.id)
+    return replace(entered, carried={**entered.carried, **dict.fromkeys(event.taking, frame.owner)})
+
+
+def _delegated(tree: Tree, event: Delegated, now: int) -> Tree:
+    if event.frame in tree.frames or event.parent not in tree.frames:
+        return tree
+    words = (event.frame, event.parent, event.title, event.criteria, "")
+    frame = Frame(*words, Status.IN_PROGRESS, len(tree.frames), "subagent", now, now)
+    return _with(tree, replace(frame, key=event.call, conversation=event.conversation))
+
+
+def _parted(tree: Tree, event: Parted, now: int) -> Tree:
+    if event.frame in tree.frames or event.parent not in tree.frames:
+        return tree
+    words = (event.frame, event.parent, event.title, tree.frames[event.parent].criteria, "")
+    frame = Frame(*words, Status.COMPLETED, len(tree.frames), "part", now, now, results=event.results)
+    told = replace(frame, artifacts=event.artifacts, decisions=event.decisions, tokens=event.tokens)
+    parted = _with(tree, told)
+    return replace(parted, carried={**parted.carried, **dict.fromkeys(event.taking, told.owner)})
+
+
+def _replanned(tree: Tree, event: Replanned, now: int) -> Tree:
+    frame = tree.frames.get(event.frame)
+    if frame is None or frame.status is not Status.PLANNED:
+        return tree
+    words = replace(
+        frame, title=event.title, criteria=event.criteria, criteria_compacted=event.compacted, updated_at=now
+    )
+    return _with(tree, words)
+
+
+def _pushed(tree: Tree, event: Pushed, now: int) -> Tree:
+    opening = Opening(event.turn, event.call, event.before, event.view, event.block)
+    frame = replace(_born(tree, event, Status.IN_PROGRESS, now), opening=opening, retry_of=event.retry_of)
+    return _with(tree, frame, active=frame.id, told=_opened(opening))
+
+
+def _opened(opening: Opening) -> Mapping[tuple[str, str], str]:
+    return {(opening.turn, opening.call): joined(opening.before, opening.block)}
+
+
+def joined(before: str, text: str) -> str:
+    """Two texts that share the result of one call."""
+    return f"{before}\n\n{text}" if before and text else before or text
+
+
+def _activated(tree: Tree, event: Activated, now: int) -> Tree:
+    frame = tree.frames.get(event.frame)
+    if frame is None or Status.IN_PROGRESS not in ALLOWED[frame.status]:
+        return tree
+    opening = Opening(event.turn, event.call, event.before, event.view, event.block)
+    begun = [_begun(tree.frames[i], opening, now) for i in (*event.through, event.frame) if i in tree.frames]
+    return _with(tree, *begun, active=frame.id, told=_opened(opening))
+
+
+def _begun(frame: Frame, opening: Opening, now: int) -> Frame:
+    """Planned, it begins; blocked, it is resumed as a new segment."""
+    segment = frame.segment + 1 if frame.status is Status.BLOCKED else frame.segment
+    return replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening, segment=segment)
+
+
+def _popped(tree: Tree, event: Popped, now: int) -> Tree:
+    frame = tree.frames.get(event.frame)
+    if frame is None or event.status not in ALLOWED[frame.status]:
+        return tree
+    ended = replace(
+        frame,
+        status=event.status,
+        results=event.results,
+        results_compacted=event.compacted,
+        tokens=event.tokens,
+        artifacts=tuple(dict.fromkeys((*frame.artifacts, *event.artifacts))),
+        decisions=tuple(dict.fromkeys((*frame.decisions, *event.decisions))),
+        updated_at=now,
+    )
+    after = _with(tree, ended)
+    if frame.is_inferred and not _is_under_way(tree, frame.id):
+        return after
+    return _returned(after, frame, event.told, event.carried)
+
+
+def _is_under_way(tree: Tree, frame: str) -> bool:
+    """Whether the work goes on in it, or below it."""
+    return frame == tree.active or any(above.id == frame for above in ancestors(tree, tree.active))
+
+
+def _returned(tree: Tree, frame: Frame, told: str, carried: Sequence[str]) -> Tree:
+    """Back in the frame it returns to, whose line now says `told` where the way down to `frame` begins."""
+    way = way_back(tree, frame.id)
+    home = tree.frames.get(way[-1].parent)
+    if home is None:
+        return _with(tree, active=way[-1].id)
+    opening = way[-1].opening
+    said = {(opening.turn, opening.call): joined(opening.before, told)} if opening else None
+    back = _with(tree, active=home.id, told=said)
+    return replace(back, carried={**back.carried, **dict.fromkeys(carried, home.owner)})
+
+
+def way_back(tree: Tree, frame: str) -> tuple[Frame, ...]:
+    """The frames that are left when `frame` ends: itself, and those above it that were invalidated while it was at
+    work. The parent of the last one is where it returns to; the root is never passed."""
+    left = [tree.frames[frame]]
+    for above in ancestors(tree, frame):
+        if above.status not in FINAL or not above.parent:
+            break
+        left.append(above)
+    return tuple(left)
+
+
+def _invalidated(tree: Tree, event: Invalidated, now: int) -> Tree:
+    gone = [
+        replace(
+            tree.frames[i],
+            status=Status.INVALIDATED,
+            invalidation_reason=event.reason if i == event.frame else f"Parent frame invalidated: {event.reason}",
+            invalidated_at=now,
+            updated_at=now,
+        )
+        for i in (event.frame, *event.cascade)
+        if i in tree.frames and Status.INVALIDATED in ALLOWED[tree.frames[i].status]
+    ]
+    after = _with(tree, *gone)
+    target = tree.frames.get(event.frame)
+    if target is None or event.frame != tree.active:
+        return after
+    return _returned(after, target, event.told, event.carried)
+
+
+def reopened(tree: Tree, now: int) -> Tree:
+    """The tree after a new user message: the only way out of a final status is the root's."""
+    if not tree.frames or tree.root.status not in RETURNED:
+        return tree
+    return _with(tree, replace(tree.root, status=Status.IN_PROGRESS, updated_at=now), active=tree.root.id)
