@@ -30,7 +30,7 @@ from proxy.stack.folding import Decision
 from proxy.stack.inferring import inferred
 from proxy.stack.intercept import Refusing
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
-from proxy.stack.loops import Rules, arisen, note, refused, signature
+from proxy.stack.loops import Rules, arisen, refused, signature
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.names import remember
 from proxy.stack.observe.turns import first_said, untagged
@@ -38,6 +38,7 @@ from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Call, Request, is_stack_tool
+from proxy.stack.warning import note
 from proxy.store import Anchored, Record
 
 log = logging.getLogger(__name__)
