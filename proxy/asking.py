@@ -29,6 +29,7 @@ from proxy.dialects.known import countables
 from proxy.dialects.known import weighed as weighed_by
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.limits import Limits, Window
+from proxy.reception import Reception
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack.context import Line, unbound, unpaired
@@ -36,7 +37,6 @@ from proxy.stack.events import FrameEvent, ReasoningRemoved
 from proxy.stack.pruning import candidates, cuts
 from proxy.stack.transcript import Request, Spoken
 from proxy.stack.trim import KEPT, shortened, trimmed
-from proxy.standing import Reception
 from proxy.summaries import Summaries
 from proxy.tokens import Counter
 from proxy.turn import Toolkit, Turn

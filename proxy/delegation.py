@@ -4,7 +4,7 @@ A client that delegates work opens a conversation of its own for it, whose first
 still waits for its result. The law: **the call that delegated it begins the frame, the result of that call ends it**;
 nothing is guessed from silence, because models think for minutes.
 
-What this module does not do: it finds no conversation for a request (`standing`), and puts nothing on any line: parent
+What this module does not do: it finds no conversation for a request (`reception`), and puts nothing on any line: parent
 and subagent see what their client shows them.
 """
 

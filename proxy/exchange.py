@@ -1,6 +1,6 @@
 """One client turn, from the request to the answer. Read this first.
 
-    serve     a completion request: taken apart, weighed, placed (`standing`); what cannot be goes without us
+    serve     a completion request: taken apart, weighed, placed (`reception`); what cannot be goes without us
     (`passing`) relay     asleep, side, off, shadow, bypass: the client's bytes up, the provider's bytes down, read
     along, recorded converse  awake: ask for a round with the line of the active frame (`asking`), run its stack calls
     (`turn`), ask again; one answer to the client (`delivery`)
@@ -25,6 +25,7 @@ from proxy.bookkeeping import LOOPING_CALL, client_chain
 from proxy.delivery import Delivery, Reply
 from proxy.dialects import Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, StoreError, UpstreamError
+from proxy.loop_warnings import refuses
 from proxy.passing import Passing, bypass, is_fine, record_of, renamed, under_its_name
 from proxy.referring import whole
 from proxy.stack.context import Line
@@ -159,7 +160,7 @@ class Call:
             log.exception("line could not be assembled", extra={"request": self._incoming.id})
             await self._relay_instead("internal")
         else:
-            self._delivery.writing.refuses = self._parts.reception.refuses(self._standing)
+            self._delivery.writing.refuses = refuses(self._standing, self._parts.reception.actor.watch.names)
             async with self._delivery.kept_alive(self._parts.config.keep_alive_s):
                 await self.converse(turn, line)
 

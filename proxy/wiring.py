@@ -20,7 +20,9 @@ from proxy.bookkeeping import Bookkeeper
 from proxy.config import Config
 from proxy.dialects import Dialect, Known
 from proxy.limits import Limits, Window
+from proxy.loop_warnings import LoopWarning
 from proxy.metrics import Metrics
+from proxy.reception import Reception, tool_settings
 from proxy.referring import remembered
 from proxy.report import Accountant
 from proxy.scribe import Writer
@@ -29,9 +31,9 @@ from proxy.stack import tools
 from proxy.stack.inferring import Watch
 from proxy.stack.ledger import Round, answer_of
 from proxy.stack.transcript import Request
-from proxy.standing import Reception, tool_settings
 from proxy.store import Store
 from proxy.summaries import Summaries
+from proxy.telling import Introduction, Note, Teller
 from proxy.tokens import Counter
 from proxy.turn import Toolkit
 from proxy.upstream import Routes, UnknownModel
@@ -90,6 +92,7 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         partial(suffixed, config),
     )
     actor = actor_for(process, dialect, writer, kit)
+    teller = Teller(config, process.shelf, dialect)
     return Parts(
         config=config,
         dialect=dialect,
@@ -97,7 +100,9 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         routes=process.routes,
         counter=counter,
         writer=writer,
-        reception=Reception(config, process.shelf, dialect, actor, process.fresh_id),
+        reception=Reception(
+            config, process.shelf, dialect, actor, teller, notes_for(process, actor, teller), process.fresh_id
+        ),
         kit=kit,
         keeper=Bookkeeper(process.store, process.accountant, dialect, process.now, process.metrics),
         known=Known(),
@@ -106,6 +111,11 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         limits=process.limits,
         summaries=process.summaries,
     )
+
+
+def notes_for(process: Process, actor: Actor, teller: Teller) -> tuple[Note, ...]:
+    """Who is asked, in this order, for words to the model of an awake thread."""
+    return (Introduction(teller, actor), LoopWarning(teller, actor, process.config))
 
 
 def names_in(dialect: Dialect, request: Request, rounds: Sequence[Round]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ An event is decided where the next assistant turn will begin: at the last of the
 so a call group is complete and its results are known.
 
 What this module does not do: it weighs nothing and cuts nothing; that a subagent began is seen where its conversation
-opens (`standing`), here only that it ended.
+opens (`reception`), here only that it ended.
 """
 
 from __future__ import annotations

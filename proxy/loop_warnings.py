@@ -1,0 +1,56 @@
+"""The note that tells a model of its loops, and the refusing of their calls where that is configured (S3-24).
+
+The law: **only `loops: block` refuses**, and only calls that are part of the pattern.
+
+What this module does not do: it finds no loop and words no warning (`stack.loops`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from proxy.acting import Actor
+from proxy.config import Config
+from proxy.stack.events import Looped
+from proxy.stack.intercept import Refusing
+from proxy.stack.loops import Rules, arisen, refused, signature
+from proxy.stack.observe.names import Names
+from proxy.stack.transcript import Call
+from proxy.stack.warning import note
+from proxy.standing import Standing
+from proxy.telling import Teller
+
+
+@dataclass(frozen=True)
+class LoopWarning:
+    """A loop that closes with this request is told of behind it."""
+
+    teller: Teller
+    actor: Actor
+    config: Config
+
+    def __call__(self, standing: Standing) -> Standing:
+        takes = self.config.loops != "off" and self.teller.takes_words(standing.request.model)
+        if standing.mode != "active" or not takes:
+            return standing
+        names = self.actor.watch.names
+        loop = arisen(standing.story, names, loop_rules(self.config))
+        if loop is not None:
+            words = note(loop, self.actor.nonce(standing.conversation))
+            looped = Looped(standing.frame, replace(loop, at=standing.node))
+            standing = self.teller.told(self.teller.recorded(standing, [looped]), words)
+        if self.config.loops == "block":
+            standing = replace(standing, refused=refused(standing.story, names, self.config.loop_window))
+        return standing
+
+
+def loop_rules(config: Config) -> Rules:
+    """What counts as a loop."""
+    return Rules(config.loop_repeats, config.loop_window, config.loop_period)
+
+
+def refuses(standing: Standing, names: Names) -> Refusing | None:
+    """Which calls of the client's tools are answered here; None where none are."""
+    if not standing.refused:
+        return None
+    return lambda name, arguments: signature(Call("", name, arguments), names) in standing.refused

@@ -1,0 +1,368 @@
+"""Finding out where a request stands: its conversation, its path, its frames, and whether the proxy acts on it.
+
+One question after the other, in reading order: which session does the client name, which conversation holds this
+history, is it the thread itself, a fork of it or a side request, what is new in it, and may the thread wake. What is
+new is recorded before anything leaves; the state of one scope changes one request at a time.
+
+Its law: **asleep, side, off and shadow requests pass as they came.** Only an awake thread in mode `active` or `passive`
+is rendered.
+
+What this module does not do: it has no words for the model. What is said behind the newest message of an awake thread
+comes from the `notes` (`telling`), in their order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import NamedTuple
+
+from proxy import clients, delegation
+from proxy.acting import Actor
+from proxy.config import Config
+from proxy.dialects import Dialect
+from proxy.errors import BadRequest
+from proxy.shelf import Shelf, Shelved
+from proxy.stack import matching
+from proxy.stack.compaction import CRITERION, title_of
+from proxy.stack.context import on_line
+from proxy.stack.events import FrameEvent, Replaced, Rooted, Woken, frame_id, recorded
+from proxy.stack.inferring import inferred
+from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
+from proxy.stack.matching import How, Match, Part
+from proxy.stack.names import remember
+from proxy.stack.observe.turns import first_said, untagged
+from proxy.stack.rereading import is_note, sent_anew, supplied
+from proxy.stack.story import Story, extend
+from proxy.stack.tools.desk import Settings
+from proxy.stack.transcript import Request, is_stack_tool
+from proxy.standing import Arrival, Headers, Standing, here
+from proxy.store import Anchored, Record
+from proxy.telling import Note, Teller, noted
+
+log = logging.getLogger(__name__)
+
+MODES = ("off", "shadow", "passive", "active")
+PROMPTS = 4
+"""User messages at the beginning of a conversation that may be what it was told to do."""
+ACTING = ("passive", "active")
+"""Modes in which a thread may wake."""
+LOOKED_AT = 32
+"""New messages of a request whose names are looked for when they come: a trace will ask for them all at once, and then
+somebody waits. Of a history that comes whole they are looked for only then, for it would hold up everybody."""
+
+
+class Origin(NamedTuple):
+    """Where a conversation comes from: the one it was forked from or delegated by, the entry there, and for a
+    delegated one what it was told. Empty where it is nobody's."""
+
+    conversation: str = ""
+    turn: str = ""
+    prompt: str = ""
+
+
+@dataclass(frozen=True)
+class Reception:
+    """Finds out where requests stand. `actor` decides what is done, `notes` say what is to be said; `fresh_id` makes an
+    id of 128 random bits, hex."""
+
+    config: Config
+    shelf: Shelf
+    dialect: Dialect
+    actor: Actor
+    teller: Teller
+    notes: tuple[Note, ...]
+    fresh_id: Callable[[], str]
+
+    async def stand(self, arrival: Arrival) -> Standing:
+        """Raises StoreError when the store cannot say, BadRequest for a mode that does not exist."""
+        asked = _asked_mode(arrival.headers)
+        hint = clients.session_hint(arrival.headers)
+        async with self.shelf.lock(arrival.tenant, hint):
+            shelved, found = await self.shelf.locate(
+                arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name
+            )
+            part = self._part(arrival, shelved, found)
+            if part is Part.SIDE and shelved is not None:
+                return self._beside(arrival, shelved, found)
+            origin = Origin()
+            if shelved is None or part is Part.FORK:
+                origin = _fork_point(shelved, found) if shelved else await self._origin(arrival)
+                shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
+            standing = self._arrived(arrival, shelved, found, asked)
+            await self._delegation(standing, origin)
+            return standing
+
+    async def beside(self, arrival: Arrival, reason: str) -> Standing | None:
+        """Where a request stands that passes as it came, for this reason; None where it belongs to no conversation.
+        Nothing of it is kept."""
+        hint = clients.session_hint(arrival.headers)
+        shelved, found = await self.shelf.locate(arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name)
+        beside = self._beside(arrival, shelved, found) if shelved is not None else None
+        return replace(beside, status="bypass", reason=reason) if beside else None
+
+    # ------------------------------------------------------------------------------------------------------ identity
+    def _part(self, arrival: Arrival, shelved: Shelved | None, found: Match) -> Part:
+        tip = found.path[-1].id if found.path else found.adopts
+        if shelved is None or not tip or not any(m.role == "assistant" for m in arrival.request.messages):
+            return Part.MAIN
+        thread = shelved.ledger.threads.get(shelved.ledger.entries[tip].thread)
+        named = bool(shelved.ledger.conversation.hint)
+        return matching.part_of(arrival.request, thread, named=named) if thread else Part.MAIN
+
+    def _beside(self, arrival: Arrival, shelved: Shelved, found: Match) -> Standing:
+        """A side request: answered beside the thread, nothing of it is kept on the path."""
+        tip = found.path[-1].id if found.path else found.adopts
+        story = shelved.story(tip)
+        return Standing(arrival, shelved, story, "", shelved.ledger.entries[tip].thread, "side", how=found.how)
+
+    async def _origin(self, arrival: Arrival) -> Origin:
+        """Who delegated this conversation: by the session it names, else by the call whose prompt this one begins with
+        (S1-71a)."""
+        if named := clients.parent_hint(arrival.headers):
+            for conversation in await self.shelf.sessions(arrival.tenant, named):
+                shelved = await self.shelf.get(arrival.tenant, conversation)
+                if shelved and any(t.tool_names for t in shelved.ledger.threads.values()):
+                    prompts = _prompts(arrival.request)
+                    turns = ((p, matching.delegated_at(shelved.ledger, p)) for p in prompts)
+                    return Origin(conversation, *next(((turn, p) for p, turn in turns if turn), ("", "")))
+        for prompt in _prompts(arrival.request):
+            if found := await self.shelf.delegating(arrival.tenant, prompt):
+                return Origin(found[0].ledger.conversation.id, found[1], prompt)
+        return Origin()
+
+    async def _delegation(self, standing: Standing, origin: Origin) -> None:
+        """What this request begins or ends in another conversation."""
+        tenant, now = standing.arrival.tenant, standing.arrival.now
+        if origin.turn and origin.prompt:
+            where = (origin.conversation, origin.turn)
+            await delegation.begun(self.shelf, tenant, where, standing.conversation, origin.prompt, now)
+        if any(f.origin == "subagent" for f in standing.story.tree.frames.values()):
+            await delegation.returned(self.shelf, standing.ledger, standing.story.tree, standing.node, now)
+
+    def _opened(self, arrival: Arrival, hint: str, origin: Origin) -> Shelved:
+        """A conversation of its own, under the one it was forked from or delegated by."""
+        return self.shelf.open(
+            Conversation(
+                self.fresh_id(),
+                arrival.tenant,
+                hint,
+                origin.conversation,
+                origin.turn,
+                arrival.now,
+                dialect=self.dialect.name,
+            )
+        )
+
+    # --------------------------------------------------------------------------------------------------------- record
+    def _arrived(self, arrival: Arrival, shelved: Shelved, found: Match, asked: str) -> Standing:
+        """Record what is new, fold the path, and decide whether the proxy acts."""
+        ledger, request = shelved.ledger, arrival.request
+        thread = _thread_of(ledger, found, request)
+        new = matching.grown(ledger, request, found, thread, arrival.now)
+        opening = found.how is How.NEW
+        events = [_rooted(ledger.conversation, new, arrival.now)] if opening and new else []
+        before = ledger.threads.get(thread) or _thread_at(ledger, found)
+        told = _thread_now(before, thread, request, self.config.sent_as(request.model))
+        story, seen = self._followed(arrival, shelved, found, new, events, told)
+        values: list[Entry | Event | Thread] = [*new, *seen, *([told] if told else [])]
+        anchored = Anchored(
+            ledger.conversation.id, ledger.conversation.hint, matching.anchors_at_opening(request), arrival.now
+        )
+        others: list[Record] = [ledger.conversation, anchored] if opening else []
+        if values or others:
+            self.shelf.record(shelved, values, others)
+        node = new[-1].id if new else found.path[-1].id
+        shelved.keep_story(node, story)
+        since = before if told else None
+        standing = Standing(arrival, shelved, story, node, thread, "asleep", how=found.how, since=since)
+        wanted = asked or ledger.conversation.mode or arrival.mode
+        return self._decided(standing, wanted or self.config.mode_of(request.model))
+
+    def _followed(  # noqa: PLR0913  where the request stands, and what is new in it
+        self,
+        arrival: Arrival,
+        shelved: Shelved,
+        found: Match,
+        new: Sequence[Entry],
+        rooted: Sequence[Event],
+        thread: Thread | None,
+    ) -> tuple[Story, list[Event]]:
+        """The story of the path with what is new, and all events on it: the root's, and frames that can be seen in
+        what the client says. What is another form of known entries has been followed before. A thread without
+        tools has no frames: there is nothing to fold."""
+        ledger = shelved.ledger
+        story = shelved.story(found.path[-1].id) if found.path else Story()
+        events = list(rooted)
+        watched = bool(arrival.request.tool_names or (thread and thread.tool_names)) and found.how is not How.COMPACTED
+        if watched and found.path:
+            remember(entry.message for entry in new[-LOOKED_AT:] if entry.message)
+        seq = ledger.seq + len(new) + len(events)
+        known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
+        story = extend(ledger, story, new[:known], _by_entry(events))
+        for run in _runs(new[known:]):
+            last = run[-1]
+            before = extend(ledger, story, run[:-1], _by_entry(events))
+            if watched and last.message and last.message.role != "assistant":
+                decided = self._inferred(before, run, arrival.now)
+                events += [recorded(e, last.id, 0, seq + n, arrival.now) for n, e in enumerate(decided)]
+                seq += len(decided)
+            story = extend(ledger, before, [last], _by_entry(events))
+        return story, events
+
+    def _inferred(self, before: Story, run: Sequence[Entry], now: int) -> tuple[FrameEvent, ...]:
+        """What is seen in the client's messages. A fault of ours costs the frames that could have been seen, not the
+        proxy's help: what stands in a history comes again with every request."""
+        try:
+            return inferred(before, run, now, self.actor.watch)
+        except Exception:  # the edge of our own observers, which look at whatever a model or a tool has written
+            log.exception("frames could not be inferred")
+            return ()
+
+    def _decided(self, standing: Standing, mode: str) -> Standing:
+        request = standing.request
+        standing = replace(standing, mode=mode)
+        clash = any(is_stack_tool(name) for name in request.tool_names)
+        if mode not in ACTING:
+            return replace(standing, status=mode)
+        if request.answers_wanted > 1:
+            return replace(standing, status="side", reason="several_answers")
+        if clash:
+            return replace(standing, status="asleep", reason="name_clash")
+        return self._acted(standing)
+
+    def would_wake(self, standing: Standing) -> Woken | None:
+        """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
+        clash = any(is_stack_tool(name) for name in standing.request.tool_names)
+        if clash or standing.request.answers_wanted > 1:
+            return None
+        acted = self.actor.act(here(standing, "active"))
+        return next((event for event in acted.events if isinstance(event, Woken)), None)
+
+    def _acted(self, standing: Standing) -> Standing:
+        """Wake the thread, fold what is finished, or leave it as it is."""
+        acted = self.actor.act(here(standing))
+        standing = replace(standing, decisions=acted.decisions)
+        if acted.events:
+            standing = self.teller.recorded(standing, acted.events)
+        if not standing.story.tree.awake:
+            return replace(standing, status="asleep", reason=acted.reason)
+        return noted(replace(self._supplied(standing, acted.events), status="full"), self.notes)
+
+    def _supplied(self, standing: Standing, decided: Sequence[FrameEvent]) -> Standing:
+        """Clients answer a second read of a file with a note about the first one. Where that left the line, its
+        content is told with the note; behind what was `decided` now, with older notes too, for they are sent anew."""
+        messages = standing.request.messages
+        spoken = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), 0)
+        if not any(m.answers and is_note(m.text) for m in messages[0 if decided else spoken :]):
+            return standing
+        shown = {p.at for p in on_line(standing.story)}
+        new = sent_anew(standing.story, decided)
+        means = self.actor.means(here(standing))
+        given = supplied(standing.ledger, standing.story, shown, new, means)
+        if not given:
+            return standing
+        return self.teller.recorded(standing, [Replaced(entry, text, "read again") for entry, text in given])
+
+
+def _runs(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """New entries, parted where an assistant turn begins or ends: what stands between two of them is decided at its
+    last one."""
+    run: list[Entry] = []
+    for entry in new:
+        speaks = entry.message is not None and entry.message.role == "assistant"
+        if run and speaks:
+            yield run
+            run = []
+        run.append(entry)
+        if speaks:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _by_entry(events: Iterable[Event]) -> Mapping[str, Sequence[Event]]:
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        found.setdefault(event.entry, []).append(event)
+    return found
+
+
+def _prompts(request: Request) -> tuple[str, ...]:
+    """What this conversation may have been told to do: the user messages before its first answer, as they are, and
+    without what the client put around them."""
+    opening = takewhile(lambda m: m.role != "assistant", request.messages)
+    texts = [m.text for m in opening if m.role == "user"][:PROMPTS]
+    return tuple(dict.fromkeys(said for text in texts for said in (text, untagged(text, CRITERION)) if said))
+
+
+def _fork_point(shelved: Shelved, found: Match) -> Origin:
+    return Origin(shelved.ledger.conversation.id, found.path[-1].id if found.path else "")
+
+
+def _asked_mode(headers: Headers) -> str:
+    """The mode this request asks for, or empty."""
+    told = next((value for name, value in headers if name.lower() == b"x-stack-mode"), b"").decode("latin-1").strip()
+    if told and told not in MODES:
+        raise BadRequest(f"x-stack-mode: {told[:40]!r} is no mode; use one of {', '.join(MODES)}.", code="unknown_mode")
+    return told
+
+
+def _thread_of(ledger: Ledger, found: Match, request: Request) -> str:
+    """The thread that goes on, or a new one where the path forks."""
+    if found.how is How.NEW:
+        return "main"
+    if found.how is How.BRANCHED and found.depth < len(request.messages):
+        first = request.messages[found.depth]
+        return "b" + message_id(found.path[-1].id, first.identity, ledger.conversation.id)[:8]
+    tip = ledger.entries[found.adopts or found.path[-1].id]
+    if found.how is How.CONTINUED and tip.kind is Kind.TURN and _other_attempt_went_on(ledger, tip):
+        return "b" + tip.id[:8]
+    return tip.thread
+
+
+def _thread_at(ledger: Ledger, found: Match) -> Thread | None:
+    """The thread of the entry that a branch goes on from."""
+    tip = found.adopts or (found.path[-1].id if found.path else "")
+    return ledger.threads.get(ledger.entries[tip].thread) if tip else None
+
+
+def _other_attempt_went_on(ledger: Ledger, turn: Entry) -> bool:
+    """Another answer to the same request has its follow-up already: two clients asked the same, and each goes on from
+    its own answer."""
+    return any(t != turn.id and t in ledger.has_child for t in ledger.turns_under.get(turn.parent, ()))
+
+
+def _thread_now(known: Thread | None, thread: str, request: Request, model: str) -> Thread | None:
+    """The thread as its newest request shows it, where that is news. A request without tools takes none away."""
+    names = request.tool_names or (known.tool_names if known else ())
+    now = Thread(thread, request.system_hash, names, request.tools_hash, model)
+    return None if now == known else now
+
+
+def _rooted(conversation: Conversation, entries: Sequence[Entry], now: int) -> Event:
+    """The root frame: what the user said first is its title and its criterion (S1-36)."""
+    said = first_said((e.message.text for e in entries if e.message and e.message.role == "user"), CRITERION)
+    event = Rooted(frame_id(conversation.id, 0), title_of(said), said)
+    return recorded(event, entries[0].id, 0, len(entries), now)
+
+
+def tool_settings(config: Config) -> Settings:
+    """What the tools need of the configuration."""
+    budgets = config.budgets
+    return Settings(
+        budgets=replace(
+            Settings().budgets,
+            total=budgets.total,
+            ancestors=budgets.ancestors,
+            siblings=budgets.siblings,
+            current=budgets.current,
+        ),
+        child_view=config.child_view,
+        isolate_above=config.isolate_above,
+        max_depth=config.max_depth,
+        recall_page=config.recall_page_tokens,
+    )

@@ -1,0 +1,102 @@
+"""Words of ours to the model of an awake thread: where they stand, and who is asked for them.
+
+A *note* looks at a request where it stands and may say something behind its newest message, or change what is done with
+it. Notes are asked one after the other, each with what the one before it left.
+
+The laws: **what was told stays**: words are an overlay, stored with the request in which they arose and told again
+with every later line, so nothing before the newest message ever changes (L2). **A fault of a note costs the note**, not
+the request: only a store that does not take records is raised.
+
+What this module does not do: it decides nothing and words nothing; each note is a module of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from proxy.acting import COMPACTED_TOKENS, Actor
+from proxy.config import Config
+from proxy.dialects import Dialect
+from proxy.errors import StoreError
+from proxy.shelf import Shelf
+from proxy.stack.events import FrameEvent, recorded
+from proxy.stack.ledger import Entry, Kind, message_id
+from proxy.stack.matching import How
+from proxy.standing import Standing, here
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Writes down what is said to the model, and what was decided at a request, of one dialect."""
+
+    config: Config
+    shelf: Shelf
+    dialect: Dialect
+
+    def told(self, standing: Standing, words: str) -> Standing:
+        """Words of ours behind the newest message of the request, there for good. Raises StoreError."""
+        text = self.dialect.user_message(words)
+        overlay = Entry(
+            message_id(standing.node, "overlay " + text.identity, standing.conversation),
+            standing.node,
+            standing.ledger.seq,
+            Kind.OVERLAY,
+            standing.thread,
+            text,
+            created=standing.arrival.now,
+        )
+        self.shelf.record(standing.shelved, [overlay])
+        return _told_anew(standing)
+
+    def recorded(self, standing: Standing, decided: Sequence[FrameEvent]) -> Standing:
+        """What was decided hangs on the request, and its story is told anew. Raises StoreError."""
+        seq, now = standing.ledger.seq, standing.arrival.now
+        made = [recorded(e, standing.node, 0, seq + n, now) for n, e in enumerate(decided)]
+        self.shelf.record(standing.shelved, made)
+        return _told_anew(standing)
+
+    def takes_words(self, model: str) -> bool:
+        """Whether a model, by the client's name for it, takes words behind results as they are."""
+        return self.config.tariff_of(self.config.sent_as(model)).after_tool == "message"
+
+
+class Note(Protocol):
+    """Something that may be said at a request of an awake thread."""
+
+    def __call__(self, standing: Standing) -> Standing: ...
+
+
+def noted(standing: Standing, notes: Iterable[Note]) -> Standing:
+    """The request with what the notes, in their order, say of it. Raises StoreError."""
+    for note in notes:
+        try:
+            standing = note(standing)
+        except StoreError:
+            raise
+        except Exception:  # the edge of our own observers, which look at whatever a model or a tool has written
+            log.exception("a note could not be made", extra={"note": type(note).__name__})
+    return standing
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """A history that the client compacted no longer shows where the work stands: the block follows its newest
+    message."""
+
+    teller: Teller
+    actor: Actor
+
+    def __call__(self, standing: Standing) -> Standing:
+        if standing.how is not How.COMPACTED or standing.mode == "passive":
+            return standing
+        return self.teller.told(standing, self.actor.block(here(standing), COMPACTED_TOKENS))
+
+
+def _told_anew(standing: Standing) -> Standing:
+    standing.shelved.forget_story(standing.node)
+    return replace(standing, story=standing.shelved.story(standing.node))
