@@ -7,33 +7,21 @@
 Nothing is asked of a network: a recording goes through the product as `callstack replay` plays it, awake from its first
 request, so that all of it is looked at. Beside the warnings stand the ordinary cycles in it: the same test, linter or
 build was run again after a file had changed. None of them may be warned of; whether each loop is one is for a person to
-say, with `--details`.
-
-Exit code 0: all were played; 1: some file could not be; 2: none was.
+say, with `--details`. The command line stands in `printing.py`.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import logging
-import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
-from pathlib import Path
+
+from printing import Script  # beside this file, which is run as a script
 
 from proxy import exchange
 from proxy.asking import Incoming
 from proxy.config import Config
-from proxy.config_sources import load_config, parse_assignments
-from proxy.errors import ProxyError
-from proxy.replaying.formats import recordings_in
 from proxy.replaying.playing import Heard
-from proxy.replaying.reading import files_in
 from proxy.replaying.recording import Recording
 from proxy.replaying.wiring import PATH, TENANT, wired
 from proxy.stack.events import Looped, read_event
@@ -46,7 +34,6 @@ from proxy.stack.observe.files import How
 from proxy.stack.story import Placed
 from proxy.views.lookup import newest_story
 
-MARK = "<!-- printed by docs/loops.py -->"
 EVERYTHING = {"wake_at_tokens": "0"}
 
 
@@ -106,15 +93,6 @@ def cycles_in(placed: Iterable[Placed], names: Names) -> Iterator[str]:
             ran[check] = False
 
 
-def of_file(file: Path, config: Config) -> list[Watched] | str:
-    """All recordings of a file, or what is wrong with it."""
-    logging.getLogger("proxy").setLevel(logging.CRITICAL)
-    try:
-        return [asyncio.run(watched(one, config)) for one in recordings_in(file, model="", dialect="chat")]
-    except ProxyError as error:
-        return str(error)
-
-
 def table(done: Sequence[Watched]) -> Iterator[str]:
     """One line for each recording with a loop, and one for all."""
     yield "| recording | requests | calls | cycles of change and check | " + " | ".join(KINDS) + " |"
@@ -140,37 +118,15 @@ def details(done: Iterable[Watched]) -> Iterator[str]:
             yield from (f"    {shown}" for shown in loop.shown)
 
 
-def written(page: str, lines: Iterable[str]) -> str:
-    """`page` with these lines between its marks. Raises ValueError where it has none."""
-    before, mark, rest = page.partition(MARK)
-    _, again, behind = rest.partition(MARK)
-    if not mark or not again:
-        raise ValueError(f"the page has no two lines {MARK}")
-    return "\n".join([f"{before}{MARK}", *lines, f"{MARK}{behind}"])
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=re.split(r"\n\n", __doc__ or "")[0])
-    parser.add_argument("files", nargs="+", type=Path, help="recordings, or folders of them")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of proxy.yaml")
-    parser.add_argument("--write", type=Path, help="a page with two marks, to put the counts between them")
-    parser.add_argument("--details", action="store_true", help="each loop with its calls")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="files played at once")
-    asked = parser.parse_args(arguments)
-    config = load_config(EVERYTHING | parse_assignments(asked.set))
-    files = files_in(asked.files)
-    with ProcessPoolExecutor(max(1, asked.jobs), get_context("spawn")) as pool:
-        results = list(pool.map(of_file, files, [config] * len(files)))
-    done = [one for result in results if not isinstance(result, str) for one in result]
-    failed = [result for result in results if isinstance(result, str)]
-    told = list(table(done)) if done else []
-    if asked.write and done:
-        asked.write.write_text(written(asked.write.read_text(), told))
-    lines = [*told, *(details(done) if asked.details else ())]
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stderr.write("".join(f"{line}\n" for line in failed))
-    return (1 if done else 2) if failed or not done else 0
-
+SCRIPT = Script(
+    "docs/loops.py",
+    "How often the proxy warns of loops in recorded conversations, and what it warns of.",
+    watched,
+    table,
+    details,
+    "each loop with its calls",
+    EVERYTHING,
+)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(SCRIPT.run(sys.argv[1:]))

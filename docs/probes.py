@@ -1,35 +1,20 @@
 """What a model can still know of a conversation that the proxy rewrote: four probes over recordings.
 
-    python docs/probes.py FILE...                           recordings, or folders of them; what `callstack replay`
-    reads python docs/probes.py FOLDER --write docs/probes.md     put the table between the two marks of that page
-    python docs/probes.py FILE --details                    what was missed
+    python docs/probes.py FILE...                         recordings, or folders of them; what `callstack replay` reads
+    python docs/probes.py FOLDER --write docs/probes.md   put the table between the two marks of that page
+    python docs/probes.py FILE --details                  what was missed
 
-Nothing is asked of a network. The probes and their law stand in `probing.py`. Exit code 0: all were played; 1: some
-file could not be; 2: none was.
+Nothing is asked of a network. The probes and their law stand in `probing.py`, the command line in `printing.py`.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import logging
-import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from pathlib import Path
 
-from probing import Probed, Share, probed  # beside this file, which is run as a script
+from printing import Script  # beside this file, which is run as a script
+from probing import Probed, Share, probed
 
-from proxy.config import Config
-from proxy.config_sources import load_config, parse_assignments
-from proxy.errors import ProxyError
-from proxy.replaying.formats import recordings_in
-from proxy.replaying.reading import files_in
-
-MARK = "<!-- printed by docs/probes.py -->"
 MISSES = 12
 """Told with --details, of each probe and recording."""
 PROBES = (
@@ -47,15 +32,6 @@ PROBES = (
     ("decision", "in sight, or brought back by one recall", "decisions reached"),
 )
 """Probe, what was counted, and under which name `probing` counts it."""
-
-
-def of_file(file: Path, model: str, config: Config) -> list[Probed] | str:
-    """All recordings of a file, or what is wrong with it."""
-    logging.getLogger("proxy").setLevel(logging.CRITICAL)
-    try:
-        return [asyncio.run(probed(one, config)) for one in recordings_in(file, model=model, dialect="chat")]
-    except ProxyError as error:
-        return str(error)
 
 
 def summed(done: Sequence[Probed], key: str) -> Share:
@@ -99,38 +75,14 @@ def misses(done: Iterable[Probed]) -> Iterator[str]:
                 yield from (f"    {' '.join(subject.split())[:100]}" for subject in share.missed[:MISSES])
 
 
-def written(page: str, lines: Iterable[str]) -> str:
-    """`page` with these lines between its marks. Raises ValueError where it has none."""
-    before, mark, rest = page.partition(MARK)
-    _, again, behind = rest.partition(MARK)
-    if not mark or not again:
-        raise ValueError(f"the page has no two lines {MARK}")
-    return "\n".join([f"{before}{MARK}", *lines, f"{MARK}{behind}"])
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=re.split(r"\n\n", __doc__ or "")[0])
-    parser.add_argument("files", nargs="+", type=Path, help="recordings, or folders of them")
-    parser.add_argument("--model", default="", help="as if it were this model: its prices, cache and window")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of proxy.yaml")
-    parser.add_argument("--write", type=Path, help="a page with two marks, to put the table between them")
-    parser.add_argument("--details", action="store_true", help="what was missed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="files played at once")
-    asked = parser.parse_args(arguments)
-    config = load_config(parse_assignments(asked.set))
-    files = files_in(asked.files)
-    with ProcessPoolExecutor(max(1, asked.jobs), get_context("spawn")) as pool:
-        results = list(pool.map(of_file, files, [asked.model] * len(files), [config] * len(files)))
-    done = [one for result in results if not isinstance(result, str) for one in result]
-    failed = [result for result in results if isinstance(result, str)]
-    told = list(table(done)) if done else []
-    if asked.write and done:
-        asked.write.write_text(written(asked.write.read_text(), told))
-    lines = [*told, *(misses(done) if asked.details else ())]
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stderr.write("".join(f"{line}\n" for line in failed))
-    return (1 if done else 2) if failed or not done else 0
-
+SCRIPT = Script(
+    "docs/probes.py",
+    "What a model can still know of a conversation that the proxy rewrote: four probes over recordings.",
+    probed,
+    table,
+    misses,
+    "what was missed",
+)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(SCRIPT.run(sys.argv[1:]))

@@ -13,9 +13,10 @@ from proxy.acting import Actor
 from proxy.config import Config
 from proxy.stack.events import Looped
 from proxy.stack.intercept import Refusing
-from proxy.stack.loops import Rules, arisen, note, refused, signature
+from proxy.stack.loops import Rules, arisen, refused, signature
 from proxy.stack.observe.names import Names
 from proxy.stack.transcript import Call
+from proxy.stack.warning import note
 from proxy.standing import Standing
 from proxy.telling import Teller
 

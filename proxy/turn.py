@@ -20,11 +20,11 @@ from proxy.stack.context import Line, Scribe, assemble
 from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent, call_key, recorded
 from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round, turn_id
-from proxy.stack.loops import LOOPING
 from proxy.stack.recalled import is_recall
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import UNBOUNDED, Desk, Group, Outcome, Settings
 from proxy.stack.transcript import Call, Message, Request, Spoken
+from proxy.stack.warning import LOOPING
 from proxy.standing import Standing
 from proxy.store import Anchored
 

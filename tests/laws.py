@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from proxy.stack.loops import LOOPING
+from proxy.stack.warning import LOOPING
 
 Json = dict[str, Any]
 AWAKE = "full"

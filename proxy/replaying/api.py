@@ -75,8 +75,6 @@ class Api:
     """As a client of this API would have sent it."""
     said: Callable[[Json], Message]
     """A recorded answer as a value."""
-    told: Callable[[Json], Message]
-    """The answer in the body of a reply. Raises ValueError, LookupError or TypeError where there is none."""
     reply: Callable[[Json, Told, CacheUse, int], Json]
     """The body of a reply: a recorded answer, what surrounds it, what the cache made of its prompt, and its tokens."""
     less_own_calls: Callable[[Json], Json]
@@ -84,7 +82,7 @@ class Api:
     spoken: Callable[[Json], Json]
     """An assistant message of chat completions as a recorded answer."""
     recorded: Callable[[Any], Json | None]
-    """The recorded answer in the body of a recorded reply, or None."""
+    """The answer in the body of a reply, or None."""
     known: Callable[[bytes | None, Json | None], Json | None]
     """The recorded answer from its echo in a later request (the bytes of a message) and from what was told of it
     beside its request."""

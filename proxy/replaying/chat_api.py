@@ -36,10 +36,6 @@ def said(answer: Json) -> Message:
     return read_message(encoded(answer))
 
 
-def told(body: Json) -> Message:
-    return said(body["choices"][0]["message"])
-
-
 def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
     return {
         "id": f"chatcmpl-recorded-{around.number}",
@@ -95,7 +91,6 @@ CHAT = Api(
     pieces=client_chain,
     write=Conversation,
     said=said,
-    told=told,
     reply=reply,
     less_own_calls=less_own_calls,
     spoken=lambda message: message,

@@ -175,10 +175,6 @@ def said(answer: Json) -> Message:
     return read_message(encoded(answer))
 
 
-def told(body: Json) -> Message:
-    return said({"role": "assistant", "content": body["content"]})
-
-
 def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
     calls = any(block.get("type") == CALL for block in answer["content"])
     return {
@@ -229,7 +225,6 @@ MESSAGES = Api(
     pieces=pieces,
     write=Conversation,
     said=said,
-    told=told,
     reply=reply,
     less_own_calls=less_own_calls,
     spoken=spoken,

@@ -160,9 +160,10 @@ def _is_answer(api: Api, heard: Heard, recorded: Json) -> bool:
     if heard.status != 200 or heard.broken:
         return False
     try:
-        return _said(api.told(json.loads(heard.body))) == _said(api.said(recorded))
-    except (ValueError, LookupError, TypeError):
+        answer = api.recorded(json.loads(heard.body))
+    except ValueError:
         return False
+    return answer is not None and _said(api.said(answer)) == _said(api.said(recorded))
 
 
 def _said(message: Message) -> tuple[str, tuple[tuple[str, str, str], ...]]:

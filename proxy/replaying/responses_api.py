@@ -117,10 +117,6 @@ def said(answer: Json) -> Message:
     return read_run(encoded(answer["output"]))
 
 
-def told(body: Json) -> Message:
-    return said({"output": body["output"]})
-
-
 def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
     return {
         "id": answer.get("id") or f"resp_recorded_{around.number}",
@@ -186,7 +182,6 @@ RESPONSES = Api(
     pieces=client_chain,
     write=Conversation,
     said=said,
-    told=told,
     reply=reply,
     less_own_calls=less_own_calls,
     spoken=spoken,

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 from proxy.stack.events import Folded, FrameEvent, Summarised, read_event
 from proxy.stack.facts import said_by
-from proxy.stack.folding import SMALLER, tokens_of
+from proxy.stack.folding import SMALLER
 from proxy.stack.frames import FINAL, Frame, siblings
 from proxy.stack.ledger import Ledger
 from proxy.stack.ranking import Count, clean, cut_for_display, truncate_to_tokens
+from proxy.stack.segments import tokens_of
 from proxy.stack.story import Story
 from proxy.stack.trace import LEAST, MOST, RESULTS_SHARE, SHARE
 from proxy.stack.transcript import Message

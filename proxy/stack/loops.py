@@ -9,7 +9,8 @@ otherwise, a file that reads differently, an edit with other words break every p
 change that is no part of the pattern does too. Nothing is counted across a change of frame, new words of the user, or
 a call that only waits. When in doubt there is no loop: a warning that is wrong costs more than one that comes late.
 
-What this module does not do: it refuses no call, and says nothing of calls that are no part of the pattern.
+What this module does not do: it refuses no call, and says nothing of calls that are no part of the pattern; what the
+model is told of a loop is written by `warning`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from proxy.stack.block import element
 from proxy.stack.context import owner_of
 from proxy.stack.facts import said_by
 from proxy.stack.frames import Frame, Loop, Status, Tree, children
@@ -36,9 +36,9 @@ from proxy.stack.observe.results import failed
 from proxy.stack.observe.shell import Simple, commands_in
 from proxy.stack.observe.step import Done, Step, decoded
 from proxy.stack.observe.turns import plain
-from proxy.stack.ranking import escape_xml
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Call, Message
+from proxy.stack.warning import short, shown
 
 REPETITION, ALTERNATION, FAILURES = "repetition", "alternation", "failures"
 KINDS = (REPETITION, ALTERNATION, FAILURES)
@@ -58,8 +58,6 @@ LONGEST_COMPARED = 50_000
 """Characters of results in which times and addresses are passed over; longer ones must be equal as they are."""
 NEARLY = 64
 """Characters by which the lengths of two such results may differ."""
-SHOWN = 120
-"""Characters of a call as it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +104,22 @@ def standing(story: Story, window: int) -> tuple[Loop, ...]:
     """The loops of a path that were warned of in the work that goes on at its end."""
     at = _entries(run_of(story, window))
     return tuple(loop for loop in story.tree.loops if loop.at in at)
+
+
+def refused(story: Story, names: Names, window: int) -> frozenset[str]:
+    """The signatures of calls that run in a loop at the end of a path: a change since then, by a call that is no part
+    of the pattern, makes them worth a try again (C12)."""
+    loops = [loop for loop in standing(story, window) if loop.kind != FAILURES]
+    if not loops:
+        return frozenset()
+    run = run_of(story, window)
+    found: set[str] = set()
+    for loop in loops:
+        closed = next(at for at, placed in enumerate(run) if loop.at in (placed.at, placed.entry.id))
+        since = (acted for step in _steps(run[closed + 1 :], names) for acted in step.acted)
+        if not any(acted.signature not in loop.calls and _may_change(acted.done, names) for acted in since):
+            found.update(loop.calls)
+    return frozenset(found)
 
 
 def _entries(run: Sequence[Placed]) -> frozenset[str]:
@@ -338,7 +352,7 @@ def _failed_again(tree: Tree) -> Loop | None:
     attempts = [f for f in ended if f.status is Status.FAILED and _is_attempt(tree, f, newest)]
     if len(attempts) < FAILED_TWICE:
         return None
-    return Loop(FAILURES, (_title(newest),), (_short(newest.title),), len(attempts))
+    return Loop(FAILURES, (_title(newest),), (short(newest.title),), len(attempts))
 
 
 def _is_attempt(tree: Tree, one: Frame, newest: Frame) -> bool:
@@ -452,65 +466,3 @@ def _only_looks(command: Simple) -> bool:
     if program.rpartition("/")[2] == "git":
         return next((word for word in rest if not word.startswith("-")), "") in _GIT_LOOKING
     return program.rpartition("/")[2] in _LOOKING or bool(kind_of(command.words))
-
-
-# ------------------------------------------------------------------------------------------------------- how it is told
-def shown(done: Done, names: Names) -> str:
-    """A call in a few words: the command, or the name with its arguments."""
-    lines = command_lines(done, names)
-    return _short(f"{done.call.name}: {'; '.join(lines)}" if lines else f"{done.call.name} {done.call.arguments}")
-
-
-def _short(text: str) -> str:
-    words = " ".join(text[: 4 * SHOWN].split())
-    return words if len(words) <= SHOWN else words[: SHOWN - 1] + "…"
-
-
-LOOPING = (
-    "Not run: this call is part of a loop, and would give the same again. Use the results above. Change "
-    "something first (edit a file, look elsewhere, check an assumption), or tell the user what is missing. Every other "
-    "call is run."
-)
-"""The result of a call that is refused (S3-24)."""
-
-
-def refused(story: Story, names: Names, window: int) -> frozenset[str]:
-    """The signatures of calls that run in a loop at the end of a path: a change since then, by a call that is no part
-    of the pattern, makes them worth a try again (C12)."""
-    loops = [loop for loop in standing(story, window) if loop.kind != FAILURES]
-    if not loops:
-        return frozenset()
-    run = run_of(story, window)
-    found: set[str] = set()
-    for loop in loops:
-        closed = next(at for at, placed in enumerate(run) if loop.at in (placed.at, placed.entry.id))
-        since = (acted for step in _steps(run[closed + 1 :], names) for acted in step.acted)
-        if not any(acted.signature not in loop.calls and _may_change(acted.done, names) for acted in since):
-            found.update(loop.calls)
-    return frozenset(found)
-
-
-def note(loop: Loop, nonce: str) -> str:
-    """What the model is told of it: the pattern, the count, and what to do instead. No text of a tool can forge it, for
-    none knows the nonce."""
-    named = ", ".join(f"`{each}`" for each in loop.shown)
-    match loop.kind:
-        case "failures":
-            what = f"The task {named} has now failed {loop.count} times."
-            instead = (
-                "Before another attempt, say what was different each time and what the failures have in common; then "
-                "choose another way, split the task, or tell the user what blocks it."
-            )
-        case "alternation":
-            what = f"These steps have taken turns {loop.count} times, each with the same result as before: {named}."
-            instead = (
-                "Another turn will show the same. Use these results, or change something else first: look elsewhere, "
-                "check an assumption, or tell the user what is missing."
-            )
-        case _:
-            what = f"This was called {loop.count} times and gave the same result each time: {named}."
-            instead = (
-                "Calling it again will give the same again. Use that result, or change something else first: look "
-                "elsewhere, check an assumption, or tell the user what is missing."
-            )
-    return element("stack-context", {"note": "loop", "nonce": nonce}, escape_xml(f"{what} {instead}"))

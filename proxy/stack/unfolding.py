@@ -19,9 +19,10 @@ from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import Reason, Rewrite, Verdict, weighed
 from proxy.stack.events import Folded, FrameEvent, ReasoningRemoved, Unfolded, read_event
 from proxy.stack.facts import said_by
-from proxy.stack.folding import Decision, Folding, Moment, tokens_of
+from proxy.stack.folding import Decision, Folding, Moment
 from proxy.stack.frames import Tree, is_kept
 from proxy.stack.ledger import Ledger
+from proxy.stack.segments import tokens_of
 from proxy.stack.story import Placed, Story
 
 

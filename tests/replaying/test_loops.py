@@ -84,7 +84,8 @@ def test_the_loop_of_a_check_is_told_apart_from_others(counting: ModuleType, tmp
 def test_recorded_agents_are_never_warned_in_their_ordinary_cycles(counting: ModuleType) -> None:
     """S3-21, D11: no cycle of a change and a check is called a loop, and there are cycles enough to say so."""
     config = load_config(counting.EVERYTHING)
-    done = [counting.of_file(file, config) for file in sorted(RECORDINGS.glob("*.jsonl.gz"))]
+    of_file = importlib.import_module("printing").of_file
+    done = [of_file(counting.watched, file, config) for file in sorted(RECORDINGS.glob("*.jsonl.gz"))]
 
     assert [told for told in done if isinstance(told, str)] == []
     played = [one for told in done for one in told]

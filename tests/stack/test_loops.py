@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from proxy.stack.events import Looped, LoopsCleared, Popped, Pushed, recorded
 from proxy.stack.frames import Loop, Status
-from proxy.stack.loops import ALTERNATION, FAILURES, REPETITION, Rules, arisen, note, refused, shown, signature
+from proxy.stack.loops import ALTERNATION, FAILURES, REPETITION, Rules, arisen, refused, signature
 from proxy.stack.observe import NAMES, Done
 from proxy.stack.story import follow
 from proxy.stack.transcript import Call
+from proxy.stack.warning import note, shown
 from tests.stack.working import Watched, bash
 
 Made = tuple[str, dict[str, Any] | str]

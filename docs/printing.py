@@ -1,0 +1,102 @@
+"""What the scripts of this folder have in common: they play recordings, print a table of what came of each, and put it
+into a page.
+
+A `Script` is one value, made in the script beside what it measures; its `run` is all of the command line. The law: **a
+file that cannot be played is told of and costs nothing but itself**. Exit code 0: all were played; 1: some file could
+not be; 2: none was.
+
+What this module does not do: it plays nothing of itself, and it asks nothing of a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from proxy.config import Config
+from proxy.config_sources import load_config, parse_assignments
+from proxy.errors import ProxyError
+from proxy.replaying.formats import recordings_in
+from proxy.replaying.reading import files_in
+from proxy.replaying.recording import Recording
+
+T = TypeVar("T")
+"""What came of one recording."""
+Play = Callable[[Recording, Config], Coroutine[Any, Any, T]]
+"""Plays a recording to its end. A function of a module, for it is sent to other processes."""
+
+
+@dataclass(frozen=True)
+class Script(Generic[T]):
+    """One script. `name` is its path as users write it, `about` a line on what it does."""
+
+    name: str
+    about: str
+    play: Play[T]
+    table: Callable[[Sequence[T]], Iterable[str]]
+    details: Callable[[Iterable[T]], Iterable[str]]
+    detailed: str
+    """What `details` tells of."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Keys of proxy.yaml that are other than usual, unless the user sets them."""
+
+    @property
+    def mark(self) -> str:
+        """The line that stands twice in a page, with the table between."""
+        return f"<!-- printed by {self.name} -->"
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """The exit code."""
+        asked = self._parser().parse_args(arguments)
+        config = load_config({**self.settings, **parse_assignments(asked.set)})
+        files = files_in(asked.files)
+        one = partial(of_file, self.play, config=config, model=asked.model)
+        with ProcessPoolExecutor(max(1, asked.jobs), get_context("spawn")) as pool:
+            results = list(pool.map(one, files))
+        done = [each for result in results if not isinstance(result, str) for each in result]
+        failed = [result for result in results if isinstance(result, str)]
+        told = list(self.table(done)) if done else []
+        if asked.write and done:
+            asked.write.write_text(written(asked.write.read_text(), self.mark, told))
+        lines = [*told, *(self.details(done) if asked.details else ())]
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stderr.write("".join(f"{line}\n" for line in failed))
+        return (1 if done else 2) if failed or not done else 0
+
+    def _parser(self) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(description=self.about)
+        parser.add_argument("files", nargs="+", type=Path, help="recordings, or folders of them")
+        parser.add_argument("--model", default="", help="as if it were this model: its prices, cache and window")
+        parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of proxy.yaml")
+        parser.add_argument("--write", type=Path, help="a page with two marks, to put the table between them")
+        parser.add_argument("--details", action="store_true", help=self.detailed)
+        parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="files played at once")
+        return parser
+
+
+def of_file(play: Play[T], file: Path, config: Config, model: str = "") -> list[T] | str:
+    """All recordings of a file, or what is wrong with it. `model` instead of the recorded one, unless it is empty."""
+    logging.getLogger("proxy").setLevel(logging.CRITICAL)
+    try:
+        return [asyncio.run(play(one, config)) for one in recordings_in(file, model=model, dialect="chat")]
+    except ProxyError as error:
+        return str(error)
+
+
+def written(page: str, mark: str, lines: Iterable[str]) -> str:
+    """`page` with these lines between its marks. Raises ValueError where it has none."""
+    before, opening, rest = page.partition(mark)
+    _, closing, behind = rest.partition(mark)
+    if not opening or not closing:
+        raise ValueError(f"the page has no two lines {mark}")
+    return "\n".join([f"{before}{mark}", *lines, f"{mark}{behind}"])
