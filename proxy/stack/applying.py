@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from proxy.stack import advice
 from proxy.stack.events import (
     Activated,
     ArtifactAdded,
+    AutonomySet,
     Decided,
     Delegated,
     Entered,
@@ -38,6 +40,8 @@ from proxy.stack.events import (
     Replanned,
     Rooted,
     Sealed,
+    Suggested,
+    SuggestionsCleared,
     Summarised,
     Trimmed,
     Unfolded,
@@ -48,6 +52,10 @@ from proxy.stack.frames import ALLOWED, FINAL, RETURNED, Frame, Opening, Status,
 
 def apply(tree: Tree, event: FrameEvent, now: int) -> Tree:
     """The tree after `event`. What the table does not allow changes nothing: two writers may have decided at once."""
+    return _heeded(tree, _happened(tree, event, now), event, now)
+
+
+def _happened(tree: Tree, event: FrameEvent, now: int) -> Tree:
     match event:
         case Rooted():
             return _with(tree, _born(tree, event, Status.IN_PROGRESS, now), active=event.frame)
@@ -121,8 +129,38 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return replace(tree, loops=(*tree.loops, event.loop))
         case LoopsCleared():
             return replace(tree, loops=(), loops_cleared=event.at)
+        case Suggested() | SuggestionsCleared() | AutonomySet():
+            return replace(tree, advice=_advised(tree.advice, event, now))
         case _:
             return tree
+
+
+def _advised(known: advice.Advice, event: Suggested | SuggestionsCleared | AutonomySet, now: int) -> advice.Advice:
+    match event:
+        case Suggested():
+            return advice.suggested(known, event.suggestion, now)
+        case SuggestionsCleared():
+            return advice.cleared(known, waiting=event.waiting, counts=event.counts, now=event.at)
+        case AutonomySet():
+            return advice.set_to(known, event.chosen)
+
+
+def _heeded(before: Tree, after: Tree, event: FrameEvent, now: int) -> Tree:
+    """What this operation, where it was one, means for what was suggested; the proxy's own are counted (D3)."""
+    if after is before:
+        return after
+    match event:
+        case Pushed() | Activated():
+            heeded = advice.acted_upon(after.advice, advice.PUSH, before.active, now)
+        case Entered(origin="auto") if event.frame not in before.frames:
+            heeded = advice.by_itself(after.advice, advice.PUSH)
+        case Popped(told="") if before.frames[event.frame].origin == "auto":
+            heeded = advice.by_itself(after.advice, advice.POP)
+        case Popped() | Invalidated():
+            heeded = advice.acted_upon(after.advice, advice.POP, event.frame, now)
+        case _:
+            return after
+    return replace(after, advice=heeded)
 
 
 def _born(tree: Tree, event: Rooted | Planned | Pushed, status: Status, now: int) -> Frame:

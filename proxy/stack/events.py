@@ -16,6 +16,7 @@ from hashlib import sha256
 
 import msgspec
 
+from proxy.stack.advice import Chosen, Suggestion
 from proxy.stack.frames import Loop, Status
 from proxy.stack.ledger import Event
 
@@ -251,6 +252,27 @@ class LoopsCleared(msgspec.Struct, frozen=True, tag="loops cleared"):
     at: str
 
 
+class Suggested(msgspec.Struct, frozen=True, tag="suggested"):
+    """A frame operation was suggested while `frame` was active."""
+
+    frame: str
+    suggestion: Suggestion
+
+
+class SuggestionsCleared(msgspec.Struct, frozen=True, tag="suggestions cleared"):
+    """At `at` (ms) somebody took back what waits, or had the figures begin anew."""
+
+    at: int
+    waiting: bool = False
+    counts: bool = False
+
+
+class AutonomySet(msgspec.Struct, frozen=True, tag="autonomy set"):
+    """Somebody set for this conversation how much the proxy decides. All that is set is told each time."""
+
+    chosen: Chosen
+
+
 FrameEvent = (
     Rooted
     | Planned
@@ -276,6 +298,9 @@ FrameEvent = (
     | ProviderTrimmed
     | Looped
     | LoopsCleared
+    | Suggested
+    | SuggestionsCleared
+    | AutonomySet
 )
 _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
 

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from proxy.stack.advice import Advice
+
 
 class Status(StrEnum):
     PLANNED = "planned"
@@ -43,9 +45,9 @@ RETURNED = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
 """What a pop may end a frame as."""
 
 
-INFERRED = frozenset({"request", "plan", "part", "subagent"})
+INFERRED = frozenset({"request", "plan", "part", "subagent", "auto"})
 """Origins of frames that nobody pushed: a request of the user, an item of the client's plan, a part of long work, work
-that a subagent does in a conversation of its own."""
+that a subagent does in a conversation of its own, work that the proxy parted off by itself (autonomy `auto`)."""
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -167,6 +169,8 @@ class Tree:
     """Loops that were warned of, the oldest first."""
     loops_cleared: str = ""
     """The entry up to which a person cleared them: what came before it is no part of any."""
+    advice: Advice = field(default_factory=Advice)
+    """What was suggested to the model here, and what somebody set about that."""
 
     @property
     def awake(self) -> bool:

@@ -1,0 +1,134 @@
+"""What was suggested to the model of a path, and what was made of it: values of the tree, and how they follow.
+
+A suggestion waits until a frame operation of its kind is done, five minutes are over, or somebody clears it. What is
+kept here is what happened; whether a suggestion has expired is a question with a time in it, and asked by whoever has
+one (S1-92, S1-93, S1-95).
+
+The law: **the counts outlive the list**: of a long list the older half goes, and every figure stays what it was.
+
+What this module does not do: it decides no suggestion, and words none (`autonomy` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+PUSH, POP = "push", "pop"
+EXPIRES_MS = 5 * 60 * 1000
+"""How long a suggestion waits; a frame operation of its kind within this time acts upon it."""
+MOST = 100
+"""Suggestions on the list before it is cut."""
+LEFT = 50
+"""Of these, so many of the newest stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """One suggestion. `kind` is push or pop, `frame` was active then, `heuristic` had the highest score. `title` is
+    what a push would be for, `status` what a pop would end as. `told`: the model reads it. `at` and `acted` are ms
+    since the epoch, `acted` 0 until somebody does it; `cleared`: somebody took it back."""
+
+    kind: str
+    frame: str
+    confidence: int
+    heuristic: str
+    reason: str
+    text: str
+    title: str = ""
+    status: str = ""
+    told: bool = True
+    at: int = 0
+    acted: int = 0
+    cleared: bool = False
+
+    def waits(self, now: int) -> bool:
+        return not (self.acted or self.cleared or self.expired(now))
+
+    def expired(self, now: int) -> bool:
+        return not self.acted and now - self.at > EXPIRES_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What somebody set for one conversation, at `at` (ms since the epoch); None is what the configuration says."""
+
+    at: int = 0
+    level: str | None = None
+    push_threshold: int | None = None
+    pop_threshold: int | None = None
+    combine: str | None = None
+    suggest_in_context: bool | None = None
+    heuristics: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What was counted since it was begun anew. `ignored` are those that left the list without being acted upon."""
+
+    total: int = 0
+    push: int = 0
+    pop: int = 0
+    acted: int = 0
+    ignored: int = 0
+    auto_pushes: int = 0
+    auto_pops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`history` is oldest first."""
+
+    history: tuple[Suggestion, ...] = ()
+    tally: Tally = Tally()
+    chosen: Chosen = Chosen()
+
+
+def suggested(advice: Advice, suggestion: Suggestion, now: int) -> Advice:
+    """One more, made at `now`."""
+    tally = advice.tally
+    is_push = suggestion.kind == PUSH
+    tally = replace(tally, total=tally.total + 1, push=tally.push + is_push, pop=tally.pop + (not is_push))
+    history = (*advice.history, replace(suggestion, at=now))
+    gone = history[:-LEFT] if len(history) > MOST else ()
+    tally = replace(tally, ignored=tally.ignored + sum(not (each.acted or each.cleared) for each in gone))
+    return replace(advice, history=history[len(gone) :], tally=tally)
+
+
+def acted_upon(advice: Advice, kind: str, frame: str, now: int) -> Advice:
+    """A frame operation of this kind was done in, or with, `frame`: the suggestion that waited for it did its work."""
+    return _changed(
+        advice,
+        lambda each: each.kind == kind and each.frame == frame and each.waits(now),
+        lambda each: replace(each, acted=now),
+    )
+
+
+def cleared(advice: Advice, *, waiting: bool, counts: bool, now: int) -> Advice:
+    """With `waiting` nothing waits any more; with `counts` list and figures begin anew with what still waits."""
+    if waiting:
+        advice = _changed(advice, lambda each: each.waits(now), lambda each: replace(each, cleared=True))
+    if not counts:
+        return advice
+    left = tuple(each for each in advice.history if each.waits(now))
+    pushes = sum(each.kind == PUSH for each in left)
+    return replace(advice, history=left, tally=Tally(total=len(left), push=pushes, pop=len(left) - pushes))
+
+
+def set_to(advice: Advice, chosen: Chosen) -> Advice:
+    """What was set last counts, on whatever entry of the path it hangs."""
+    return replace(advice, chosen=chosen) if chosen.at >= advice.chosen.at else advice
+
+
+def by_itself(advice: Advice, kind: str) -> Advice:
+    """The proxy opened or ended a frame by itself."""
+    tally = advice.tally
+    is_push = kind == PUSH
+    tally = replace(tally, auto_pushes=tally.auto_pushes + is_push, auto_pops=tally.auto_pops + (not is_push))
+    return replace(advice, tally=tally)
+
+
+def _changed(advice: Advice, which: Callable[[Suggestion], bool], how: Callable[[Suggestion], Suggestion]) -> Advice:
+    history = tuple(how(each) if which(each) else each for each in advice.history)
+    acted = sum(1 for old, new in zip(advice.history, history, strict=True) if new.acted and not old.acted)
+    return replace(advice, history=history, tally=replace(advice.tally, acted=advice.tally.acted + acted))
