@@ -15,29 +15,26 @@ element (S1-156, T4). What this module does not do: it decides nothing and knows
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
-from proxy.stack.frames import Frame, Status, Tree, ancestors, children, path_to, siblings
+from proxy.stack.frames import Frame, Status, Tree
 from proxy.stack.ranking import (
-    MINIMUM_RELEVANCE,
     TRUNCATED,
     Count,
-    SiblingScore,
     clean,
     cut_for_display,
     escape_xml,
-    extract_keywords,
     next_planned,
     position_of,
-    relevant_siblings,
-    score_sibling,
     select_ancestors,
     select_siblings,
+    sibling_order,
     truncate_to_tokens,
 )
+from proxy.stack.surroundings import View, view_of
 
 GUIDANCE = """\
 # Task frames
@@ -59,8 +56,6 @@ The user sees neither frames nor stack tools: do not mention them.
 """
 """Constant, and the same for every conversation, so that it is cached once (S1-150, C19). At most 300 tokens."""
 
-FINISHED = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
-"""What siblings are listed for: failures tell as much as successes (C10)."""
 RESULTS_SHARE = 0.7  # S1-59: of what one frame may take
 DECISIONS_SHARE = 0.5  # S1-59: of the budget of the current frame
 SHORTEST_SHARE = 120
@@ -80,14 +75,15 @@ WRAPPER = 24
 """Tokens kept for the tags around a list."""
 MIDDLE = 3
 """Ancestors there must be for one to lie between the root and the parent."""
-RETRIED_FIRST = 1_000_000.0
 SESSION_SHOWN = 8
 """Characters of the conversation's id: enough to tell two apart, and nothing takes it."""
-MS_PER_HOUR = 3_600_000
 INITIAL_PLANNING = (
     "Nothing is planned yet. If this takes several distinct steps, lay them out with stack_frame_plan first "
     '(for example children "Find the cause", "Fix it", "Check it"), then activate the first. A small task needs none.'
 )
+
+
+SEVERAL_OPEN = "More than one task of this level is in progress. Finish one before you go on with another:"
 
 
 class BlockBudgets(Protocol):
@@ -117,9 +113,16 @@ class Shares:
 CUT_ORDER = ("siblings", "path", "parent", "current", "root")
 
 
+class Parts(Protocol):
+    """A block with these shares: the text of each part, by the names of `Shares`, and all of it together."""
+
+    def wrapped(self, attributes: Mapping[str, str]) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The parts of a block, rendered. `path` are the frames between the root and the parent."""
+    """The parts of a block, rendered. `path` are the frames between the root and the parent; `filtered` counts the
+    finished siblings that were left out. With `budgets` the block tells what it was given."""
 
     root: str
     path: str
@@ -128,11 +131,21 @@ class Drawn:
     current: str
     depth: int
     omitted: int
+    filtered: int
+    budgets: BlockBudgets | None = None
 
     def wrapped(self, attributes: Mapping[str, str]) -> str:
         lineage = {"count": str(self.depth - self.omitted), "omitted": str(self.omitted)}
         above = element("ancestors", lineage, self.root, self.path, self.parent) if self.depth else ""
-        return element("stack-context", attributes, above, self.siblings, self.current)
+        return element("stack-context", attributes, above, self.siblings, self.current, self._figures())
+
+    def _figures(self) -> str:
+        """S1-151."""
+        if (given := self.budgets) is None:
+            return ""
+        named = {name: str(getattr(given, name)) for name in ("total", "ancestors", "siblings", "current")}
+        cut = {"ancestors-omitted": str(self.omitted), "siblings-filtered": str(self.filtered)}
+        return element("metadata", {}, element("budget", named), element("truncation", cut))
 
 
 def render_block(  # noqa: PLR0913  a block is these facts and nothing else; each call site has them at hand
@@ -145,74 +158,50 @@ def render_block(  # noqa: PLR0913  a block is these facts and nothing else; eac
     count: Count,
     session: str = "",
     plain: bool = False,
+    figures: bool = False,
 ) -> str:
     """The block of a frame as it is entered: `tree` is the state with that frame begun, `now` is in ms.
 
-    `plain` leaves out what only urges the model on (position, next action, planning): the state alone.
+    `plain` leaves out what only urges the model on (position, next action, planning): the state alone. With `figures`
+    it tells its budgets and what they left out.
     """
     view = view_of(tree, frame_id, now)
-    wrapper = {"session": session[:SESSION_SHOWN], "frame": frame_id, "nonce": nonce}
-
     count = cache(count)  # most texts are the same in every attempt to make it fit
+    told = budgets if figures else None
+    return within_budgets(
+        lambda shares: replace(_drawn(view, shares, count, urge=not plain), budgets=told),
+        wrapper_of(session, frame_id, nonce),
+        view,
+        budgets,
+        count,
+    )
 
-    def drawn(given: Shares) -> Drawn:
-        return _drawn(view, given, count, urge=not plain)
 
-    share = min(_share(budgets.ancestors, len(view.lineage)), int(budgets.total * LINEAGE_SHARE))
+def wrapper_of(session: str, frame_id: str, nonce: str) -> dict[str, str]:
+    """What the outermost element of each form of the block says."""
+    return {"session": session[:SESSION_SHOWN], "frame": frame_id, "nonce": nonce}
+
+
+def within_budgets(
+    draw: Callable[[Shares], Parts], wrapper: Mapping[str, str], view: View, budgets: BlockBudgets, count: Count
+) -> str:
+    """The block that `draw` makes, with as much in each part as fits the budgets."""
+    share = min(share_of(budgets.ancestors, len(view.lineage)), int(budgets.total * LINEAGE_SHARE))
     shares = Shares(budgets.siblings, budgets.ancestors, share, budgets.current, share)
-    block = drawn(shares)
+    block = draw(shares)
     cuts = [("siblings", min(AIM, budgets.total), SIBLINGS_KEPT), *((name, budgets.total, 0) for name in CUT_ORDER)]
     for name, limit, least in cuts:
         while (over := count(block.wrapped(wrapper)) - limit) > 0 and getattr(shares, name) > least:
             used = min(getattr(shares, name), count(getattr(block, name)))
             shares = replace(shares, **{name: max(least, used - over)})
-            block = drawn(shares)
+            block = draw(shares)
     return block.wrapped(wrapper)
-
-
-# ---------------------------------------------------------------------------------------------------------------- view
-@dataclass(frozen=True, slots=True)
-class View:
-    """A frame and what a block may say about the tree around it. `lineage` is the parent first, the root last;
-    `levels` are the finished siblings of each frame on the path, the nearest level first, ranked; `below` counts the
-    children of each frame. Ages are in hours."""
-
-    frame: Frame
-    lineage: tuple[Frame, ...]
-    levels: tuple[tuple[Frame, ...], ...]
-    finished: int
-    family: tuple[Frame, ...]
-    plan: tuple[Frame, ...]
-    ages: Mapping[str, float]
-    below: Mapping[str, int]
-
-
-def view_of(tree: Tree, frame_id: str, now: int) -> View:
-    """What there is to say to this frame at `now`; the age of everything is taken here, once (D12)."""
-    frame = tree.frames[frame_id]
-    path = path_to(tree, frame_id)
-    ages = {f.id: max(0, now - f.updated_at) / MS_PER_HOUR for f in tree.frames.values()}
-    levels = tuple(tuple(f for f in siblings(tree, each.id) if f.status in FINISHED) for each in reversed(path))
-    keywords = extract_keywords(f"{frame.title} {frame.criteria}")
-    scores = {f.id: score_sibling(f, keywords, ages[f.id]) for level in levels for f in level}
-    if frame.retry_of in scores:  # what failed before is the one thing a retry must know
-        scores[frame.retry_of] = SiblingScore(MINIMUM_RELEVANCE + scores[frame.retry_of].relevance, RETRIED_FIRST)
-    return View(
-        frame,
-        tuple(ancestors(tree, frame_id)),
-        relevant_siblings(levels, scores),
-        sum(map(len, levels)),
-        children(tree, frame.parent) if frame.parent else (frame,),
-        tuple(f for f in children(tree, frame_id) if f.status is Status.PLANNED),
-        ages,
-        Counter(f.parent for f in tree.frames.values()),
-    )
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
 def _drawn(view: View, shares: Shares, count: Count, *, urge: bool) -> Drawn:
-    path = _path(view, shares, count)
-    siblings_part = _siblings(view, shares.siblings, count) if shares.siblings else ""
+    path = path_shown(view, shares, count, _ancestor)
+    beside = siblings_shown(view, shares.siblings, count, _sibling)
     for_plan = int(shares.current * PLAN_SHARE) if view.plan else 0
     current = [_current(view.frame, shares.current, for_plan, count), *_plan(view, for_plan, count)]
     if urge and shares.current:
@@ -221,57 +210,68 @@ def _drawn(view: View, shares: Shares, count: Count, *, urge: bool) -> Drawn:
         _ancestor(view.lineage[-1], shares.root, count) if view.lineage else "",
         "\n".join(path.values()),
         _ancestor(view.lineage[0], shares.parent, count) if len(view.lineage) > 1 and shares.parent else "",
-        siblings_part,
+        _siblings(view, beside) if shares.siblings else "",
         "\n".join(current),
         len(view.lineage),
         len(view.lineage) - len(path) - min(len(view.lineage), 2 if shares.parent else 1),
+        view.finished - len(beside),
     )
 
 
-def _path(view: View, shares: Shares, count: Count) -> Mapping[str, str]:
-    """The frames between the root and the parent that fit, the upper ones first."""
+def path_shown(view: View, shares: Shares, count: Count, draw: Callable[[Frame, int, Count], str]) -> dict[str, str]:
+    """The frames between the root and the parent that fit, as `draw` writes them, by id, the upper ones first."""
     if len(view.lineage) < MIDDLE or not shares.path:
         return {}
     parent, *_ = lineage = view.lineage[:-1]
-    each = _share(shares.path, len(view.lineage))
-    shown = {f.id: _ancestor(f, shares.parent if f is parent else each, count) for f in lineage}
+    each = share_of(shares.path, len(view.lineage))
+    shown = {f.id: draw(f, shares.parent if f is parent else each, count) for f in lineage}
     costs = {frame: count(text) for frame, text in shown.items()}
-    left = shares.path - count(_ancestor(view.lineage[-1], shares.root, count)) - WRAPPER
+    left = shares.path - count(draw(view.lineage[-1], shares.root, count)) - WRAPPER
     chosen = select_ancestors(lineage, costs, view.ages, left).chosen
     return {f.id: shown[f.id] for f in chosen if f is not parent}
+
+
+def siblings_shown(
+    view: View, budget: int, count: Count, draw: Callable[[View, Frame, int, Count], str]
+) -> dict[str, str]:
+    """What was finished beside this frame and beside its parents, under one budget (C2), as `draw` writes it, by id."""
+    if not view.finished or not budget:
+        return {}
+    share = share_of(budget, sum(map(len, view.levels)))
+    shown = {frame.id: draw(view, frame, share, count) for level in view.levels for frame in level}
+    costs = {frame: count(text) for frame, text in shown.items()}
+    chosen = select_siblings(view.levels, costs, budget - WRAPPER).chosen
+    return {frame.id: shown[frame.id] for frame in chosen}
 
 
 def _ancestor(frame: Frame, share: int, count: Count) -> str:
     return described(frame, {"id": frame.id, "status": frame.status}, share, count)
 
 
-def _siblings(view: View, budget: int, count: Count) -> str:
-    """What was finished beside this frame and beside its parents, under one budget (C2)."""
+def _sibling(view: View, frame: Frame, share: int, count: Count) -> str:
+    attributes = {"ref": frame.id, "status": frame.status}
+    if view.below[frame.id]:
+        attributes["children"] = str(view.below[frame.id])
+    return described(frame, attributes, share, count)
+
+
+def _siblings(view: View, shown: Mapping[str, str]) -> str:
     if not view.finished:
         return ""
-    share = _share(budget, sum(map(len, view.levels)))
-    shown: dict[str, str] = {}
-    for frame in (f for level in view.levels for f in level):
-        attributes = {"ref": frame.id, "status": frame.status}
-        if view.below[frame.id]:
-            attributes["children"] = str(view.below[frame.id])
-        shown[frame.id] = described(frame, attributes, share, count)
-    costs = {frame: count(text) for frame, text in shown.items()}
-    chosen = select_siblings(view.levels, costs, budget - WRAPPER).chosen
-    counted = {"count": str(len(chosen)), "filtered": str(view.finished - len(chosen))}
-    return element("completed-siblings", counted, *(shown[f.id] for f in chosen))
+    counted = {"count": str(len(shown)), "filtered": str(view.finished - len(shown))}
+    return element("completed-siblings", counted, *shown.values())
 
 
 def _current(frame: Frame, share: int, for_plan: int, count: Count) -> str:
     """The frame itself, in what its plan leaves of its share. Criteria and decisions get half of it each at most, the
     newest decisions first (S1-59)."""
     attributes = {"id": frame.id, "status": frame.status}
-    title = leaf("title", cut_for_display(frame.title))
+    title = title_of(frame)
     left = share - count(element("current-frame", attributes, title)) - for_plan
     decisions = _decisions(frame.decisions, min(left, int(share * DECISIONS_SHARE)), count)
     left -= count(decisions)
     criteria = fitted("success-criteria", frame.criteria, min(left, int(share * DECISIONS_SHARE)), count)
-    artifacts = _artifacts(frame.artifacts, left - count(criteria), count)
+    artifacts = artifacts_in(frame.artifacts, left - count(criteria), count)
     return element("current-frame", attributes, title, criteria, artifacts, decisions)
 
 
@@ -286,9 +286,9 @@ def _plan(view: View, budget: int, count: Count) -> list[str]:
 
 
 def _urging(view: View) -> list[str]:
-    """Where the frame stands and what comes next (S1-142, S1-145, S1-148, S1-149)."""
+    """Where the frame stands and what comes next (S1-142, S1-145 to S1-149)."""
     place, of = position_of(view.frame, view.family)
-    found = [leaf("position", f"Task {place} of {of}")] if of > 1 and place else []
+    found = [leaf("position", f"Task {place} of {of}"), *_standings(view)] if of > 1 and place else []
     following = next_planned(view.frame, view.family)
     if view.plan:
         first = view.plan[0]
@@ -305,17 +305,41 @@ def _urging(view: View) -> list[str]:
     return [*found, leaf("next-action", action)]
 
 
+def _standings(view: View) -> list[str]:
+    """How many of the family stand where, itself included, and which of them was begun and left beside it. What a
+    subagent does runs beside its siblings by right (S1-146, S1-147)."""
+    family = sibling_order(view.family)
+    counted = Counter(f.status for f in family)
+    shown = {"completed": Status.COMPLETED, "in-progress": Status.IN_PROGRESS, "pending": Status.PLANNED}
+    status = element("sibling-status", {name: str(counted[each]) for name, each in shown.items()})
+    open_beside = [
+        f"{f.id} ({cut_for_display(f.title)})"
+        for f in family
+        if f.status is Status.IN_PROGRESS and f.id != view.frame.id and f.origin != "subagent"
+    ]
+    return [status, leaf("warning", f"{SEVERAL_OPEN} {', '.join(open_beside)}.")] if open_beside else [status]
+
+
 # ------------------------------------------------------------------------------------------------------------ elements
-def described(frame: Frame, attributes: Mapping[str, str], share: int, count: Count) -> str:
-    """A frame within `share` tokens: results first, then criteria, then artifacts; its title always."""
-    title = leaf("title", cut_for_display(frame.title))
-    left = share - count(element("frame", attributes, title))
+def described(frame: Frame, attributes: Mapping[str, str], share: int, count: Count, name: str = "frame") -> str:
+    """A frame within `share` tokens."""
+    around = count(element(name, attributes, title_of(frame)))
+    return element(name, attributes, *details(frame, share - around, share, count))
+
+
+def title_of(frame: Frame) -> str:
+    return leaf("title", cut_for_display(frame.title))
+
+
+def details(frame: Frame, left: int, share: int, count: Count) -> tuple[str, ...]:
+    """Its title, and what else is said of a frame in the tokens that are `left` of its `share`: results first, then
+    criteria, then artifacts."""
     largest = int(share * RESULTS_SHARE)
     results = fitted("results", frame.results_compacted or frame.results, min(left, largest), count)
     left -= count(results)
     criteria = fitted("success-criteria", frame.criteria_compacted or frame.criteria, min(left, largest), count)
-    artifacts = _artifacts(frame.artifacts, left - count(criteria), count)
-    return element("frame", attributes, title, criteria, results, artifacts)
+    artifacts = artifacts_in(frame.artifacts, left - count(criteria), count)
+    return (title_of(frame), criteria, results, artifacts)
 
 
 def fitted(name: str, text: str, budget: int, count: Count) -> str:
@@ -330,7 +354,7 @@ def fitted(name: str, text: str, budget: int, count: Count) -> str:
     return leaf(name, kept, truncated="true") if kept.removesuffix(TRUNCATED) else ""
 
 
-def _artifacts(artifacts: Sequence[str], budget: int, count: Count) -> str:
+def artifacts_in(artifacts: Sequence[str], budget: int, count: Count) -> str:
     if not artifacts:
         return ""
     kept = _first_fitting([f"{escape_xml(a)}, " for a in artifacts], budget - WRAPPER, count)
@@ -357,7 +381,7 @@ def _first_fitting(texts: Sequence[str], budget: int, count: Count) -> int:
     return len(texts)
 
 
-def _share(budget: int, frames: int) -> int:
+def share_of(budget: int, frames: int) -> int:
     """Tokens for each of `frames` under one budget."""
     return min(budget, LONGEST_SHARE, max(SHORTEST_SHARE, budget // max(1, frames)))
 

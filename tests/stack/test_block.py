@@ -107,6 +107,7 @@ GOLDEN_CHILD = """\
 <frame id="fiban" title="Check IBAN"/>
 </planned-children>
 <position>Task 2 of 3</position>
+<sibling-status completed="0" in-progress="1" pending="1"/>
 <first-child id="fiban" title="Check IBAN"/>
 <next-action>Activate the first planned child, fiban.</next-action>
 </stack-context>"""
@@ -387,8 +388,8 @@ def test_a_forged_end_in_any_text_stays_inside_its_element(forged: str) -> None:
     root = parsed(block(tree))
 
     assert [child.tag for child in root] == [
-        *("ancestors", "completed-siblings", "current-frame", "planned-children", "position", "first-child"),
-        "next-action",
+        *("ancestors", "completed-siblings", "current-frame", "planned-children", "position", "sibling-status"),
+        *("first-child", "next-action"),
     ]
     assert root.findtext("completed-siblings/frame/results") == clean(forged)
 

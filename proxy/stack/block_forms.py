@@ -1,0 +1,62 @@
+"""In which form a frame is told of the tree around it: as lists (flat), as one tree (nested), or what it needs to know
+now (minimal).
+
+The law: **the form is chosen as a frame is entered**, and the block it gave is what stands (C8): another setting, or
+another model, counts for frames that are entered later.
+
+What this module does not do: it renders nothing; each form is a module of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.stack.actions import actions_of, in_a_line
+from proxy.stack.block import BlockBudgets, render_block
+from proxy.stack.block_minimal import ACTIONS, Recent, render_minimal
+from proxy.stack.block_nested import render_nested
+from proxy.stack.frames import Tree
+from proxy.stack.observe.names import NAMES, Names
+from proxy.stack.probes import Patterns, probe_state
+from proxy.stack.ranking import Count
+from proxy.stack.story import Story
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How blocks are written. `minimal` goes before `nested`; `figures` are told in the flat form alone. `names` tell
+    what the client's tools are for, `patterns` which more commands are probes."""
+
+    nested: bool = False
+    minimal: bool = False
+    figures: bool = False
+    names: Names = NAMES
+    patterns: Patterns = ()
+
+
+FLAT = Form()
+
+
+def block_of(  # noqa: PLR0913  what every form takes, and where to look for what was done
+    form: Form,
+    story: Story,
+    tree: Tree,
+    frame_id: str,
+    *,
+    nonce: str,
+    now: int,
+    budgets: BlockBudgets,
+    count: Count,
+    session: str = "",
+) -> str:
+    """The block of a frame as it is entered: `tree` is the state with that frame begun, `story` the path up to then,
+    `now` is in ms."""
+    if form.minimal:
+        actions = [in_a_line(done) for done in list(actions_of(story, frame_id))[-ACTIONS:]]
+        recent = Recent(probe_state(story, form.names, form.patterns), actions)
+        return render_minimal(tree, frame_id, recent, nonce=nonce, budget=budgets.total, count=count, session=session)
+    if form.nested:
+        return render_nested(tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session)
+    return render_block(
+        tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session, figures=form.figures
+    )

@@ -1,0 +1,70 @@
+"""What there is to say to a frame of the tree around it: the way to it, what ended beside it, what is planned.
+
+The law: **the age of everything is taken once**, as the frame is entered, and what is chosen by it is never chosen anew
+(D12).
+
+What this module does not do: it writes nothing and knows no budget; the forms of the block (`block`, `block_nested`,
+`block_minimal`) do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proxy.stack.frames import Frame, Status, Tree, ancestors, children, path_to, siblings
+from proxy.stack.ranking import MINIMUM_RELEVANCE, SiblingScore, extract_keywords, relevant_siblings, score_sibling
+
+FINISHED = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
+"""What siblings are listed for: failures tell as much as successes (C10)."""
+RETRIED_FIRST = 1_000_000.0
+MS_PER_HOUR = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A frame and what a block may say about the tree around it. `lineage` is the parent first, the root last;
+    `levels` are the finished siblings of each frame on the path, the nearest level first, ranked; `below` counts the
+    children of each frame. Ages are in hours."""
+
+    frame: Frame
+    lineage: tuple[Frame, ...]
+    levels: tuple[tuple[Frame, ...], ...]
+    finished: int
+    family: tuple[Frame, ...]
+    plan: tuple[Frame, ...]
+    ages: Mapping[str, float]
+    below: Mapping[str, int]
+
+
+def view_of(tree: Tree, frame_id: str, now: int) -> View:
+    """What there is to say to this frame at `now` (ms)."""
+    frame = tree.frames[frame_id]
+    path = path_to(tree, frame_id)
+    ages = {f.id: max(0, now - f.updated_at) / MS_PER_HOUR for f in tree.frames.values()}
+    levels = tuple(tuple(f for f in siblings(tree, each.id) if f.status in FINISHED) for each in reversed(path))
+    keywords = extract_keywords(f"{frame.title} {frame.criteria}")
+    scores = {f.id: score_sibling(f, keywords, ages[f.id]) for level in levels for f in level}
+    if frame.retry_of in scores:  # what failed before is the one thing a retry must know
+        scores[frame.retry_of] = SiblingScore(MINIMUM_RELEVANCE + scores[frame.retry_of].relevance, RETRIED_FIRST)
+    return View(
+        frame,
+        tuple(ancestors(tree, frame_id)),
+        relevant_siblings(levels, scores),
+        sum(map(len, levels)),
+        family_of(tree, frame),
+        planned_under(tree, frame_id),
+        ages,
+        Counter(f.parent for f in tree.frames.values()),
+    )
+
+
+def family_of(tree: Tree, frame: Frame) -> tuple[Frame, ...]:
+    """The frame and its siblings, in order of birth."""
+    return children(tree, frame.parent) if frame.parent else (frame,)
+
+
+def planned_under(tree: Tree, frame_id: str) -> tuple[Frame, ...]:
+    """Its children that have not begun, in order of birth."""
+    return tuple(f for f in children(tree, frame_id) if f.status is Status.PLANNED)
