@@ -20,13 +20,13 @@ from weakref import WeakValueDictionary
 
 from proxy.errors import StoreError
 from proxy.stack import matching
-from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, Thread, answer_of
+from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread, Value, answer_of
 from proxy.stack.matching import How, Match
+from proxy.stack.queued import Queued
 from proxy.stack.retelling import retold
 from proxy.stack.story import Story, follow
 from proxy.stack.transcript import Request
 from proxy.store import Anchored, Owned, Record, Store
-from proxy.store.replay import Value
 
 SETTLES_S = 0.25
 """What is recorded is on disk this much later at the latest (DESIGN 10); until then a line that leaves nothing of it
@@ -329,7 +329,7 @@ class Shelf:
 
 def _changes_lines(value: Value) -> bool:
     """Whether lines are other ones by it: by what was decided, and by a text of ours that stands on them."""
-    return isinstance(value, Event) or (isinstance(value, Entry) and value.kind is Kind.OVERLAY)
+    return isinstance(value, Event) or (isinstance(value, Entry) and value.is_beside)
 
 
 def _best(shelved: Sequence[Shelved], request: Request, now: int, *, opening: bool) -> tuple[Shelved, Match] | None:
@@ -352,6 +352,8 @@ def _add(ledger: Ledger, value: Value) -> None:
             ledger.add_event(value)
         case Thread():
             ledger.threads[value.id] = value
+        case Queued():
+            ledger.queue[value.id] = value
 
 
 def _conversations(records: Sequence[Record]) -> list[Record]:

@@ -9,11 +9,10 @@ import pytest
 from proxy.errors import StoreError
 from proxy.shelf import SETTLES_S, Shelf, Shelved
 from proxy.stack.events import Folded, FrameEvent, Rooted, recorded
-from proxy.stack.ledger import Conversation, Entry, Kind, Round
+from proxy.stack.ledger import Conversation, Entry, Kind, Round, Value
 from proxy.stack.transcript import Spoken
 from proxy.store import Store
 from proxy.store.memory import MemoryStore
-from proxy.store.replay import Value
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import SqliteFile
 from tests.store.conftest import locked

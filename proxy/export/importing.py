@@ -123,7 +123,7 @@ def _anchors(ledger: Ledger) -> Iterator[Anchored]:
     before: dict[str, tuple[Message, ...]] = {"": ()}
     for entry in ledger.entries.values():
         heard = before.get(entry.parent, ())
-        if entry.kind is Kind.OVERLAY:
+        if entry.is_beside:
             continue
         rounds = _rounds(ledger, entry)
         if rounds:

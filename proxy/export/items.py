@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from proxy.stack.context import owner_of
 from proxy.stack.facts import said_by
 from proxy.stack.frames import Tree
-from proxy.stack.ledger import Kind, Ledger
+from proxy.stack.ledger import Ledger
 from proxy.stack.story import Placed
 from proxy.stack.transcript import Message
 from proxy.views.logs import item_of
@@ -80,7 +80,7 @@ def items_of(ledger: Ledger, tree: Tree) -> list[Item]:
             frame = owner_of(story, placed).partition("#")[0] or nobodys
             if at not in found:
                 found[at] = Item(placed, message, frame, after, states.get(at, ()), current=number == 0)
-            if placed.entry.kind is not Kind.OVERLAY:  # hangs beside the path
+            if not placed.entry.is_beside:
                 after = name_of(placed)
     return sorted(found.values(), key=lambda item: (item.placed.entry.seq, item.place[1]))
 

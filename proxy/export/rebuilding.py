@@ -90,7 +90,7 @@ def records(told: Told) -> tuple[Conversation, list[Record]]:
     """The conversation, without an owner, and its records in the order in which they may be written."""
     entries, rounds = _entries(told.said)
     parents = {entry.parent for entry in entries.values()}
-    tips = [e for e in entries.values() if e.id not in parents and e.kind is not Kind.OVERLAY]
+    tips = [e for e in entries.values() if e.id not in parents and not e.is_beside]
     owned: dict[str, list[str]] = defaultdict(list)
     for said in told.said:
         owned[said.frame].append(entries[said.id].id)

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from proxy.stack.events import call_key
 from proxy.stack.frames import Tree, owners_shown, path_to
-from proxy.stack.ledger import JOINT, Kind
+from proxy.stack.ledger import JOINT
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Call, Message
 
@@ -83,7 +83,7 @@ def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False) -> Line:
     units = _introduced(story, units, scribe)
     messages = tuple(_paired(units, scribe))
     if suffixed:
-        overlays = {p.at for p in selected if p.entry.kind is Kind.OVERLAY}
+        overlays = {p.at for p in selected if p.entry.is_beside}
         ours = {id(u.message) for u in units if not u.entry or u.entry in overlays}
         messages = tuple(_suffixed(messages, ours, scribe))
     entries = frozenset(u.entry for u in units if u.entry)

@@ -21,6 +21,7 @@ from hashlib import sha256
 
 import msgspec
 
+from proxy.stack.queued import Queued
 from proxy.stack.transcript import Call, Message, Spoken, identity_of
 
 JOINT = "\n\n"
@@ -35,6 +36,8 @@ class Kind(StrEnum):
     MESSAGE = "message"
     TURN = "turn"
     OVERLAY = "overlay"
+    SAID = "said"
+    """Words of a person that came from beside the client: an overlay that counts as the user's own message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,11 @@ class Entry:
     adopts: str = ""
     alias: str = ""
     created: int = 0
+
+    @property
+    def is_beside(self) -> bool:
+        """It hangs beside the path, and no client gives it back."""
+        return self.kind in (Kind.OVERLAY, Kind.SAID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,10 @@ class Conversation:
     dialect: str = ""
 
 
+Value = Entry | Round | Event | Thread | Queued
+"""What a ledger is made of, beside the conversation itself."""
+
+
 # ------------------------------------------------------------------------------------------------------------- ledger
 @dataclass
 class Ledger:
@@ -129,6 +141,8 @@ class Ledger:
     """Turns by what they may come back as: an identity, or the ids and names of their calls."""
     has_child: set[str] = field(default_factory=set)
     overlays: dict[str, list[Entry]] = field(default_factory=dict)
+    queue: dict[str, Queued] = field(default_factory=dict)
+    """What people said into it, in that order, told or not."""
     seq: int = 0
     size: int = 0
     """Bytes of the messages in it."""
@@ -140,7 +154,7 @@ class Ledger:
         self.entries[entry.id] = entry
         self.size += len(entry.message.wire) if entry.message else 0
         self.seq = max(self.seq, entry.seq + 1)
-        if entry.kind is Kind.OVERLAY:
+        if entry.is_beside:
             self.overlays.setdefault(entry.parent, []).append(entry)
             return
         self.has_child.add(entry.parent)
@@ -184,7 +198,7 @@ class Ledger:
 
     def newest_tip(self) -> Entry | None:
         """The entry of a path created last, or None in an empty conversation."""
-        return next((e for e in reversed(self.entries.values()) if e.kind is not Kind.OVERLAY), None)
+        return next((e for e in reversed(self.entries.values()) if not e.is_beside), None)
 
 
 def _note(turns: list[str], turn: str) -> None:

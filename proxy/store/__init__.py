@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.errors import StoreError
-from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread
+from proxy.stack.ledger import Conversation, Ledger, Value
 
 Body = tuple[bytes, ...]
 """A request body in pieces: joined they are its bytes. Long pieces (messages) are stored once, however often they are
@@ -71,7 +71,7 @@ class Owned:
     """A record of one conversation that is a plain value of the ledger."""
 
     conversation: str
-    value: Entry | Round | Event | Thread
+    value: Value
 
 
 Record = Conversation | Owned | Anchored | RequestRecord | SentRecord

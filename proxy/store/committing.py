@@ -19,7 +19,8 @@ from typing import Any
 from sqlalchemy import Connection, Table
 
 from proxy.errors import StoreError
-from proxy.stack.ledger import Conversation, Entry, Event, Round, Thread
+from proxy.stack.ledger import Conversation, Entry, Event, Round, Thread, Value
+from proxy.stack.queued import Queued
 from proxy.stack.transcript import Message
 from proxy.store import Anchored, Body, Owned, Record, RequestRecord, SentRecord, rows, schema
 from proxy.store.statements import Statements
@@ -107,6 +108,8 @@ def weight(record: Record) -> int:
                     return 200 + (len(entry.message.wire) + len(entry.message.text) if entry.message else 0)
                 case Round() as done:
                     return 200 + sum(len(m.wire) + len(m.text) for m in (done.spoken.message, *done.results))
+                case Queued() as said:
+                    return 200 + len(said.text)
                 case _:
                     return 200
         case RequestRecord() | SentRecord():
@@ -193,7 +196,7 @@ class _Gathered:
             self._holds.add((tenant, holder, digest))
             self.rows[schema.holds].append({"tenant": tenant, "holder": holder, "digest": digest})
 
-    def _owned(self, tenant: str, conversation: str, value: Entry | Round | Event | Thread) -> None:
+    def _owned(self, tenant: str, conversation: str, value: Value) -> None:
         at = {"tenant": tenant, "conversation": conversation, "place": self._place()}
         match value:
             case Entry():
@@ -207,6 +210,8 @@ class _Gathered:
                 self.rows[schema.events].append(at | rows.event_row(value))
             case Thread():
                 self.rows[schema.threads].append(at | rows.thread_row(value))
+            case Queued():
+                self.rows[schema.queued].append(at | rows.queued_row(value))
 
     def _spoken(self, at: rows.Values, done: Round) -> None:
         """The messages of a round. A draft takes the room of the one before it and is gone when the round ended."""

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from proxy.errors import StoreError
-from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round
+from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Value
+from proxy.stack.queued import Queued
 from proxy.store import Anchored, Forgotten, Health, Owned, Record, RequestRecord, SentRecord, StoredRequest
 from proxy.store.committing import Owner, weight
-from proxy.store.replay import Value, replayed
+from proxy.store.replay import replayed
 
 
 class MemoryStore:
@@ -61,7 +62,7 @@ class MemoryStore:
             case Owned():
                 owner = (tenant, record.conversation)
                 self._keep(self._values.setdefault(owner, []), record.value)
-                if isinstance(record.value, Entry | Round | Event):
+                if isinstance(record.value, Entry | Round | Event | Queued):
                     self._aged(owner, record.value.created)
             case Anchored():
                 for key in record.keys:
@@ -77,7 +78,12 @@ class MemoryStore:
 
     @staticmethod
     def _keep(values: list[Value], value: Value) -> None:
-        """A draft of a round goes when a newer one comes; a finished round stays."""
+        """A draft of a round goes when a newer one comes; a finished round stays. What was said keeps its place."""
+        if isinstance(value, Queued):
+            told = (at for at, v in enumerate(values) if isinstance(v, Queued) and v.id == value.id)
+            if (at := next(told, None)) is not None:
+                values[at] = value
+                return
         if isinstance(value, Round):
             same = [v for v in values if isinstance(v, Round) and (v.turn, v.number) == (value.turn, value.number)]
             if any(known.spoken.complete for known in same):

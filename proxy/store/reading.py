@@ -13,11 +13,11 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, and_, func, select
 from sqlalchemy.engine import Row
 
-from proxy.stack.ledger import Conversation, Ledger
+from proxy.stack.ledger import Conversation, Ledger, Value
 from proxy.stack.transcript import Message
 from proxy.store import Body, RequestRecord, SentRecord, StoredRequest, rows, schema
 from proxy.store.committing import chunks
-from proxy.store.replay import Value, replayed
+from proxy.store.replay import replayed
 
 _LAST_CHARACTER = "\U0010ffff"
 
@@ -70,6 +70,7 @@ def load(connection: Connection, tenant: str, conversation: str) -> Ledger | Non
         placed.append((done.place, rows.round_of(done, spoken, tuple(results[: done.results]))))
     placed.extend((r.place, rows.event_of(r)) for r in _of(connection, schema.events, owner))
     placed.extend((r.place, rows.thread_of(r)) for r in _of(connection, schema.threads, owner))
+    placed.extend((r.place, rows.queued_of(r)) for r in _of(connection, schema.queued, owner))
     placed.sort(key=lambda item: item[0])
     return replayed(rows.conversation_of(row), (value for _, value in placed))
 

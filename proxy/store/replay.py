@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread
-
-Value = Entry | Round | Event | Thread
+from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread, Value
+from proxy.stack.queued import Queued
 
 
 def replayed(conversation: Conversation, values: Iterable[Value]) -> Ledger:
@@ -44,4 +43,6 @@ def _added(ledger: Ledger, value: Value) -> bool:
             ledger.add_event(value)
         case Thread():
             ledger.threads[value.id] = value
+        case Queued():
+            ledger.queue[value.id] = value
     return True

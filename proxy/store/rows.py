@@ -21,6 +21,7 @@ import msgspec
 from sqlalchemy.engine import Row
 
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Round, Thread
+from proxy.stack.queued import Lane, Queued, State
 from proxy.stack.transcript import Call, Message, Spoken, Usage
 from proxy.store import Body, RequestRecord, SentRecord
 
@@ -250,6 +251,34 @@ def thread_row(value: Thread) -> Values:
 def thread_of(row: Row[Any]) -> Thread:
     names = tuple(from_json(row.tool_names))
     return Thread(plain(row.id), plain(row.system_hash), names, plain(row.tools_hash), plain(row.model))
+
+
+def queued_row(value: Queued) -> Values:
+    return {
+        "id": words(value.id),
+        "lane": str(value.lane),
+        "thread": words(value.thread),
+        "text": words(value.text),
+        "state": str(value.state),
+        "created": value.created,
+        "expires": value.expires,
+        "settled": value.settled,
+        "entry": words(value.entry),
+    }
+
+
+def queued_of(row: Row[Any]) -> Queued:
+    return Queued(
+        id=plain(row.id),
+        text=plain(row.text),
+        lane=Lane(row.lane),
+        thread=plain(row.thread),
+        created=row.created,
+        expires=row.expires,
+        state=State(row.state),
+        settled=row.settled,
+        entry=plain(row.entry),
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- requests

@@ -2,7 +2,7 @@
 
     conversations ─┬─ entries ── messages        a client's or our message, rendered from a blob
                    ├─ rounds ─── messages        place 0 is what was spoken, 1.. are the results
-                   ├─ events, threads, anchors
+                   ├─ events, threads, anchors, queued
                    └─ requests ─ sent            bodies as lists of pages of blobs
     blobs, holds                                 bytes once per tenant, and who needs them
     meta                                         what is true of the whole store (tenant is empty)
@@ -24,7 +24,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
 from sqlalchemy.schema import SchemaItem
 
-VERSIONS = ("0001", "0002")
+VERSIONS = ("0001", "0002", "0003")
 """Every schema this program knows, oldest first. The last one is written, the others are migrated."""
 
 VERSION_TABLE = "alembic_version"
@@ -139,6 +139,21 @@ threads = _table(
     Column("tools_hash", Text, nullable=False, server_default=""),
     Column("model", Text, nullable=False, server_default=""),
 )
+queued = _table(
+    "queued",
+    _key("tenant"),
+    _key("conversation"),
+    _key("id"),
+    _text("lane"),
+    _text("thread"),
+    _text("text"),
+    _text("state"),
+    _whole("created"),
+    _whole("expires"),
+    _whole("settled"),
+    _text("entry"),
+    _whole("place"),
+)
 anchors = _table(
     "anchors",
     _key("tenant"),
@@ -195,5 +210,5 @@ meta = _table(
     _bytes("value"),
 )
 
-OF_A_CONVERSATION = (entries, messages, rounds, events, threads, anchors)
+OF_A_CONVERSATION = (entries, messages, rounds, events, threads, anchors, queued)
 """Tables whose rows go with their conversation."""

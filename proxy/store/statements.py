@@ -137,6 +137,7 @@ class Statements:
             OfKeys(delete(table), table, table.c.digest, dialect) for table in (schema.holds, schema.blobs)
         ]
         inserts[schema.threads] = _replacing(schema.threads, insert(schema.threads))
+        inserts[schema.queued] = _replacing(schema.queued, insert(schema.queued), keep=("place",))
         inserts[schema.sent] = _replacing(schema.sent, insert(schema.sent))
         inserts[schema.requests] = _replacing_request(insert(schema.requests))
         anchored = insert(schema.anchors)

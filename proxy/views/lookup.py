@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from proxy.errors import UnknownFrame
 from proxy.stack.frames import Frame, Tree, find
-from proxy.stack.ledger import Conversation, Entry, Kind, Ledger
+from proxy.stack.ledger import Conversation, Entry, Ledger
 from proxy.stack.story import Story, follow
 from proxy.store import Store
 
@@ -111,7 +111,7 @@ def newest_story(ledger: Ledger) -> Story:
 def stories(ledger: Ledger) -> Iterator[Story]:
     """Every path to its end, the newest first."""
     for entry in reversed(tuple(ledger.entries.values())):
-        if entry.kind is not Kind.OVERLAY and entry.id not in ledger.has_child:
+        if not entry.is_beside and entry.id not in ledger.has_child:
             yield follow(ledger, ledger.path(entry.id), {})
 
 
@@ -122,7 +122,7 @@ def story_with(ledger: Ledger, frame: str) -> Story | None:
 
 def thread_tips(ledger: Ledger) -> dict[str, Entry]:
     """The newest entry of each thread."""
-    return {entry.thread: entry for entry in ledger.entries.values() if entry.kind is not Kind.OVERLAY}
+    return {entry.thread: entry for entry in ledger.entries.values() if not entry.is_beside}
 
 
 def root_of(tree: Tree) -> Frame | None:

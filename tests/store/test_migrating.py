@@ -15,13 +15,14 @@ from proxy.store import migrating, schema
 from tests.store.conftest import Making, rows
 from tests.store.values import entry, opened
 
+NEWEST = schema.VERSIONS[-1]
 NEXT = '''"""A second version, for the test."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "9999"
+down_revision = "{newest}"
 
 
 def upgrade() -> None:
@@ -38,9 +39,9 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "migrations"
     shutil.copytree(migrating.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     added = folder / "versions" / "next.py"
-    added.write_text(NEXT.format(then=""))
+    added.write_text(NEXT.format(newest=NEWEST, then=""))
     # Both are facts of the program that runs, set nowhere else: a program with one more migration is not to be had.
-    monkeypatch.setattr(schema, "VERSIONS", (*schema.VERSIONS, "0003"))
+    monkeypatch.setattr(schema, "VERSIONS", (*schema.VERSIONS, "9999"))
     monkeypatch.setattr(migrating, "FOLDER", folder)
     return added
 
@@ -98,11 +99,11 @@ async def test_an_older_store_is_migrated_with_its_data_and_a_copy_is_kept(
     new = await making()
 
     assert await new.load("a", "c1") is not None
-    assert rows(path, "SELECT version_num FROM alembic_version") == [("0003",)]
-    assert any("migrated from schema 0002" in note for note in new.health().notes)
-    copy = path.with_name("callstack.db.before-0002")
+    assert rows(path, "SELECT version_num FROM alembic_version") == [("9999",)]
+    assert any(f"migrated from schema {NEWEST}" in note for note in new.health().notes)
+    copy = path.with_name(f"callstack.db.before-{NEWEST}")
     assert copy.stat().st_mode & 0o777 == 0o600
-    assert rows(copy, "SELECT version_num FROM alembic_version") == [("0002",)]
+    assert rows(copy, "SELECT version_num FROM alembic_version") == [(NEWEST,)]
     assert rows(copy, "SELECT id FROM conversations") == [("c1",)]
     await new.forget("a", "c1")
     assert not copy.exists()
@@ -116,15 +117,15 @@ async def test_a_migration_that_breaks_off_leaves_the_old_version_whole(
     old.write("a", opened("c1", entry("m1")))
     await old.close()
     added: Path = request.getfixturevalue("next_version")
-    added.write_text(NEXT.format(then='raise RuntimeError("killed here")'))
+    added.write_text(NEXT.format(newest=NEWEST, then='raise RuntimeError("killed here")'))
 
     with pytest.raises(StoreError):
         await making()
 
-    assert rows(path, "SELECT version_num FROM alembic_version") == [("0002",)]
+    assert rows(path, "SELECT version_num FROM alembic_version") == [(NEWEST,)]
     assert rows(path, "SELECT name FROM sqlite_master WHERE name LIKE '%_half'") == []
     assert rows(path, "SELECT count(*) FROM pragma_table_info('threads') WHERE name = 'note'") == [(0,)]
-    added.write_text(NEXT.format(then=""))
+    added.write_text(NEXT.format(newest=NEWEST, then=""))
     assert await (await making()).load("a", "c1") is not None
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, Thread
+from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, Thread, Value
+from proxy.stack.queued import Lane, Queued, State
 from proxy.stack.transcript import Call, Message, Spoken, Usage, identity_of
 from proxy.store import Owned, Record
-
-Value = Entry | Round | Event | Thread
 
 
 # ----------------------------------------------------------------------------------------------------------- examples
@@ -56,6 +55,8 @@ def grown_to(conversation: Conversation, values: Sequence[Value]) -> Ledger:
                 ledger.add_event(value)
             case Thread():
                 ledger.threads[value.id] = value
+            case Queued():
+                ledger.queue[value.id] = value
     return ledger
 
 
@@ -87,6 +88,18 @@ spoken = st.builds(
     hidden_truncated=st.booleans(),
     extra=st.dictionaries(anything, bodies, max_size=2),
 )
+queued = st.builds(
+    Queued,
+    id=st.sampled_from(["q1", "q2"]),
+    text=anything,
+    lane=st.sampled_from(Lane),
+    thread=anything,
+    created=moments,
+    expires=moments,
+    state=st.sampled_from(State),
+    settled=moments,
+    entry=anything,
+)
 
 
 @dataclass(frozen=True)
@@ -105,7 +118,7 @@ def conversations(draw: st.DrawFn, tenant: str) -> Written:
     known: list[Entry] = []
     for seq in range(draw(st.integers(0, 12))):
         at = draw(st.sampled_from(known)) if known else None
-        match draw(st.sampled_from(["message", "turn", "round", "event", "thread"])):
+        match draw(st.sampled_from(["message", "turn", "round", "event", "thread", "queued"])):
             case "round" if at is not None and at.kind is Kind.TURN:
                 results = draw(st.lists(messages, max_size=2).map(tuple))
                 values.append(
@@ -117,8 +130,12 @@ def conversations(draw: st.DrawFn, tenant: str) -> Written:
             case "thread":
                 names = draw(st.lists(anything, max_size=3).map(tuple))
                 values.append(Thread(draw(st.sampled_from(["t1", "t2"])), draw(anything), names))
+            case "queued":
+                values.append(draw(queued))
             case chosen:
-                kind_of = Kind.TURN if chosen == "turn" else draw(st.sampled_from([Kind.MESSAGE, Kind.OVERLAY]))
+                kind_of = (
+                    Kind.TURN if chosen == "turn" else draw(st.sampled_from([Kind.MESSAGE, Kind.OVERLAY, Kind.SAID]))
+                )
                 held = None if kind_of is Kind.TURN else draw(messages)
                 parent = at.id if at else ""
                 new = Entry(f"{seq}{draw(anything)}", parent, seq, kind_of, draw(anything), held, created=draw(moments))

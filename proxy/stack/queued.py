@@ -1,0 +1,59 @@
+"""What a person says into a conversation from beside its client, and how it is told to the model.
+
+A message waits in its lane: `steer` for the next request to the provider, also between two hidden rounds of a turn;
+`follow_up` for the moment at which the model has nothing more to do. It is told once, or it expires.
+
+The laws: **nothing said is told before it is asked for**, so what waits changes no line; and **all that waits in a lane
+is told at once**, as one message of the user's with a bullet for each.
+
+What this module does not do: it knows no request and no line; `proxy.speaking` puts the words there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+HEADING = "Additional user input, given while you work:"
+"""What stands above the bullets; the user's own words follow as they were written."""
+
+
+class Lane(StrEnum):
+    STEER = "steer"
+    FOLLOW_UP = "follow_up"
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """One message. Times are ms since the epoch; `expires` is when it is no longer told. `thread` is the only one that
+    may be told, or empty. `settled` is when it was delivered or removed, `entry` the words of the ledger it became.
+
+    Of one that was removed nothing is left but that: its text is empty.
+    """
+
+    id: str
+    text: str
+    lane: Lane
+    thread: str
+    created: int
+    expires: int
+    state: State = State.WAITING
+    settled: int = 0
+    entry: str = ""
+
+
+def waiting(queue: Iterable[Queued], now: int) -> tuple[Queued, ...]:
+    """What still waits at `now` (ms), in the order in which it was said."""
+    return tuple(said for said in queue if said.state is State.WAITING and now < said.expires)
+
+
+def told(said: Sequence[Queued]) -> str:
+    """One message for the model. A text of several lines stays under its bullet."""
+    return "\n".join([HEADING, *("- " + each.text.strip().replace("\n", "\n  ") for each in said)])
