@@ -38,6 +38,7 @@ class Planned(msgspec.Struct, frozen=True, tag="planned"):
     origin: str = "model"
     key: str = ""
     """How the client's own plan calls it."""
+    retry_of: str = ""
 
 
 class Replanned(msgspec.Struct, frozen=True, tag="replanned"):
@@ -252,6 +253,67 @@ class LoopsCleared(msgspec.Struct, frozen=True, tag="loops cleared"):
     at: str
 
 
+class Dequeued(msgspec.Struct, frozen=True, tag="dequeued"):
+    """What people said from beside the client is told to the model: `entry` are the words, `messages` the ids of what
+    was said. On a turn they stand behind its round at which this happened."""
+
+    frame: str
+    entry: str
+    messages: tuple[str, ...]
+
+
+class CheckpointSet(msgspec.Struct, frozen=True, tag="checkpoint"):
+    """A point of the line `line` has a name: everything up to and with the entry `at`. `look`: hashes of the system
+    text and the tools, and the model, of the request before."""
+
+    name: str
+    at: str
+    line: str = "main"
+    automatic: bool = False
+    look: tuple[str, str, str] = ("", "", "")
+
+
+class LineWanted(msgspec.Struct, frozen=True, tag="line wanted"):
+    """From the user's next message on the work goes on elsewhere: on the line of this name, or, with `at`, on a new one
+    that begins behind that entry, which is the checkpoint of this name."""
+
+    line: str
+    at: str = ""
+    checkpoint: str = ""
+    reason: str = ""
+
+
+class Switched(msgspec.Struct, frozen=True, tag="switched"):
+    """What `LineWanted` wanted begins with the message this hangs on. `look`: of the last request on the line that is
+    left, as in `CheckpointSet`."""
+
+    line: str
+    at: str = ""
+    checkpoint: str = ""
+    reason: str = ""
+    look: tuple[str, str, str] = ("", "", "")
+
+
+class InjectionWanted(msgspec.Struct, frozen=True, tag="injection wanted"):
+    """`text`, copied from the line `source`, is to be told once at the end of the line `line`."""
+
+    line: str
+    source: str
+    text: str
+
+
+class Injected(msgspec.Struct, frozen=True, tag="injected"):
+    """What waited to be copied to the line `line` was told."""
+
+    line: str
+
+
+class RetryTold(msgspec.Struct, frozen=True, tag="retry told"):
+    """The model was told that a person wants another attempt, which is planned as this frame."""
+
+    frame: str
+
+
 class Suggested(msgspec.Struct, frozen=True, tag="suggested"):
     """A frame operation was suggested while `frame` was active."""
 
@@ -298,9 +360,16 @@ FrameEvent = (
     | ProviderTrimmed
     | Looped
     | LoopsCleared
+    | Dequeued
     | Suggested
     | SuggestionsCleared
     | AutonomySet
+    | CheckpointSet
+    | LineWanted
+    | Switched
+    | InjectionWanted
+    | Injected
+    | RetryTold
 )
 _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
 
@@ -313,7 +382,7 @@ def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> 
     A thread wakes once, and may be given all of it in front once more at the same entry.
     """
     data = msgspec.json.encode(event)
-    subject = getattr(event, "frame", "")
+    subject = event.line if isinstance(event, Switched) else getattr(event, "frame", "")
     if isinstance(event, Replaced):
         subject = event.entry
     elif isinstance(event, Woken):

@@ -3,18 +3,22 @@
 The law: **state is folded, never edited**. The story of a path is the story of its beginning and one more entry; the
 same path always gives the same story, so what is known of a beginning may be kept or forgotten at will.
 
+Where the work was branched (`lines`), a story is that of the line the path ends on, and the others are kept beside it:
+nothing that stands on one of them is known on another.
+
 What this module does not do: it renders nothing and decides nothing about the line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.stack.applying import apply, reopened
-from proxy.stack.events import read_event
+from proxy.stack.events import Dequeued, Switched, read_event
 from proxy.stack.frames import Tree
 from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round
+from proxy.stack.lines import KINDS, Lines, after
 
 _NOTHING: Mapping[str, Sequence[Event]] = {}
 
@@ -35,12 +39,18 @@ class Placed:
 @dataclass(frozen=True)
 class Story:
     """A path of the ledger, folded: the tree at its end, and everything on it with its owner, oldest first. `adopted`
-    is what stands on the path whose state this one took over, by entry: later entries may be another form of it."""
+    is what stands on the path whose state this one took over, by entry: later entries may be another form of it.
+
+    Where the work was branched this is the current line of it: `lines` tells which there are, `aside` holds the others
+    as they were left.
+    """
 
     tree: Tree = field(default_factory=Tree)
     placed: tuple[Placed, ...] = ()
     tip: str = ""
     adopted: Mapping[str, Sequence[Placed]] = field(default_factory=dict)
+    lines: Lines = field(default_factory=Lines)
+    aside: Mapping[str, Story] = field(default_factory=dict)
 
 
 def follow(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, Story]) -> Story:
@@ -58,20 +68,98 @@ def extend(
     ledger: Ledger, story: Story, entries: Iterable[Entry], fresh: Mapping[str, Sequence[Event]] = _NOTHING
 ) -> Story:
     """`story` with further entries behind it; `fresh` are events at them that the ledger does not have yet."""
-    tree, placed, tip, adopted = story.tree, list(story.placed), story.tip, story.adopted
+    walk = _Walk(ledger, story)
     for entry in entries:
+        walk.put(entry, (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ())))
+    return walk.story()
+
+
+def turned(ledger: Ledger, story: Story, event: Switched, created: int) -> Story:
+    """`story` with another line current: what stood on this one is put aside as it is, and nothing of it goes along."""
+    kept = {**story.aside, story.lines.current: replace(story, adopted={}, aside={})}
+    found = kept.pop(event.line, None)
+    if found is None:
+        found = follow(ledger, ledger.path(event.at), {})
+    lines = after(story.lines, event, created)
+    return replace(found, tip=story.tip, adopted={}, lines=lines, aside=kept)
+
+
+class _Walk:
+    """A story while entries are put behind it, one by one."""
+
+    def __init__(self, ledger: Ledger, story: Story) -> None:
+        self._ledger = ledger
+        self._begin(story, list(story.placed))
+
+    def _begin(self, story: Story, placed: list[Placed]) -> None:
+        self._at = story
+        self._tree, self._placed, self._tip = story.tree, placed, story.tip
+        self._adopted, self._lines = story.adopted, story.lines
+        self._elsewhere: Mapping[str, str] | None = None
+        self._renamed: dict[str, str] = {}
+
+    def story(self) -> Story:
+        aside = self._at.aside
+        if self._renamed:
+            aside = {name: _renamed(line, self._renamed) for name, line in aside.items()}
+        return Story(self._tree, tuple(self._placed), self._tip, self._adopted, self._lines, aside)
+
+    def put(self, entry: Entry, events: Sequence[Event]) -> None:
+        """One more entry, with what was decided at it."""
         if entry.adopts:
-            elsewhere = follow(ledger, ledger.path(entry.adopts), {})
-            tree, adopted = elsewhere.tree, _by_place(elsewhere.placed)
-        if entry.alias in adopted:
-            placed += [replace(p, at=entry.id) for p in adopted[entry.alias]]
+            self._adopt(follow(self._ledger, self._ledger.path(entry.adopts), {}))
+        if entry.alias in self._adopted:
+            self._placed += [replace(p, at=entry.id) for p in self._adopted[entry.alias]]
+        elif entry.alias and entry.alias in self._on_other_lines():
+            self._renamed[entry.alias] = entry.id
         else:
-            events = (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ()))
-            tree, more = _step(ledger, tree, entry, events, placed)
-            placed += more
-        placed += [Placed(overlay, _owner(tree), at=overlay.id) for overlay in ledger.overlays.get(entry.id, ())]
-        tip = entry.id
-    return Story(tree, tuple(placed), tip, adopted)
+            self._step(entry, events)
+        for overlay in _beside(self._ledger, entry, self._placed):
+            self._tree = _heard(self._tree, overlay)
+            self._placed.append(Placed(overlay, _owner(self._tree), at=overlay.id))
+        self._tip = entry.id
+
+    def _step(self, entry: Entry, events: Sequence[Event]) -> None:
+        of_lines = [event for event in events if event.kind in KINDS]
+        for event in of_lines:
+            self._say(entry, event)
+        self._tree, more = _step(self._ledger, self._tree, entry, events, self._placed)
+        self._placed += more
+
+    def _say(self, entry: Entry, event: Event) -> None:
+        """Something about the lines. They turn before the message is placed: it is the first on the new one."""
+        said = read_event(event)
+        if not isinstance(said, Switched):
+            self._lines = after(self._lines, said, event.created)
+        elif self._can_turn(entry, said):
+            self._begin_on(turned(self._ledger, self.story(), said, event.created))
+
+    def _can_turn(self, entry: Entry, to: Switched) -> bool:
+        """Whether the line is there, or begins at an entry from before this one."""
+        begins = self._ledger.entries.get(to.at)
+        known = to.line in self._at.aside or (begins is not None and begins.seq < entry.seq)
+        return known and to.line != self._lines.current
+
+    def _begin_on(self, story: Story) -> None:
+        self._begin(story, list(story.placed))
+
+    def _adopt(self, elsewhere: Story) -> None:
+        """Go on from the state of another path; what this one shares with it stands here as it stands there."""
+        placed = self._placed
+        if elsewhere.aside:
+            here = {p.at for p in elsewhere.placed}
+            placed = [p for p in placed if p.at in here]
+        self._begin(replace(elsewhere, tip=self._tip, adopted=_by_place(elsewhere.placed)), placed)
+
+    def _on_other_lines(self) -> Container[str]:
+        if self._elsewhere is None:
+            self._elsewhere = {p.at: name for name, line in self._at.aside.items() for p in line.placed}
+        return self._elsewhere
+
+
+def _renamed(line: Story, names: Mapping[str, str]) -> Story:
+    """A line put aside, at the entries that are another form of its own."""
+    return replace(line, placed=tuple(replace(p, at=names.get(p.at, p.at)) for p in line.placed))
 
 
 def _by_place(placed: Iterable[Placed]) -> Mapping[str, Sequence[Placed]]:
@@ -79,6 +167,25 @@ def _by_place(placed: Iterable[Placed]) -> Mapping[str, Sequence[Placed]]:
     for standing in placed:
         found.setdefault(standing.at, []).append(standing)
     return found
+
+
+def _beside(ledger: Ledger, entry: Entry, before: Sequence[Placed]) -> Sequence[Entry]:
+    """What hangs on an entry and does not stand on the path yet, as what was said within a turn does. Where the client
+    rewrote the entry, what the user said behind its older forms stays."""
+    hanging = list(ledger.overlays.get(entry.id, ()))
+    older = entry.alias
+    while older:
+        hanging += [overlay for overlay in ledger.overlays.get(older, ()) if overlay.kind is Kind.SAID]
+        older = ledger.entries[older].alias if older in ledger.entries else ""
+    if not hanging:
+        return ()
+    standing = {p.at for p in before}
+    return [overlay for overlay in hanging if overlay.id not in standing]
+
+
+def _heard(tree: Tree, overlay: Entry) -> Tree:
+    """What the user says from beside the client opens a root again, as each of their messages does."""
+    return reopened(tree, overlay.created) if overlay.kind is Kind.SAID else tree
 
 
 def _step(
@@ -107,7 +214,11 @@ def _told_turn(ledger: Ledger, tree: Tree, entry: Entry) -> tuple[Tree, list[Pla
     for done in ledger.rounds.get(entry.id, ()):
         placed.append(Placed(entry, _owner(tree), done, at=entry.id))
         for event in (e for e in events if e.round == done.number):
-            tree = apply(tree, read_event(event), event.created)
+            decided = read_event(event)
+            tree = apply(tree, decided, event.created)
+            if isinstance(decided, Dequeued) and (said := ledger.entries.get(decided.entry)) is not None:
+                tree = _heard(tree, said)
+                placed.append(Placed(said, _owner(tree), at=said.id))
     return tree, placed
 
 
