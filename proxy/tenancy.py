@@ -35,8 +35,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from proxy.config import Mode
 from proxy.errors import InvalidConfiguration, Unauthorized
+from proxy.settings import Mode
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from proxy.config import UpstreamSettings
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import BadRequest, InvalidConfiguration, UpstreamClosed, UpstreamError
 from proxy.providers.arguments import Entry, arguments, entry_at
 from proxy.providers.library import Library, Loading, fault
 from proxy.providers.refusals import Refusal, broken_off, headers_of, refusal_of
 from proxy.providers.told import TELLINGS, Telling, Unfinished, plain
+from proxy.settings import UpstreamSettings
 from proxy.transport import Answer, RawHeaders, Upstream
 
 JSON = (b"content-type", b"application/json")
