@@ -239,6 +239,6 @@ def _write(file: Path, keys: list[IssuedKey]) -> None:
             output.flush()
             os.fsync(output.fileno())
         Path(temporary).replace(file)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: no copy of the keys stays
         Path(temporary).unlink(missing_ok=True)
         raise

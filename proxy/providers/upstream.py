@@ -63,7 +63,7 @@ class Streamed(Answer):
             while (event := await _next(self._stream, self._silence_s)) is not None:
                 yield self._telling.feed(event)
             yield self._telling.end()
-        except Exception as error:
+        except Exception as error:  # litellm raises what its providers' own clients raise
             raise broken_off(error, self._name) from error
         finally:
             await self.aclose()
@@ -112,7 +112,7 @@ class LitellmUpstream(Upstream):
             raise UpstreamClosed(f"upstream {self.name} ended its answer before it began") from error
         except UpstreamError:
             raise
-        except Exception as error:
+        except Exception as error:  # litellm raises what its providers' own clients raise; each is an answer
             return _refused(path, refusal_of(error, self.name))
 
     async def _asked(self, entry: Entry, library: Library, given: dict[str, Any]) -> Answer:
