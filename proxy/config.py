@@ -1,8 +1,8 @@
 """Every setting of the proxy: one frozen model, each field explained beneath it.
 
 The law: **what a `Config` holds is allowed**; a value that is not is refused when one is made. `proxy.yaml` at the
-project's root is this page as a file; a test holds the two together. How settings are read from flags, the environment
-and that file is told by `config_sources`.
+project's root is this page as a file, with the sections that stand in `settings`; a test holds the two together. How
+settings are read from flags, the environment and that file is told by `config_sources`.
 """
 
 from __future__ import annotations
@@ -11,306 +11,35 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import date
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
+from pydantic import Field, field_validator, model_validator
+
+from proxy.settings import (
+    Budgets,
+    Mode,
+    ModelSettings,
+    Names,
+    ObservedTool,
+    Strict,
+    SummarySettings,
+    TariffRow,
+    TariffSettings,
+    UpstreamSettings,
 )
-
 from proxy.stack.economics import Prices
 from proxy.stack.observe.names import NAMES
 from proxy.stack.observe.names import Names as ToolNames
-from proxy.tariffs import UNKNOWN, AfterTool, Appendable, Binding, ConfiguredRow, Tariff, Tariffs, ThinkingInLoop
+from proxy.tariffs import UNKNOWN, ConfiguredRow, Tariff, Tariffs
 
-Mode = Literal["off", "shadow", "passive", "active"]
 Tenancy = Literal["single", "key", "credential"]
-Spoken = Literal["chat", "messages", "responses"]
-"""Dialects, as the configuration names them."""
-
-
-def _listed(value: object) -> object:
-    """`a, b` as written in a flag or the environment, as a list; anything else is left for the field to judge."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, validate_default=True
-    )
-
-
-class UpstreamSettings(_Model):
-    """One provider, and how it is reached."""
-
-    kind: Literal["http", "litellm"] = "http"
-    """`http`: a URL that gets what the client sends. `litellm`: any provider that litellm knows, asked through it
-    (`pip install 'callstack-proxy[litellm]'`)."""
-
-    url: str = ""
-    """Base URL as the provider prints it, with or without `/v1`: `https://api.openai.com/v1`.
-    With `litellm` only where the provider's own is not meant."""
-
-    speaks: Annotated[tuple[Spoken, ...], BeforeValidator(_listed)] = get_args(Spoken)
-    """Dialects it is asked in; a request in another one goes to an upstream that has it."""
-
-    key: SecretStr | None = None
-    """The operator's key; replaces whatever the client sent. `env:NAME` reads it from the environment.
-    Without it the client's own key passes; with `litellm` that stays here, and what litellm finds by itself counts."""
-
-    key_header: Literal["authorization", "x-api-key", "api-key"] = "authorization"
-    """The header the operator's key travels in; `authorization` sends it as `Bearer`, `x-api-key` is Anthropic's."""
-
-    models: Names = ()
-    """Model names or globs (`gpt-*`) served here. Empty: whatever no other upstream names."""
-
-    aliases: dict[str, str] = {}
-    """Name the client asks for -> name sent to this upstream. An alias is also a name served here."""
-
-    model_prefix: str = ""
-    """Put before names that have no alias when they are sent: `anthropic/`, `gemini/`, `bedrock/`."""
-
-    options: dict[str, Any] = {}
-    """Arguments for every call of litellm: `aws_region_name: eu-west-1`."""
-
-    connect_timeout_s: float = Field(default=10.0, gt=0)
-    """Seconds to open a connection."""
-
-    idle_timeout_s: float = Field(default=300.0, gt=0)
-    """Seconds without a byte of the answer, before its first byte and between any two."""
-
-    proxy: str | None = None
-    """HTTP proxy to leave through: `http://proxy.internal:3128`. The environment's proxy variables are not read."""
-
-    ca_file: Path | None = None
-    """Certificates to trust instead of the system's, as a PEM file."""
-
-    verify: bool = True
-    """Check the upstream's certificate. `false` is for a test bench."""
-
-    def serves(self, model: str) -> bool:
-        """Whether `models` has it, by name or glob."""
-        return any(model == name or fnmatchcase(model, name) for name in self.models)
-
-    def sent_as(self, model: str) -> str:
-        """The provider's name for a model that goes here."""
-        own = self.aliases.get(model)
-        return own or (model if model.startswith(self.model_prefix) else self.model_prefix + model)
-
-    @field_validator("url", "proxy")
-    @classmethod
-    def _plain_http_url(cls, value: str | None, told: ValidationInfo) -> str | None:
-        if not value:
-            if told.field_name == "url" and told.data.get("kind") == "http":
-                raise ValueError("is required")
-            return value
-        parts = urlsplit(value)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("must be an http:// or https:// URL")
-        if parts.query or parts.fragment or parts.username is not None:
-            raise ValueError("must not carry a query, a fragment or a password")
-        return value
-
-    @field_validator("speaks")
-    @classmethod
-    def _something_spoken(cls, value: tuple[Spoken, ...]) -> tuple[Spoken, ...]:
-        if not value:
-            raise ValueError(f"must name one of {', '.join(get_args(Spoken))}")
-        return value
-
-    @field_validator("key_header", "proxy", "ca_file", "verify")
-    @classmethod
-    def _for_a_url(cls, value: object, told: ValidationInfo) -> object:
-        if told.data.get("kind") == "litellm" and value not in ("authorization", None, True):
-            raise ValueError("is for kind http; litellm goes by HTTPS_PROXY and SSL_CERT_FILE in the environment")
-        return value
-
-    @field_validator("options")
-    @classmethod
-    def _for_litellm(cls, value: dict[str, Any], told: ValidationInfo) -> dict[str, Any]:
-        if value and told.data.get("kind") == "http":
-            raise ValueError("are for kind litellm")
-        return value
-
-    @model_validator(mode="after")
-    def _says_what_is_served(self) -> UpstreamSettings:
-        if self.kind == "litellm" and not (self.models or self.aliases or self.model_prefix):
-            raise ValueError(
-                "needs models, aliases or model_prefix: the name of a model chooses the provider in litellm, "
-                "and that is not the client's to choose"
-            )
-        return self
-
-
-class ObservedTool(_Model):
-    """A client's tool and what it is for."""
-
-    role: str
-    """read, write, edit, delete, move, editor, patch, shell, plan, item_create, item_update, goal; or none."""
-
-    arguments: Names = ()
-    """Arguments that hold what the role is about, before the usual ones."""
-
-
-class ModelSettings(_Model):
-    """What one model does differently. The name in the key may be a glob; an exact name goes first."""
-
-    mode: Mode | None = None
-    """Overrides `mode` for this model."""
-
-    upstream: str | None = None
-    """Name of the upstream that serves it."""
-
-    alias: str | None = None
-    """Name sent upstream instead of the one the client asked for."""
-
-
 _NOTHING_ELSE = ModelSettings()
 
-Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Tokens = Annotated[int, Field(ge=1)]
 
-
-class TariffSettings(_Model):
-    """Prices, cache rules, window and traits of models. The defaults are those of a model nobody knows."""
-
-    input: Price = UNKNOWN.input
-    """USD per million input tokens."""
-
-    output: Price | None = UNKNOWN.output
-    """USD per million output tokens; null: not known, output then costs nothing in any sum, and receipts say so."""
-
-    read: Price = UNKNOWN.read
-    """What a cached token costs, as a multiple of `input`: 0.1."""
-
-    write: Price = UNKNOWN.write
-    """What a newly cached token costs, as a multiple of `input`: 1.25."""
-
-    minimum: int = Field(default=UNKNOWN.minimum, ge=0)
-    """Tokens from which a prefix is cached."""
-
-    step: Tokens = UNKNOWN.step
-    """Cached tokens are a multiple of this."""
-
-    ttl_s: Tokens = UNKNOWN.ttl_s
-    """Seconds a cached prefix lives after its last use."""
-
-    window: Tokens = UNKNOWN.window
-    """Tokens the model can hold."""
-
-    max_output: Tokens = UNKNOWN.max_output
-    """Tokens it can answer with."""
-
-    binding: Binding = UNKNOWN.binding
-    """What happens to reasoning whose prefix changed: `none`, `drop` (it is dropped) or `error` (it is refused)."""
-
-    after_tool: AfterTool = UNKNOWN.after_tool
-    """`message`: a user message may stand behind tool results. `suffix`: it must be appended to the last one."""
-
-    thinking_in_loop: ThinkingInLoop = UNKNOWN.thinking_in_loop
-    """`required`: inside a tool loop the last assistant message must open with its reasoning."""
-
-    required: Names = UNKNOWN.required
-    """Fields that must come back with the calls they were made with: `thought_signature`."""
-
-    append: Annotated[tuple[Appendable, ...], BeforeValidator(_listed)] = UNKNOWN.append
-    """What can be added in mid-conversation without touching the prefix: `system`, `tools`."""
-
-    @model_validator(mode="after")
-    def _room_for_a_question(self) -> TariffSettings:
-        if {"window", "max_output"} <= self.model_fields_set and self.max_output >= self.window:
-            raise ValueError("max_output must be smaller than window")
-        return self
-
-
-class TariffRow(TariffSettings):
-    """A row before the built-in table. What it leaves out is as the built-in row of the model has it, else as
-    `default_tariff`."""
-
-    names: Names = ()
-    """Models this is the row of, as names or globs (`llama-3*`, `openrouter/*`). Empty: the row's own key is the name.
-    The longest name that fits wins; of two as long, one written here beats a built-in one."""
-
-    as_of: date | None = None
-    """The day the prices were seen: 2026-11-21."""
-
-    @field_validator("names")
-    @classmethod
-    def _as_looked_up(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(name.strip() for name in value):
-            raise ValueError("a name must not be empty")
-        return tuple(name.strip().lower() for name in value)
-
-    @model_validator(mode="after")
-    def _something_said(self) -> TariffRow:
-        if self.model_fields_set <= {"names", "as_of"}:
-            raise ValueError("says nothing of the model; set a price, a window or a trait")
-        return self
-
-
-class Budgets(_Model):
-    """Token budgets of the frame block. `total` bounds the whole of it, the rest are shares inside."""
-
-    total: int = Field(default=4000, ge=100)
-    """The whole block. Also `STACK_TOKEN_BUDGET_TOTAL`."""
-
-    ancestors: int = Field(default=1500, ge=0)
-    """The frames above the active one. Also `STACK_TOKEN_BUDGET_ANCESTORS`."""
-
-    siblings: int = Field(default=1500, ge=0)
-    """Finished frames beside the path. Also `STACK_TOKEN_BUDGET_SIBLINGS`."""
-
-    current: int = Field(default=800, ge=0)
-    """The active frame: criteria, plan, artifacts, decisions. Also `STACK_TOKEN_BUDGET_CURRENT`."""
-
-
-class SummarySettings(_Model):
-    """The optional summariser. It is off as long as no model is named."""
-
-    model: str = ""
-    """Model that writes summaries of what was folded, as clients would name it. Empty: none are written."""
-
-    upstream: str = "default"
-    """Upstream it is asked at, with the operator's key: a client's own key is never used for it."""
-
-    usd_per_day: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """What it may cost in a day (UTC), all users together; 0: none are written."""
-
-    timeout_s: float = Field(default=60.0, gt=0)
-    """Seconds one summary may take."""
-
-    input_tokens: int = Field(default=20_000, ge=1_000)
-    """Tokens of one question at most; of a longer span the newest messages are shown."""
-
-    output_tokens: int = Field(default=1_000, ge=50)
-    """Tokens of one answer at most, thoughts included."""
-
-    output_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """How the upstream wants to be told that."""
-
-    template: str = ""
-    """Instructions instead of the built-in ones; `{sections}` and `{words}` are filled in."""
-
-    @property
-    def on(self) -> bool:
-        return bool(self.model) and self.usd_per_day > 0
-
-
-class Config(_Model):
+class Config(Strict):
     """The whole configuration. Reading it never fails later: what is in here has been checked."""
 
     host: str = "127.0.0.1"

@@ -21,8 +21,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from proxy.config import Budgets, Config
+from proxy.config import Config
 from proxy.errors import InvalidConfiguration
+from proxy.settings import Budgets
 
 ConfigPath = tuple[str, ...]
 

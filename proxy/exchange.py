@@ -88,10 +88,12 @@ async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing
         raise Unfit("there is no message to place", code="no_messages")
     if (trouble := parts.keeper.store.trouble()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
-    request, kept_there = await whole(parts, incoming, request)
+    patience_s = parts.config.assembly_budget_ms / 1000
+    async with asyncio.timeout(patience_s):
+        request, kept_there = await whole(parts, incoming, request)
     request = await weighed(parts, request)
     arrival = Arrival(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
-    async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
+    async with asyncio.timeout(patience_s):
         if not kept_there:
             return await parts.reception.stand(arrival)
         if beside := await parts.reception.beside(arrival, kept_there):

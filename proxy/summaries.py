@@ -26,11 +26,12 @@ from typing import Any
 import msgspec
 
 from proxy import __version__
-from proxy.config import Config, SummarySettings
+from proxy.config import Config
 from proxy.dialects.usage import usage_of
 from proxy.errors import ProxyError, StoreError, UpstreamUnreachable
 from proxy.metrics import Metrics
 from proxy.report import SUMMARY, Accountant, Outcome, Receipt
+from proxy.settings import SummarySettings
 from proxy.shelf import Shelf, Shelved
 from proxy.stack.condensing import SMALLEST, Span, heading, instructions, newest_fitting, quoted, span_of, usable
 from proxy.stack.events import Summarised, recorded

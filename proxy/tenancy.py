@@ -35,8 +35,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from proxy.config import Mode
 from proxy.errors import InvalidConfiguration, Unauthorized
+from proxy.settings import Mode
 
 log = logging.getLogger(__name__)
 
@@ -239,6 +239,6 @@ def _write(file: Path, keys: list[IssuedKey]) -> None:
             output.flush()
             os.fsync(output.fileno())
         Path(temporary).replace(file)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: no copy of the keys stays
         Path(temporary).unlink(missing_ok=True)
         raise

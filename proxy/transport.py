@@ -31,8 +31,8 @@ from aiohttp.payload import Payload
 from multidict import CIMultiDict
 from yarl import URL
 
-from proxy.config import UpstreamSettings
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from proxy.settings import UpstreamSettings
 
 RawHeaders = list[tuple[bytes, bytes]]
 

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from proxy.config import Config, Spoken, UpstreamSettings
+from proxy.config import Config
 from proxy.errors import ProxyError
 from proxy.providers import LitellmUpstream
+from proxy.settings import Spoken, UpstreamSettings
 from proxy.tenancy import holds_client_key
 from proxy.transport import HOP_BY_HOP, Answer, HttpUpstream, Pool, RawHeaders, Upstream, named_by_connection
 

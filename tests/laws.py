@@ -21,14 +21,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from proxy.stack.warning import LOOPING
-
 Json = dict[str, Any]
 AWAKE = "full"
 BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9a-f]+)"')
 RETURNED = re.compile(r'<frame-results ref="[^"]*" status="[^"]*" parent="([^"]+)"')
 OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
+LOOPING = "Not run: this call is part of a loop, and would give the same again."
 CLEARED = "[Old tool result content cleared]"
 GIVEN_AGAIN = "That earlier result is no longer in front of you."
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")
@@ -206,7 +205,7 @@ def is_ours(name: str) -> bool:
 
 def refused(line: Body) -> set[str]:
     """Calls of the client's tools that were answered for it, because they run in a loop."""
-    return {str(m["tool_call_id"]) for m in line.messages if m["role"] == "tool" and text_of(m) == LOOPING}
+    return {str(m["tool_call_id"]) for m in line.messages if m["role"] == "tool" and text_of(m).startswith(LOOPING)}
 
 
 # --------------------------------------------------------------------------------------------------------------- judge

@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from proxy.config import Config, ModelSettings, UpstreamSettings
+from proxy.config import Config
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from proxy.settings import ModelSettings, UpstreamSettings
 from proxy.transport import Answer, HttpUpstream, decoded, end_to_end
 from proxy.upstream import NotSpoken, Routes, UnknownModel, outgoing_headers
 

@@ -22,11 +22,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, configuration, file_of, opened, run
 from proxy.commands.presence import Presence, page, running
 from proxy.commands.printing import columns, counted, say, say_json
-from proxy.config import Config, UpstreamSettings
+from proxy.config import Config
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.providers import fault
 from proxy.report import Receipt
 from proxy.server import bind
+from proxy.settings import UpstreamSettings
 from proxy.store import RequestRecord
 from proxy.tariffs import Tariff
 from proxy.tokens import TokenCounter

@@ -8,8 +8,8 @@ import typer
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at
 from proxy.commands.printing import columns, say, say_json
-from proxy.config import Mode
 from proxy.errors import InvalidConfiguration
+from proxy.settings import Mode
 from proxy.tenancy import issue_key, list_keys, revoke_key
 
 key = typer.Typer(

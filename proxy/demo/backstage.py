@@ -59,7 +59,7 @@ class ProxyProcess:
             )
         try:
             self._wait_until_it_listens(self._process)
-        except BaseException:
+        except BaseException:  # also Ctrl-C: no process stays behind
             self._stop()
             raise
         return self

@@ -69,7 +69,7 @@ def shelf_at(place: Path) -> Iterator[Shelf]:
     try:
         with zipfile.ZipFile(place) as archive:
             yield Archive(archive)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:  # zipfile's of a method it lacks
         refuse(f"{place} is neither a folder, nor an archive that can be read, nor a file of a known format ({error})")
 
 

@@ -33,6 +33,8 @@ from proxy.stack.ledger import Conversation, Entry, Event, Kind, Round, Thread
 from proxy.stack.transcript import Message, Spoken
 from proxy.store import Owned, Record
 
+ENDED = (*RETURNED, Status.INVALIDATED)
+
 
 class FrameTold(msgspec.Struct, kw_only=True):
     """A frame as a state file has it (S1-09). Members that are not named here are passed over. Times are ms."""
@@ -158,21 +160,29 @@ def _events(
     frames: Sequence[FrameTold], active: str, owned: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[FrameEvent, int]]:
     """What makes the frames what they are, each with its time: all are planned, those that began are entered, those
-    that ended are ended. The active one is entered last, or ends last where it has."""
+    that ended are ended. The active one comes last; where it is not under way, the work came back to it from one below,
+    and that one comes back last."""
     for frame in frames:
         yield _planned(frame), round(frame.created)
         if frame.status is Status.PLANNED and frame.updated != frame.created:
             words = (frame.id, frame.title, frame.criteria or "", frame.criteria_compacted or "")
             yield Replanned(*words), round(frame.updated)
-    last = [f for f in frames if f.id == active]
-    for frame in (f for f in frames if f.id != active):
+    last = [*(f for f in frames if f.id == active), *_came_back(frames, active)]
+    others = [f for f in frames if f not in last]
+    for frame in others:
         yield from _begun(frame, owned)
-    ended = [f for f in reversed(frames) if f.id != active]
-    for frame in ended:
+    for frame in reversed(others):
         yield from _ended(frame)
     for frame in last:
-        yield from _begun(frame, owned)
+        yield from _begun(frame, owned, surely=frame.id != active)
         yield from _ended(frame)
+
+
+def _came_back(frames: Sequence[FrameTold], active: str) -> list[FrameTold]:
+    """A frame below the active one that ended while it was at work: there is one where that is not under way."""
+    under_way = any(f.id == active and f.status is Status.IN_PROGRESS for f in frames)
+    ended = [f for f in frames if f.parent == active and f.status in ENDED]
+    return [] if under_way else ended[-1:]
 
 
 def _planned(frame: FrameTold) -> Planned:
@@ -182,14 +192,17 @@ def _planned(frame: FrameTold) -> Planned:
     )
 
 
-def _begun(frame: FrameTold, owned: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[FrameEvent, int]]:
-    """Entered, with what it did. What was given up before it began is not; what goes on with results of an earlier
-    attempt was blocked in between."""
+def _begun(
+    frame: FrameTold, owned: Mapping[str, tuple[str, ...]], *, surely: bool = False
+) -> Iterator[tuple[FrameEvent, int]]:
+    """Entered, with what it did. What was given up before it began is not, but for one that `surely` did; what goes on
+    with results of an earlier attempt was blocked in between."""
     at = round(frame.updated)
     if frame.results and frame.status not in RETURNED:
         yield Activated(frame.id, "", "", ""), at
         yield Popped(frame.id, Status.BLOCKED, frame.results, frame.results_compacted or "", tokens=frame.tokens), at
-    if frame.status is Status.PLANNED or (frame.status is Status.INVALIDATED and frame.id not in owned):
+    given_up = frame.status is Status.INVALIDATED and frame.id not in owned and not surely
+    if frame.status is Status.PLANNED or given_up:
         return
     words = (frame.id, frame.parent or "", frame.title, frame.criteria or "", frame.origin)
     yield Entered(*words, owned.get(frame.id, ())), at

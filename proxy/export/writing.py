@@ -67,7 +67,7 @@ def _file(pieces: Iterable[bytes], place: Path) -> None:
         with os.fdopen(handle, "wb") as output:
             output.writelines(pieces)
         Path(temporary).replace(place)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: no half a file stays
         Path(temporary).unlink(missing_ok=True)
         raise
 
@@ -80,7 +80,7 @@ def _folder(files: Iterable[File], place: Path) -> None:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             _file(pieces, path)
         temporary.rename(place)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: no half a folder stays
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 

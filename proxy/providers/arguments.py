@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.config import Spoken, UpstreamSettings
 from proxy.errors import BadRequest
 from proxy.providers.library import OPENAI, Library
+from proxy.settings import Spoken, UpstreamSettings
 from proxy.transport import RawHeaders
 
 Json = dict[str, Any]

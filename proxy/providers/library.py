@@ -136,5 +136,5 @@ class Loading:
         try:
             # A caller that goes away must not end the import for the others.
             return await asyncio.shield(asyncio.wrap_future(self.begin()))
-        except Exception as error:
+        except Exception as error:  # an import runs whatever the package does
             raise UpstreamError(f"litellm cannot be imported ({error}); {INSTALL}") from error

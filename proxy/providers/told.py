@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from proxy.config import Spoken
 from proxy.dialects import slices
+from proxy.settings import Spoken
 
 DONE = b"data: [DONE]\n\n"
 Json = dict[str, Any]

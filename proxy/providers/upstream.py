@@ -11,13 +11,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from proxy.config import UpstreamSettings
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import BadRequest, InvalidConfiguration, UpstreamClosed, UpstreamError
 from proxy.providers.arguments import Entry, arguments, entry_at
 from proxy.providers.library import Library, Loading, fault
 from proxy.providers.refusals import Refusal, broken_off, headers_of, refusal_of
 from proxy.providers.told import TELLINGS, Telling, Unfinished, plain
+from proxy.settings import UpstreamSettings
 from proxy.transport import Answer, RawHeaders, Upstream
 
 JSON = (b"content-type", b"application/json")
@@ -63,7 +63,7 @@ class Streamed(Answer):
             while (event := await _next(self._stream, self._silence_s)) is not None:
                 yield self._telling.feed(event)
             yield self._telling.end()
-        except Exception as error:
+        except Exception as error:  # litellm raises what its providers' own clients raise
             raise broken_off(error, self._name) from error
         finally:
             await self.aclose()
@@ -112,7 +112,7 @@ class LitellmUpstream(Upstream):
             raise UpstreamClosed(f"upstream {self.name} ended its answer before it began") from error
         except UpstreamError:
             raise
-        except Exception as error:
+        except Exception as error:  # litellm raises what its providers' own clients raise; each is an answer
             return _refused(path, refusal_of(error, self.name))
 
     async def _asked(self, entry: Entry, library: Library, given: dict[str, Any]) -> Answer:

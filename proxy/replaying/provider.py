@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from proxy.config import UpstreamSettings
 from proxy.dialects import Known
 from proxy.dialects.known import countable, countables, weighed
 from proxy.replaying.api import Api, Told
 from proxy.replaying.recording import Json, Step, encoded
 from proxy.report import PrefixCache
+from proxy.settings import UpstreamSettings
 from proxy.stack.transcript import Request
 from proxy.tariffs import Tariff, tariff_for
 from proxy.upstream import Answer, RawHeaders, Upstream

@@ -29,12 +29,9 @@ from proxy.stack.context import owner_of
 from proxy.stack.facts import said_by
 from proxy.stack.frames import Frame, Loop, Status, Tree, children
 from proxy.stack.ledger import Kind
-from proxy.stack.observe.commands import command_lines, kind_of
-from proxy.stack.observe.files import How, files_seen
+from proxy.stack.observe.effects import is_waiting, may_change
 from proxy.stack.observe.names import Names, Role, plain_name
-from proxy.stack.observe.results import failed
-from proxy.stack.observe.shell import Simple, commands_in
-from proxy.stack.observe.step import Done, Step, decoded
+from proxy.stack.observe.step import Done, decoded
 from proxy.stack.observe.turns import plain
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Call, Message
@@ -117,7 +114,7 @@ def refused(story: Story, names: Names, window: int) -> frozenset[str]:
     for loop in loops:
         closed = next(at for at, placed in enumerate(run) if loop.at in (placed.at, placed.entry.id))
         since = (acted for step in _steps(run[closed + 1 :], names) for acted in step.acted)
-        if not any(acted.signature not in loop.calls and _may_change(acted.done, names) for acted in since):
+        if not any(acted.signature not in loop.calls and may_change(acted.done, names) for acted in since):
             found.update(loop.calls)
     return frozenset(found)
 
@@ -301,6 +298,11 @@ def _recurs(steps: Sequence[Stepped]) -> bool:
     return any(not newest.isdisjoint(step.letter) for step in steps[:-1])
 
 
+def _waits(step: Stepped, names: Names) -> bool:
+    """To ask again whether something has come by now is no loop."""
+    return any(is_waiting(each.done, names) for each in step.acted)
+
+
 def _in_succession(steps: Sequence[Stepped], names: Names, repeats: int) -> Loop | None:
     newest = steps[-1]
     count = sum(1 for _ in takewhile(lambda step: _same_step(step, newest), reversed(steps)))
@@ -330,7 +332,7 @@ def _scattered(steps: Sequence[Stepped], names: Names) -> Loop | None:
             if any(not _same_result(each.done, newest.done) for each in same):
                 break
             count += bool(same)
-            if any(each.signature != newest.signature and _may_change(each.done, names) for each in step.acted):
+            if any(each.signature != newest.signature and may_change(each.done, names) for each in step.acted):
                 break
         if count >= SCATTERED:
             return _loop(REPETITION, [Stepped((newest.signature,), (newest,))], count, names)
@@ -367,102 +369,3 @@ def _is_attempt(tree: Tree, one: Frame, newest: Frame) -> bool:
 
 def _title(frame: Frame) -> str:
     return " ".join(frame.title.casefold().split())
-
-
-# ----------------------------------------------------------------------------------------------- what a call is, beside
-_WAITING = ("wait", "sleep", "poll", "stdin", "bashoutput", "taskoutput", "processoutput", "terminaloutput")
-"""Parts of the plain names of tools that look whether something has come by now."""
-_WAITING_COMMANDS = frozenset({"sleep", "wait", "watch"})
-_LOOKING = frozenset(
-    [
-        "ls",
-        "cat",
-        "head",
-        "tail",
-        "less",
-        "more",
-        "grep",
-        "egrep",
-        "rg",
-        "ag",
-        "find",
-        "fd",
-        "tree",
-        "pwd",
-        "wc",
-        "file",
-        "stat",
-        "du",
-        "df",
-        "echo",
-        "printf",
-        "which",
-        "type",
-        "whoami",
-        "date",
-        "env",
-        "ps",
-        "cd",
-        "true",
-        "test",
-        "[",
-        "sort",
-        "uniq",
-        "cut",
-        "tr",
-        "nl",
-        "diff",
-        "cmp",
-        "jq",
-        "awk",
-        "sed",
-        "sleep",
-        "wait",
-        "watch",
-    ]
-)
-"""Commands that change nothing; with a file behind `>`, or `sed -i`, they are seen as changes first."""
-_GIT_LOOKING = frozenset(
-    {"status", "diff", "log", "show", "blame", "grep", "ls-files", "rev-parse", "branch", "describe"}
-)
-_CHANGING = re.compile(
-    r"write|edit|update|create|delete|remove|replace|insert|append|apply|move|rename|add|set|patch|commit|save|put|post|"
-    r"send|book|cancel|modify|exchange|return|transfer|install|run|exec|click|type|fill|navigate|task|agent"
-)
-"""Parts of the plain names of tools, of none we know, that may change something."""
-
-
-def _waits(step: Stepped, names: Names) -> bool:
-    """To ask again whether something has come by now is no loop."""
-    return any(_is_waiting(each.done, names) for each in step.acted)
-
-
-def _is_waiting(done: Done, names: Names) -> bool:
-    name = plain_name(done.call.name)
-    if any(part in name for part in _WAITING):
-        return True
-    return any(command.words[:1] and command.words[0] in _WAITING_COMMANDS for command in _commands(done, names))
-
-
-def _commands(done: Done, names: Names) -> Iterator[Simple]:
-    for line in command_lines(done, names):
-        yield from commands_in(line)
-
-
-def _may_change(done: Done, names: Names) -> bool:
-    """Whether the call may have changed something, as far as its name and its words tell. One that failed has not."""
-    if failed(done) or done.call.is_ours:
-        return False
-    if any(seen.how is not How.READ for seen in files_seen(Step("", (done,)), names)):
-        return True
-    role = names.role(done.call.name)
-    if role is Role.SHELL:
-        return not all(_only_looks(command) for command in _commands(done, names))
-    return role is None and _CHANGING.search(plain_name(done.call.name)) is not None
-
-
-def _only_looks(command: Simple) -> bool:
-    program, *rest = command.words or ("true",)
-    if program.rpartition("/")[2] == "git":
-        return next((word for word in rest if not word.startswith("-")), "") in _GIT_LOOKING
-    return program.rpartition("/")[2] in _LOOKING or bool(kind_of(command.words))

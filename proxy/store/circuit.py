@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 
 class Circuit:
-    """Opens after `failures` within `window` seconds; after `rest` seconds a probe is due, and what becomes of that
-    decides."""
+    """Opens after `failures` within `window` seconds, or when it is tripped; after `rest` seconds a probe is due, and
+    what becomes of that decides."""
 
     def __init__(
         self, clock: Callable[[], float], *, failures: int = 5, window: float = 30.0, rest: float = 10.0
@@ -34,6 +34,10 @@ class Circuit:
         full = len(self._failed) == self._failed.maxlen
         if self.is_open or (full and now - self._failed[0] <= self._window):
             self._opened = now
+
+    def trip(self) -> None:
+        """Open at once: what failed is known not to pass by itself."""
+        self._opened = self._clock()
 
     def closed(self) -> None:
         """The probe succeeded: everything before is forgotten."""

@@ -335,13 +335,16 @@ class Writer:
     # --------------------------------------------------------------------------------------------------------- failures
     def _failure(self, caught: Exception) -> StoreError:
         """Count it, and leave the database so that the next attempt starts clean. A value that cannot be written says
-        nothing about the store; a full disk leaves the connections as good as they were, and reading goes on."""
+        nothing about the store. A full disk leaves the connections as good as they were, and reading goes on; but
+        whoever asked next would be helped with what is never kept, so nothing is taken until a probe succeeds."""
         error = as_store_error(caught)
         log.warning("store write failed", extra={"code": error.code, "cause": type(caught).__name__})
         if not isinstance(caught, DBAPIError | OSError | StoreError):
             return error
         with self._changed:
             self._circuit.failed()
+            if error.code == "store_full":
+                self._circuit.trip()
         if error.code == "store_corrupt":
             self._set_aside()
         elif error.code not in {"store_locked", "store_full"}:

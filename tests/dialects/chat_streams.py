@@ -1,19 +1,18 @@
-"""Streams as providers send them, and a client that puts one together: shared by the tests of this folder."""
+"""Answers of chat completions as providers send them, streamed and whole, and a client that puts a stream together:
+shared by the tests of this folder."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from proxy.dialects.chat_answer import Answer
 from proxy.dialects.sse import Events
-from proxy.stack.transcript import Spoken
+from tests.dialects.playing import JSON, SSE, Played, played
 
 DONE = b"data: [DONE]\n\n"
-SSE = "text/event-stream; charset=utf-8"
 
 
 def sse(chunk: object) -> bytes:
@@ -74,17 +73,69 @@ def hidden_round(*texts: str, of: str = "1", name: str = "stack_frame_push", arg
     return b"".join([role(of), *said, *called, *ending])
 
 
-def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
-    borders = [0, *sorted(p % (len(stream) + 1) for p in places), len(stream)]
-    return [stream[a:b] for a, b in pairwise(borders)]
+MIXED = b"".join(
+    [
+        role(),
+        delta({"content": "Let me look. "}),
+        calls(part(0, "bash", "", "call_a")),
+        calls(part(0, arguments='{"cmd":')),
+        calls(part(1, "stack_frame_pop", "", "call_b")),
+        calls(part(0, arguments='"ls"}'), part(1, arguments='{"status"')),
+        calls(part(2, "read", "", "call_c")),
+        calls(part(1, arguments=':"completed"}')),
+        calls(part(2, arguments='{"path":"a.py"}')),
+        delta(finish="tool_calls"),
+        usage(50, 7),
+        DONE,
+    ]
+)
+STACK_FREE = {
+    "text": text_round("Hel", "lo \u00e9\U0001f600", " \u2028 world"),
+    "calls": MIXED.replace(b"stack_frame_pop", b"edit"),
+    "comments": b": OPENROUTER PROCESSING\n\n" + text_round("a"),
+    "crlf": text_round("a").replace(b"\n\n", b"\r\n\r\n"),
+    "no_space": text_round("a").replace(b"data: ", b"data:"),
+    "bom_and_no_last_blank_line": b"\xef\xbb\xbf" + text_round("a")[: -len(DONE)] + b"data: [DONE]",
+    "behind_the_end": text_round("a") + delta({"content": "behind the end"}),
+    "two_endings": delta({"role": "assistant", "content": "x"}) + delta(finish="stop") + delta(finish="stop"),
+    "no_json": role() + b"data: {not json}\n\n" + b"data: \xff\xfe\n\n" + delta(finish="stop") + DONE,
+    "no_opening": delta({"content": "no opening"}) + b"event: x\nid: 3\ndata: {}\n\n" + DONE,
+    "reasoning": role() + delta({"reasoning_content": "hm"}) + delta({"content": "ok"}) + delta(finish="stop") + DONE,
+    "signed_reasoning": role()
+    + delta({"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]})
+    + delta(finish="stop")
+    + DONE,
+    "odd_indexes": role()
+    + calls(part(3, "bash", "{}", "c"))
+    + calls(part(None, "edit", "{}", "d"))
+    + delta(finish="tool_calls"),
+    "split_name": role() + calls(part(0, None, "", "c")) + calls(part(0, "st")) + calls(part(0, "ring", "{}")) + DONE,
+    "role_behind_the_words": delta({"content": "a", "role": "assistant"}, usage={"prompt_tokens": 1})
+    + delta(finish="stop")
+    + DONE,
+}
+"""Answers that call nothing of ours."""
 
 
-@dataclass
-class Played:
-    out: bytes
-    pieces: list[bytes]
-    spoken: list[Spoken]
-    answer: Answer
+def plain(content: str | None, *called: tuple[str, str], of: str = "1", finish: str = "", **more: Any) -> bytes:
+    """A whole answer of round `of`; `called` are names and arguments."""
+    listed = [
+        {"id": f"call_{of}{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for i, (name, arguments) in enumerate(called)
+    ]
+    message = {"role": "assistant", "content": content, **({"tool_calls": listed} if listed else {}), **more}
+    told = {
+        "id": f"chatcmpl-{of}",
+        "object": "chat.completion",
+        "created": 1700000000 + int(of),
+        "model": f"model-{of}",
+        "choices": [
+            {"index": 0, "message": message, "finish_reason": finish or ("tool_calls" if listed else "stop")},
+        ],
+        "usage": {"prompt_tokens": 100 * int(of), "completion_tokens": 10, "total_tokens": 100 * int(of) + 10},
+        "x_vendor": 1.50,
+    }
+    return json.dumps(told, indent=1).encode()
 
 
 def play(
@@ -94,17 +145,11 @@ def play(
     intercept: bool = True,
     stream: bool = True,
     kind: str = "",
-    status: int = 200,
+    encoded: bool = False,
 ) -> Played:
     """All `rounds` through one answer, each cut at `places`."""
     answer = Answer(stream=stream, wants_usage=wants_usage, intercept=intercept)
-    pieces, spoken = [], []
-    for body in rounds:
-        answer.begin_round(status, kind or (SSE if stream else "application/json"))
-        pieces += [answer.feed(chunk) for chunk in cut(body, places)]
-        spoken.append(answer.end_round(complete=True))
-    pieces.append(answer.finish())
-    return Played(b"".join(pieces), pieces, spoken, answer)
+    return played(answer, rounds, places, kind or (SSE if stream else JSON), encoded=encoded)
 
 
 @dataclass

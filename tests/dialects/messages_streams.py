@@ -1,5 +1,5 @@
-"""Streams of the messages API as its servers send them, and a strict client that puts one together: shared by the tests
-of this folder."""
+"""Answers of the messages API as its servers send them, streamed and whole, and a strict client that puts a stream
+together: shared by the tests of this folder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from typing import Any
 
 from proxy.dialects.anthropic_answer import Answer
 from proxy.dialects.sse import Events
-from proxy.stack.transcript import Spoken
-from tests.dialects.chat_streams import cut
-
-SSE = "text/event-stream; charset=utf-8"
+from tests.dialects.playing import JSON, SSE, Played, played
 
 
 def event(kind: str, **said: Any) -> bytes:
@@ -119,14 +116,74 @@ MIXED = b"".join(
     ]
 )
 """Thinking, words, and a call of ours between two of the client's."""
+SPOKEN_FIRST = start("3") + thinking(0, "hm") + text(1, "On.") + call(2, "stack", '{"op":"tree"}') + ends("tool_use")
+"""A round that thinks and speaks before a call of ours."""
+OVERLOADED = event("error", error={"type": "overloaded_error", "message": "Overloaded"})
+FAILED = b'{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
+"""The same as a whole reply."""
+SIGNED = {"type": "thinking", "thinking": "hm", "signature": "SIG+/="}
+LATE = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "behind the end"})
+STACK_FREE = {
+    "text": text_round("Hel", "lo \u00e9\U0001f600", " \u2028 world"),
+    "calls": MIXED.replace(b"stack_frame_pop", b"edit"),
+    "server_tools": SEARCHED,
+    "redacted": start() + opens(0, type="redacted_thinking", data="Eu8B") + closes(0) + text(1, "a") + ends(),
+    "thinking_alone": start() + thinking(0, "hm") + ends("refusal"),
+    "pause": start() + thinking(0, "hm") + opens(1, type="server_tool_use", id="s", input={}) + ends("pause_turn"),
+    "comments": b": hello\n\n" + text_round("a"),
+    "crlf": text_round("a", "b").replace(b"\n", b"\r\n"),
+    "no_space": text_round("a").replace(b"data: ", b"data:"),
+    "bom_and_no_last_blank_line": b"\xef\xbb\xbf" + text_round("a")[:-2],
+    "behind_the_end": text_round("a") + LATE + ends("max_tokens"),
+    "error": start() + text(0, "half") + event("error", error={"type": "overloaded_error", "message": "stack_"}),
+    "no_ending": start() + text(0, "half"),
+    "nothing": start() + ends(),
+    "terminator_alone": event("message_stop"),
+    "unknown": start()
+    + event("novelty", index=0)
+    + opens(0, type="novel", data=[1])
+    + grows(0, type="novel_delta", data=[2])
+    + closes(0)
+    + ends("novel_reason"),
+    "no_json": start() + b"event: x\ndata: {not json}\n\n" + b"data: \xff\xfe\n\n" + text(0, "a") + ends(),
+    "odd_members": start()
+    + event("content_block_start", index="0", content_block={"type": "text"})
+    + event("content_block_start", index=0, content_block="text")
+    + event("content_block_delta", index=None, delta=None)
+    + event("content_block_stop")
+    + event("message_delta", delta=None, usage=7)
+    + event("message_start", message=None),
+    "from_1": start() + text(1, "a") + call(2, "bash", "{}") + ends("tool_use"),
+    "two_texts": start() + text(0, "a") + text(1, " ") + text(2, "b") + ends("stop_sequence"),
+}
+"""Answers that call nothing of ours."""
 
 
-@dataclass
-class Played:
-    out: bytes
-    pieces: list[bytes]
-    spoken: list[Spoken]
-    answer: Answer
+def used(name: str, given_: object = None, id_: str = "toolu_1") -> dict[str, Any]:
+    return {"type": "tool_use", "id": id_, "name": name, "input": given_ or {}}
+
+
+def said(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def plain(*blocks: dict[str, Any], of: str = "1", reason: str = "", **more: Any) -> bytes:
+    """A whole answer of round `of`."""
+    calls = any(block["type"] == "tool_use" for block in blocks)
+    usage = {"input_tokens": 100 * int(of), "cache_read_input_tokens": 10, "output_tokens": 10}
+    told = {
+        "id": f"msg_{of}",
+        "type": "message",
+        "role": "assistant",
+        "model": f"model-{of}",
+        "content": list(blocks),
+        "stop_reason": reason or ("tool_use" if calls else "end_turn"),
+        "stop_sequence": None,
+        "usage": usage | {"server_tool_use": {"web_search_requests": 1}},
+        "x_vendor": 1.50,
+        **more,
+    }
+    return json.dumps(told, indent=1).encode()
 
 
 def play(
@@ -139,13 +196,7 @@ def play(
 ) -> Played:
     """All `rounds` through one answer, each cut at `places`."""
     answer = Answer(stream=stream, wants_usage=True, intercept=intercept)
-    pieces, spoken = [], []
-    for body in rounds:
-        answer.begin_round(200, kind or (SSE if stream else "application/json"), encoded=encoded)
-        pieces += [answer.feed(chunk) for chunk in cut(body, places)]
-        spoken.append(answer.end_round(complete=True))
-    pieces.append(answer.finish())
-    return Played(b"".join(pieces), pieces, spoken, answer)
+    return played(answer, rounds, places, kind or (SSE if stream else JSON), encoded=encoded)
 
 
 @dataclass

@@ -1,5 +1,5 @@
-"""Streams of the responses API as its servers send them, and a strict client that puts one together: shared by the
-tests of this folder."""
+"""Answers of the responses API as its servers send them, streamed and whole, and a strict client that puts a stream
+together: shared by the tests of this folder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from proxy.dialects.known import Known
 from proxy.dialects.openai_responses import read
 from proxy.dialects.responses_answer import Answer
 from proxy.dialects.sse import Events
-from proxy.stack.transcript import Request, Spoken
-from tests.dialects.chat_streams import cut
+from proxy.stack.transcript import Request
+from tests.dialects.playing import JSON, SSE, Played, played
 
-SSE = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
 Event = dict[str, Any]
 
@@ -190,17 +189,71 @@ def words(*texts: str, of: int = 1) -> bytes:
     return round_(message(*texts, id_=f"msg_{of}"), of=of)
 
 
+def plain(*made: Made, of: int = 1, status: str = "completed", **more: Any) -> bytes:
+    return json.dumps(response(*made, of=of, status=status, **more), indent=1).encode()
+
+
+MIXED = round_(
+    thought("Hm. ", "Well."),
+    message("Let me ", "look. \u00e9\U0001f600"),
+    call("bash", '{"cmd":"ls"}', "a"),
+    hidden("b"),
+    custom("apply_patch", "*** Begin", "c"),
+    hidden("d", "{}", "stack"),
+    call("read", '{"path":"a.py"}', "e"),
+)
+STACK_FREE = {
+    "text": words("Hel", "lo \u00e9\U0001f600", " \u2028 world"),
+    "everything": round_(thought("Hm."), search(), message("a"), call(), custom()),
+    "interleaved": numbered(
+        [
+            *events_of(message("a", "b"))[:5],
+            *[{"output_index": 1, **event} for event in thought("Hm.").events],
+            *events_of(message("a", "b"))[5:],
+        ]
+    ),
+    "bare_reasoning": round_(thought()),
+    "reasoning_behind_the_words": round_(message("a"), thought()),
+    "spoken_reasoning": round_(spoken_thought("a", "b"), message("c")),
+    "crlf": MIXED.replace(b"stack_frame_push", b"edit").replace(b'"stack"', b'"x"').replace(b"\n", b"\r\n"),
+    "no_space": words("a").replace(b"data: ", b"data:"),
+    "bom_and_no_last_line": b"\xef\xbb\xbf" + words("a")[:-2],
+    "terminator": words("a") + DONE,
+    "behind_the_end": words("a") + sse({"type": "response.output_text.delta", "delta": "late"}) + DONE,
+    "two_ends": words("a") + words("b"),
+    "not_json": words("a").replace(b"event: response.completed", b"data: {oops}\n\nevent: response.completed"),
+    "not_utf8": words("a")[:-2] + b"\n" + b"data: \xff\xfe\n\n",
+    "unknown_events": numbered(
+        [
+            *events_of(message("a"))[:-1],
+            {"type": "keepalive"},
+            {"type": "response.new.delta", "output_index": 7, "delta": {"x": 1}},
+            {"type": "response.rate_limits", "response": None},
+            events_of(message("a"))[-1],
+        ]
+    ),
+    "odd_members": numbered(
+        [event | {"output_index": "0", "delta": None, "content_index": None} for event in events_of(message("a"))]
+    ),
+    "no_numbers": b"".join(map(sse, events_of(message("a"), call()))),
+    "counted_from_1": numbered(
+        [{**e, "output_index": e["output_index"] + 1} if "output_index" in e else e for e in events_of(call())]
+    ),
+    "error": words("a").replace(b"event: response.completed", b'data: {"error":{"message":"x"}}\n\nevent: none'),
+    "multi_line_data": b'event: response.created\ndata: {"type":"response.created",\ndata: "response":{"id":"r"}}\n\n',
+    "comments": b": ping\n\n" + words("a") + b": pong\n\n",
+}
+"""Answers that call nothing of ours."""
+ERROR: Event = {"type": "error", "code": "server_error", "message": "overloaded", "param": None}
+FAILED: Event = {
+    "type": "response.failed",
+    "response": response(status="failed", error={"code": "server_error", "message": "x"}),
+}
+
+
 # --------------------------------------------------------------------------------------------------------------- play
 def request(*, stream: bool = True, **more: Any) -> Request:
     return read(json.dumps({"model": "m", "input": "hi", "stream": stream} | more).encode(), Known())
-
-
-@dataclass
-class Played:
-    out: bytes
-    pieces: list[bytes]
-    spoken: list[Spoken]
-    answer: Answer
 
 
 def play(
@@ -209,17 +262,12 @@ def play(
     intercept: bool = True,
     stream: bool = True,
     kind: str = "",
+    encoded: bool = False,
     asked: Request | None = None,
 ) -> Played:
     """All `rounds` through one answer, each cut at `places`."""
     answer = Answer(asked or request(stream=stream), intercept=intercept)
-    pieces, spoken = [], []
-    for body in rounds:
-        answer.begin_round(200, kind or (SSE if stream else "application/json"))
-        pieces += [answer.feed(chunk) for chunk in cut(body, places)]
-        spoken.append(answer.end_round(complete=True))
-    pieces.append(answer.finish())
-    return Played(b"".join(pieces), pieces, spoken, answer)
+    return played(answer, rounds, places, kind or (SSE if stream else JSON), encoded=encoded)
 
 
 # ------------------------------------------------------------------------------------------------------------- client

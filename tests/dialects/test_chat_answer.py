@@ -1,21 +1,18 @@
-"""What a client gets of a streamed chat answer (RELIABILITY S1, S6, S7, S14, H4; X-09..X-11, X-21; S4-07)."""
+"""What a client gets of a streamed chat answer (RELIABILITY S4, S7, S14, H4; X-09..X-11, X-21; S4-07), beyond what
+holds in every dialect (`test_every_answer.py`)."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from proxy.dialects.answering import KEEP_ALIVE
 from proxy.dialects.chat_answer import Answer
 from tests.dialects.chat_streams import (
     DONE,
-    SSE,
+    MIXED,
     calls,
     client,
-    cut,
     delta,
     hidden_round,
     part,
@@ -25,57 +22,10 @@ from tests.dialects.chat_streams import (
     text_round,
     usage,
 )
-
-MIXED = b"".join(
-    [
-        role(),
-        delta({"content": "Let me look. "}),
-        calls(part(0, "bash", "", "call_a")),
-        calls(part(0, arguments='{"cmd":')),
-        calls(part(1, "stack_frame_pop", "", "call_b")),
-        calls(part(0, arguments='"ls"}'), part(1, arguments='{"status"')),
-        calls(part(2, "read", "", "call_c")),
-        calls(part(1, arguments=':"completed"}')),
-        calls(part(2, arguments='{"path":"a.py"}')),
-        delta(finish="tool_calls"),
-        usage(50, 7),
-        DONE,
-    ]
-)
-STACK_FREE = [
-    text_round("Hel", "lo \u00e9\U0001f600", " \u2028 world"),
-    MIXED.replace(b"stack_frame_pop", b"edit"),
-    b": OPENROUTER PROCESSING\n\n" + text_round("a"),
-    text_round("a").replace(b"\n\n", b"\r\n\r\n"),
-    text_round("a").replace(b"data: ", b"data:"),
-    b"\xef\xbb\xbf" + text_round("a")[: -len(DONE)] + b"data: [DONE]",
-    text_round("a") + delta({"content": "behind the end"}),
-    delta({"role": "assistant", "content": "x"}) + delta(finish="stop") + delta(finish="stop"),
-    role() + b"data: {not json}\n\n" + b"data: \xff\xfe\n\n" + delta(finish="stop") + DONE,
-    delta({"content": "no opening"}) + b"event: x\nid: 3\ndata: {}\n\n" + DONE,
-    role() + delta({"reasoning_content": "hm"}) + delta({"content": "ok"}) + delta(finish="stop") + DONE,
-    role() + delta({"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}) + delta(finish="stop") + DONE,
-    role() + calls(part(3, "bash", "{}", "c")) + calls(part(None, "edit", "{}", "d")) + delta(finish="tool_calls"),
-    role() + calls(part(0, None, "", "c")) + calls(part(0, "st")) + calls(part(0, "ring", "{}")) + DONE,
-    delta({"content": "a", "role": "assistant"}, usage={"prompt_tokens": 1}) + delta(finish="stop") + DONE,
-]
+from tests.dialects.playing import SSE, cut
 
 
 # ------------------------------------------------------------------------------------------------------- stack-free
-@pytest.mark.parametrize("stream", STACK_FREE)
-@pytest.mark.parametrize("intercept", [True, False])
-def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(stream: bytes, intercept: bool) -> None:
-    assert play(stream, intercept=intercept).out == stream
-    assert play(stream, intercept=intercept, places=range(len(stream))).out == stream
-
-
-def test_s6_a_line_of_10_mb_passes_byte_for_byte() -> None:
-    stream = role() + delta({"content": "x" * 10_000_000}) + delta({"content": "y"}) + delta(finish="stop") + DONE
-    played = play(stream, places=range(0, len(stream), 65_536))
-    assert played.out == stream
-    assert played.spoken[0].finish == "stop"
-
-
 def test_without_interception_even_the_cuts_are_the_same() -> None:
     pieces = cut(MIXED, [3, 200, 201, 900])
     assert play(MIXED, intercept=False, places=[3, 200, 201, 900]).pieces == [*pieces, b""]
@@ -167,15 +117,6 @@ def test_x11_token_probabilities_of_a_hidden_call_do_not_leave() -> None:
     assert b"stack_" not in out
     assert client(out).text == "a"
     assert client(out).ends == ["stop", "done"]
-
-
-def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun() -> None:
-    answer = Answer(stream=True, wants_usage=False, intercept=True)
-    answer.begin_round(200, SSE)
-    assert answer.keep_alive() == b""
-    answer.feed(hidden_round())
-    assert answer.keep_alive() == KEEP_ALIVE
-    assert Answer(stream=False, wants_usage=False, intercept=True).keep_alive() == b""
 
 
 # ------------------------------------------------------------------------------------------------------- odd deltas
@@ -339,21 +280,6 @@ def test_a_pair_of_surrogates_cut_between_two_chunks_is_one_character() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- failures
-def test_s4_11_what_has_arrived_can_be_read_at_any_byte_and_reading_changes_nothing() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
-    answer.begin_round(200, SSE)
-    out, drafts = b"", []
-    for byte in cut(MIXED, range(len(MIXED))):
-        out += answer.feed(byte)
-        drafts.append(answer.so_far())
-    spoken = answer.end_round(complete=True)
-    assert (out + answer.finish(), spoken) == (play(MIXED).out, play(MIXED).spoken[0])
-    assert not any(d.complete for d in drafts)
-    texts = [d.message.text for d in drafts]
-    assert texts == sorted(texts, key=len)
-    assert drafts[-1].message == spoken.message
-
-
 def test_a_truncated_call_of_ours_is_dropped() -> None:
     stream = hidden_round("A").replace(b'"tool_calls","', b'"length","').replace(b':\\"A\\"}', b':\\"A')
     stream = stream.replace(b'"finish_reason":"tool_calls"', b'"finish_reason":"length"')
@@ -366,38 +292,6 @@ def test_a_truncated_call_of_ours_is_dropped() -> None:
 def test_h3_invalid_arguments_that_were_not_cut_off_stay_for_the_tool_to_answer() -> None:
     spoken = play(hidden_round(arguments="{oops")).spoken[0]
     assert [c.arguments for c in spoken.own_calls] == ["{oops"]
-
-
-@pytest.mark.parametrize(
-    "stream",
-    [
-        role() + sse({"id": "x", "choices": [], "error": {"code": 502, "message": "provider failed"}}) + DONE,
-        sse({"error": {"message": "overloaded"}}),
-        DONE,
-    ],
-)
-def test_an_error_inside_a_good_reply_passes_and_is_known(stream: bytes) -> None:
-    played = play(stream)
-    assert played.out == stream
-    assert played.answer.failed
-    assert not played.spoken[0].complete
-
-
-def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated() -> None:
-    answer = Answer(stream=True, wants_usage=False, intercept=True)
-    error = sse({"error": {"message": "overloaded"}})
-    answer.begin_round(200, SSE)
-    answer.feed(hidden_round("A"))
-    answer.end_round(complete=True)
-    answer.begin_round(200, SSE)
-    assert answer.feed(error) == b""
-    assert answer.failed
-    assert not answer.round_shown
-    assert not answer.end_round(complete=True).complete
-    answer.begin_round(200, SSE)
-    out = answer.feed(text_round("B", of="3"))
-    answer.end_round(complete=True)
-    assert client(out + answer.finish()).text == "\n\nB"
 
 
 def test_an_error_of_the_last_round_ends_the_answer_without_a_terminator() -> None:
@@ -414,26 +308,6 @@ def test_s4_a_stream_that_breaks_off_is_not_complete_and_gets_no_ending() -> Non
     assert client(played.out).ends == []
 
 
-@pytest.mark.parametrize("kind", ["application/json", "text/html"])
-def test_s10_a_reply_that_is_no_stream_passes_unread(kind: str) -> None:
-    played = play(b'{"error": "stack_"}', kind=kind)
-    assert played.out == b'{"error": "stack_"}'
-    assert played.answer.is_error
-    assert not played.spoken[0].complete
-
-
-def test_s8_an_error_status_passes_unless_the_clients_stream_has_begun() -> None:
-    answer = Answer(stream=True, wants_usage=False, intercept=True)
-    answer.begin_round(429, "application/json")
-    assert answer.feed(b"slow down") == b"slow down"
-    answer.begin_round(200, SSE)
-    answer.feed(hidden_round("A"))
-    answer.end_round(complete=True)
-    answer.begin_round(500, "application/json")
-    assert answer.feed(b"broken") == b""
-    assert answer.error_body == b"broken"
-
-
 def test_s14_several_choices_pass_untouched() -> None:
     two = [{"index": i, "delta": {"role": "assistant", "content": f"{i}"}, "finish_reason": None} for i in (0, 1)]
     stream = sse({"id": "1", "choices": two}) + sse({"id": "1", "choices": two[1:]}) + delta(finish="stop") + DONE
@@ -447,30 +321,3 @@ def test_a_legacy_function_call_of_ours_is_hidden_and_the_clients_is_not() -> No
     assert played.out == stream
     assert [(c.id, c.name, c.arguments) for c in played.spoken[0].message.calls] == [("", "bash", "{}")]
     assert b"stack_" not in play(stream.replace(b"bash", b"stack_recall")).out
-
-
-# -------------------------------------------------------------------------------------------------------------- laws
-GOES_ON = st.sampled_from([hidden_round("Go.", of="1"), hidden_round(of="2"), hidden_round("\n", "On.", of="3")])
-LAST = st.sampled_from([MIXED, text_round("B", "C", of="4"), hidden_round("End.", of="5")])
-ROUNDS = st.tuples(st.lists(GOES_ON, max_size=3), LAST).map(lambda found: [*found[0], found[1]])
-
-
-@settings(max_examples=60, deadline=None)
-@given(ROUNDS, st.lists(st.integers(0, 3000), max_size=12), st.booleans())
-def test_s1_any_cut_of_any_rounds_gives_the_same_bytes_and_the_same_message(
-    rounds: list[bytes], places: list[int], wants_usage: bool
-) -> None:
-    whole = play(*rounds, wants_usage=wants_usage)
-    other = play(*rounds, places=places, wants_usage=wants_usage)
-    assert other.out == whole.out
-    assert other.spoken == whole.spoken
-    assert b"stack_" not in whole.out
-    assert client(whole.out).done == 1
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(STACK_FREE), st.lists(st.integers(0, 3000), max_size=12))
-def test_s1_any_cut_of_a_stack_free_stream_is_byte_identical_and_read_alike(stream: bytes, places: list[int]) -> None:
-    played = play(stream, places=places)
-    assert played.out == stream
-    assert played.spoken == play(stream, intercept=False).spoken

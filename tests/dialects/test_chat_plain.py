@@ -1,49 +1,20 @@
-"""Chat answers that are not streamed: the same engine, gathered (X-09..X-11, H4, S10, S14, S4-60)."""
+"""Chat answers that are not streamed: the same engine, gathered (X-09..X-11, H4, S14, S4-60)."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.chat_answer import Answer
-from tests.dialects.chat_streams import DONE, calls, delta, part, play, role
-
-
-def plain(content: str | None, *called: tuple[str, str], of: str = "1", finish: str = "", **more: Any) -> bytes:
-    """A whole answer of round `of`; `called` are names and arguments."""
-    listed = [
-        {"id": f"call_{of}{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
-        for i, (name, arguments) in enumerate(called)
-    ]
-    message = {"role": "assistant", "content": content, **({"tool_calls": listed} if listed else {}), **more}
-    told = {
-        "id": f"chatcmpl-{of}",
-        "object": "chat.completion",
-        "created": 1700000000 + int(of),
-        "model": f"model-{of}",
-        "choices": [
-            {"index": 0, "message": message, "finish_reason": finish or ("tool_calls" if listed else "stop")},
-        ],
-        "usage": {"prompt_tokens": 100 * int(of), "completion_tokens": 10, "total_tokens": 100 * int(of) + 10},
-        "x_vendor": 1.50,
-    }
-    return json.dumps(told, indent=1).encode()
+from tests.dialects.chat_streams import DONE, calls, delta, part, plain, play, role
 
 
 def answered(*rounds: bytes) -> dict[str, Any]:
     found = json.loads(play(*rounds, stream=False).out)
     assert isinstance(found, dict)
     return found
-
-
-@pytest.mark.parametrize("body", [plain("hi"), plain(None, ("bash", "{}")), b'{"object": "odd" }', b"", b"{oops"])
-@pytest.mark.parametrize("intercept", [True, False])
-def test_an_answer_without_stack_calls_is_byte_identical(body: bytes, intercept: bool) -> None:
-    assert play(body, stream=False, intercept=intercept, places=range(0, len(body), 7)).out == body
 
 
 def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
@@ -82,34 +53,11 @@ def test_calls_alike_in_every_way_are_still_two() -> None:
     assert len(play(body, stream=False).spoken[0].client_calls) == 2
 
 
-def test_an_error_in_a_later_round_is_known_and_passes() -> None:
-    played = play(plain("A", ("stack_recall", "{}")), b'{"error":{"message":"overloaded"}}', stream=False)
-    assert played.answer.failed
-    assert not played.spoken[1].complete
-    assert played.out == b'{"error":{"message":"overloaded"}}'
-
-
 def test_s14_several_choices_pass_untouched() -> None:
     told = json.loads(plain("a"))
     told["choices"] += [told["choices"][0] | {"index": 1}]
     body = json.dumps(told).encode()
     assert play(body, stream=False).out == body
-
-
-def test_s10_an_error_status_passes_in_any_round() -> None:
-    answer = Answer(stream=False, wants_usage=False, intercept=True)
-    answer.begin_round(200, "application/json")
-    assert answer.feed(plain("A", ("stack_recall", "{}"))) == b""
-    answer.end_round(complete=True)
-    answer.begin_round(503, "text/html")
-    assert answer.feed(b"<html>") == b"<html>"
-    assert answer.is_error
-    answer.end_round(complete=True)
-    assert answer.finish() == b""
-
-
-def test_a_body_that_was_cut_off_is_not_complete() -> None:
-    assert not play(plain("hello")[:-20], stream=False).spoken[0].complete
 
 
 NAMES = st.sampled_from(["bash", "stack_frame_push", "stack", "read"])

@@ -1,4 +1,5 @@
-"""What a client gets of a streamed answer of the messages API (RELIABILITY S1, S3, S4, S6..S8, S10, H1, H3..H6)."""
+"""What a client gets of a streamed answer of the messages API (RELIABILITY S1, S4, S6, S7, H1, H3..H6), beyond what
+holds in every dialect (`test_every_answer.py`)."""
 
 from __future__ import annotations
 
@@ -9,20 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dialects.answering import KEEP_ALIVE
 from proxy.dialects.anthropic_answer import Answer
 from proxy.dialects.sse import Events, SseEvent
 from proxy.stack.intercept import MOST_WAITING
 from proxy.stack.transcript import Usage
-from tests.dialects.chat_streams import cut
 from tests.dialects.messages_streams import (
     CITED,
     FOUND,
     HIDDEN,
     MIXED,
+    OVERLOADED,
     OWN,
     SEARCHED,
-    SSE,
+    SPOKEN_FIRST,
     call,
     client,
     closes,
@@ -37,58 +37,10 @@ from tests.dialects.messages_streams import (
     text_round,
     thinking,
 )
-
-LATE = event("content_block_delta", index=0, delta={"type": "text_delta", "text": "behind the end"})
-STACK_FREE = {
-    "text": text_round("Hel", "lo \u00e9\U0001f600", " \u2028 world"),
-    "calls": MIXED.replace(b"stack_frame_pop", b"edit"),
-    "server_tools": SEARCHED,
-    "redacted": start() + opens(0, type="redacted_thinking", data="Eu8B") + closes(0) + text(1, "a") + ends(),
-    "thinking_alone": start() + thinking(0, "hm") + ends("refusal"),
-    "pause": start() + thinking(0, "hm") + opens(1, type="server_tool_use", id="s", input={}) + ends("pause_turn"),
-    "comments": b": hello\n\n" + text_round("a"),
-    "crlf": text_round("a", "b").replace(b"\n", b"\r\n"),
-    "no_space": text_round("a").replace(b"data: ", b"data:"),
-    "bom_and_no_last_blank_line": b"\xef\xbb\xbf" + text_round("a")[:-2],
-    "behind_the_end": text_round("a") + LATE + ends("max_tokens"),
-    "error": start() + text(0, "half") + event("error", error={"type": "overloaded_error", "message": "stack_"}),
-    "no_ending": start() + text(0, "half"),
-    "nothing": start() + ends(),
-    "terminator_alone": event("message_stop"),
-    "unknown": start()
-    + event("novelty", index=0)
-    + opens(0, type="novel", data=[1])
-    + grows(0, type="novel_delta", data=[2])
-    + closes(0)
-    + ends("novel_reason"),
-    "no_json": start() + b"event: x\ndata: {not json}\n\n" + b"data: \xff\xfe\n\n" + text(0, "a") + ends(),
-    "odd_members": start()
-    + event("content_block_start", index="0", content_block={"type": "text"})
-    + event("content_block_start", index=0, content_block="text")
-    + event("content_block_delta", index=None, delta=None)
-    + event("content_block_stop")
-    + event("message_delta", delta=None, usage=7)
-    + event("message_start", message=None),
-    "from_1": start() + text(1, "a") + call(2, "bash", "{}") + ends("tool_use"),
-    "two_texts": start() + text(0, "a") + text(1, " ") + text(2, "b") + ends("stop_sequence"),
-}
+from tests.dialects.playing import SSE, cut
 
 
 # ------------------------------------------------------------------------------------------------------- stack-free
-@pytest.mark.parametrize("stream", STACK_FREE.values(), ids=STACK_FREE)
-@pytest.mark.parametrize("intercept", [True, False])
-def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(stream: bytes, intercept: bool) -> None:
-    assert play(stream, intercept=intercept).out == stream
-    assert play(stream, intercept=intercept, places=range(len(stream))).out == stream
-
-
-def test_s6_a_line_of_10_mb_passes_byte_for_byte() -> None:
-    stream = text_round("x" * 10_000_000, "y")
-    played = play(stream, places=range(0, len(stream), 65_536))
-    assert played.out == stream
-    assert played.spoken[0].finish == "end_turn"
-
-
 def test_without_interception_even_the_cuts_are_the_same_and_calls_of_ours_pass() -> None:
     """H6: a client with tools of its own by our names is not intercepted."""
     pieces = cut(MIXED, [3, 200, 201, 900])
@@ -224,15 +176,6 @@ def test_usage_that_comes_in_an_event_of_its_own_is_told_in_the_ending() -> None
     assert (seen.usage["input_tokens"], seen.usage["output_tokens"]) == (500, 13)
 
 
-def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun() -> None:
-    answer = Answer(stream=True, wants_usage=False, intercept=True)
-    answer.begin_round(200, SSE)
-    assert answer.keep_alive() == b""
-    answer.feed(hidden_round())
-    assert answer.keep_alive() == KEEP_ALIVE
-    assert Answer(stream=False, wants_usage=False, intercept=True).keep_alive() == b""
-
-
 # ------------------------------------------------------------------------------------------------------------- calls
 ODD = {
     "whole_inputs_in_the_beginning": [
@@ -320,45 +263,6 @@ def test_thinking_of_a_later_round_is_counted_on() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- failures
-OVERLOADED = event("error", error={"type": "overloaded_error", "message": "Overloaded"})
-
-
-@pytest.mark.parametrize("stream", [start() + OVERLOADED, OVERLOADED, event("message_stop")])
-def test_an_error_inside_a_good_reply_passes_and_is_known(stream: bytes) -> None:
-    played = play(stream)
-    assert played.out == stream
-    assert played.answer.failed
-    assert not played.spoken[0].complete
-
-
-def test_a_round_that_ended_without_a_word_can_be_asked_again_in_its_place() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
-    answer.begin_round(200, SSE)
-    assert answer.feed(event("message_stop")) == b""
-    answer.end_round(complete=True)
-    assert answer.silent
-    answer.again()
-    answer.begin_round(200, SSE)
-    assert answer.feed(text_round("a")) == text_round("a")
-    assert not answer.silent
-
-
-def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
-    answer.begin_round(200, SSE)
-    first = answer.feed(hidden_round("A"))
-    answer.end_round(complete=True)
-    answer.begin_round(200, SSE)
-    assert answer.feed(start("2") + thinking(0, "hm") + OVERLOADED) == b""
-    assert answer.failed
-    assert not answer.round_shown
-    assert not answer.end_round(complete=True).complete
-    answer.begin_round(200, SSE)
-    out = answer.feed(text_round("B", of="3"))
-    answer.end_round(complete=True)
-    assert client(first + out + answer.finish()).texts == ["A", "B"]
-
-
 @pytest.mark.parametrize("places", [(), range(1000)])
 def test_words_that_came_with_an_error_have_left_however_the_stream_was_cut(places: range) -> None:
     """So it is the same everywhere whether a round can be repeated."""
@@ -423,61 +327,12 @@ def test_s4_nothing_is_said_behind_half_an_event(*, intercept: bool) -> None:
     assert bool(answer.broken("The provider went away.")) is intercept
 
 
-@pytest.mark.parametrize(("kind", "encoded"), [("application/json", False), ("text/html", False), (SSE, True)])
-def test_s10_a_reply_that_is_no_stream_or_is_compressed_passes_unread(kind: str, encoded: bool) -> None:
-    body = b"\x1f\x8b" + hidden_round()
-    played = play(body, kind=kind, encoded=encoded)
-    assert played.out == body
-    assert played.answer.is_error
-    assert not played.spoken[0].complete
-
-
-def test_s8_an_error_status_passes_unless_the_clients_stream_has_begun() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
-    answer.begin_round(529, "application/json")
-    assert answer.feed(b"overloaded") == b"overloaded"
-    answer.begin_round(200, SSE)
-    answer.feed(hidden_round("A"))
-    answer.end_round(complete=True)
-    answer.begin_round(500, "application/json")
-    assert answer.feed(b"broken") == b""
-    assert answer.error_body == b"broken"
-
-
 # -------------------------------------------------------------------------------------------------------------- laws
-SPOKEN_FIRST = start("3") + thinking(0, "hm") + text(1, "On.") + call(2, "stack", '{"op":"tree"}') + ends("tool_use")
-GOES_ON = st.sampled_from([hidden_round("Go.", of="1"), hidden_round(of="2"), SPOKEN_FIRST])
-LAST = st.sampled_from([MIXED, text_round("B", "C", of="4"), SEARCHED, hidden_round("End.", of="5")])
-ROUNDS = st.tuples(st.lists(GOES_ON, max_size=3), LAST).map(lambda found: [*found[0], found[1]])
-PLACES = st.lists(st.integers(0, 4000), max_size=12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(ROUNDS, PLACES)
-def test_s1_any_cut_of_any_rounds_gives_the_same_bytes_and_the_same_message(
-    rounds: list[bytes], places: list[int]
-) -> None:
-    whole = play(*rounds)
-    other = play(*rounds, places=places)
-    assert other.out == whole.out
-    assert other.spoken == whole.spoken
-    assert b"stack" not in whole.out
-    assert client(whole.out).ends[1:] == ["stop"]
-
-
 @pytest.mark.parametrize("last", [MIXED, SEARCHED])
 def test_s1_cut_at_every_byte_rounds_read_the_same(last: bytes) -> None:
     rounds = [hidden_round("Go."), SPOKEN_FIRST, last]
     longest = max(map(len, rounds))
     assert play(*rounds, places=range(longest)).out == play(*rounds).out
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from([*STACK_FREE.values()]), PLACES)
-def test_s1_any_cut_of_a_stack_free_stream_is_byte_identical_and_read_alike(stream: bytes, places: list[int]) -> None:
-    played = play(stream, places=places)
-    assert played.out == stream
-    assert played.spoken == play(stream, intercept=False).spoken
 
 
 BLOCKS = st.lists(

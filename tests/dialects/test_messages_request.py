@@ -1,4 +1,5 @@
-"""A request of the messages API taken apart and written again (RELIABILITY P1-P3, H6; X-21..X-23; CLIENTS 8)."""
+"""A request of the messages API taken apart and written again (RELIABILITY P1, P3, H6; X-21..X-23; CLIENTS 8), beyond
+what holds in every dialect (`test_every_request.py`)."""
 
 from __future__ import annotations
 
@@ -6,8 +7,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from proxy.dialects.anthropic_message import (
     NO_BLOCKS,
@@ -149,80 +148,11 @@ def test_x23_structured_answers_are_known() -> None:
     assert not request(USER, output_config=7).structured
 
 
-UNREADABLE = {
-    "nothing": b"",
-    "no JSON": b"no json",
-    "an array": b"[]",
-    "no model": b'{"messages":[{"role":"user"}]}',
-    "a model that is no text": b'{"model":1,"messages":[{"role":"user"}]}',
-    "messages that are no list": b'{"model":"m","messages":{}}',
-    "no messages": b'{"model":"m","messages":[]}',
-    "a message that is no object": b'{"model":"m","messages":["hi"]}',
-    "a role that is no text": b'{"model":"m","messages":[{"role":7}]}',
-    "a system text that is none": b'{"model":"m","system":{"role":"x"},"messages":[{"role":"user"}]}',
-    "cut off": b'{"model":"m","messages":[{"role":"user"}]',
-    "deep arrays": b"[" * 100_000,
-    "brackets that cross": b'{"model":"\\ud800","messages":[}',
-    "no text at all": b"\x00\xff",
-}
-
-
-@pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_cannot_be_taken_apart_says_so_and_never_crashes(raw: bytes) -> None:
-    with pytest.raises(Unreadable):
-        read(raw, Known())
-
-
 def test_x22_a_message_of_results_with_members_of_its_own_is_not_taken_apart() -> None:
     """They would be lost where its blocks are spliced; the client's own bytes lose nothing."""
     with pytest.raises(Unreadable):
         request(USER, CALLED, ANSWERED | {"unheard_of": 1})
     assert request(USER | {"unheard_of": 1}, CALLED | {"more": None}).messages[1].calls
-
-
-ODD = {
-    "lone surrogate": rb'"\ud83d alone"',
-    "30 digits": b"123456789012345678901234567890",
-    "NUL": rb'"a\u0000b"',
-    "raw NUL": b'"a\x00b"',
-    "nesting": b"[" * 50_000 + b"]" * 50_000,
-    "NaN": b"NaN",
-    "invalid UTF-8": b'"\xff\xfe"',
-    "odd escapes": rb'"\q"',
-}
-
-
-@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_p2_one_odd_block_makes_no_body_unreadable_and_is_kept_byte_for_byte(odd: bytes) -> None:
-    result = b'{ "type" : "tool_result", "tool_use_id":"t1",  "content": ' + odd + b', "x":1.50 }'
-    text = b'{"type":"text", "text": ' + odd + b"}"
-    said = b'{"role":"assistant","content":[ {"type":"tool_use","id":"t1","name":"n","input":' + odd + b"} ]}"
-    last = b'{"role":"user","content":[' + result + b" , " + text + b"]}"
-    whole = b'{"role":"user", "content":' + odd + b"}"
-    raw = b'{"temperature":1E+2,"model":"m","messages":[' + b", ".join([whole, said, last]) + b"]}"
-    asked = read(raw, Known())
-    assert [m.role for m in asked.messages] == ["user", "assistant", "tool", "user"]
-    assert [m.wire for m in asked.messages] == [whole, said, b"[" + result + b"]", b"[" + text + b"]"]
-    assert (asked.messages[1].calls[0].id, asked.messages[2].answers) == ("t1", "t1")
-    assert b"".join(client_body(asked)) == raw
-    for words in [*countables(asked), *(m.text for m in asked.messages)]:
-        words.encode()
-    assert [m.identity for m in read(raw, Known()).messages] == [m.identity for m in asked.messages]
-    for wire in (whole, said, result, text):
-        assert wire in written(asked)
-
-
-@pytest.mark.parametrize("depth", range(900, 1000, 2))
-def test_a_value_of_any_depth_is_read_or_refused(depth: int) -> None:
-    """There is a depth that a parser still takes and a writer does not."""
-    deep = b'{"a":' * depth + b"1" + b"}" * depth
-    block = b'{"type":"tool_result","tool_use_id":"t1","content":' + deep + b"}"
-    try:
-        asked = read(b'{"model":"m","messages":[{"role":"user","content":[' + block + b"]}]}", Known())
-    except Unreadable:
-        assert depth > 920
-    else:
-        assert [(m.wire, m.answers) for m in asked.messages] == [(b"[" + block + b"]", "t1")]
 
 
 # ---------------------------------------------------------------------------------------------------------- identity
@@ -317,6 +247,11 @@ def test_a_message_put_together_again_is_equal_and_every_message_is_a_piece() ->
     pieces = render(asked, asked.messages, (), Wanted())
     for wire in (asked.messages[0].wire, asked.messages[1].wire, compact(LISTED), compact(SHOWN)):
         assert wire in pieces
+
+
+def test_neighbouring_messages_of_results_become_one() -> None:
+    asked = request(CALLED, {"role": "user", "content": [LISTED]}, {"role": "user", "content": [SHOWN]})
+    assert rendered(asked)["messages"][1:] == [{"role": "user", "content": [LISTED, SHOWN]}]
 
 
 def test_l1_results_of_ours_stand_inside_the_clients_message_in_the_order_of_the_line() -> None:
@@ -453,58 +388,3 @@ def test_an_error_of_ours_has_the_shape_of_the_api(status: int, kind: str) -> No
     assert json.loads(error_body(status, "No.", "why")) == {
         "type": "error", "error": {"type": kind, "message": "No.", "code": "why"}
     }  # fmt: skip
-
-
-# -------------------------------------------------------------------------------------------------------------- laws
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=6,
-)
-MEMBERS = st.dictionaries(st.text(), JSON, max_size=3)
-KINDS = st.sampled_from(["text", "tool_use", "tool_result", "thinking", "image", "unheard_of"])
-BLOCKS = st.builds(
-    lambda more, kind, said: more | {"type": kind, "tool_use_id": "t", "id": "t", "name": "n", **said},
-    MEMBERS,
-    KINDS,
-    st.fixed_dictionaries({}, optional={"text": JSON, "content": JSON, "input": JSON}),
-)
-CONTENTS = JSON | st.lists(BLOCKS | JSON, max_size=4)
-ASSISTANTS = st.builds(lambda more, said: more | {"role": "assistant", "content": said}, MEMBERS, CONTENTS)
-USERS = st.builds(lambda said: {"role": "user", "content": said}, CONTENTS)
-
-
-def is_split(said: dict[str, Any]) -> bool:
-    blocks = said["content"] if isinstance(said["content"], list) else []
-    return said["role"] == "user" and any(isinstance(b, dict) and b.get("type") == "tool_result" for b in blocks)
-
-
-def without_neighbours(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """No two messages of results in a row: their blocks become one message, as the API itself makes of them."""
-    kept: list[dict[str, Any]] = []
-    for each in messages:
-        if not (kept and is_split(each) and is_split(kept[-1])):
-            kept.append(each)
-    return kept
-
-
-def test_neighbouring_messages_of_results_become_one() -> None:
-    asked = request(CALLED, {"role": "user", "content": [LISTED]}, {"role": "user", "content": [SHOWN]})
-    assert rendered(asked)["messages"][1:] == [{"role": "user", "content": [LISTED, SHOWN]}]
-
-
-@given(MEMBERS, st.lists(ASSISTANTS | USERS, min_size=1, max_size=4), st.booleans(), st.sampled_from([None, 1]))
-def test_x22_any_request_survives_byte_for_byte(
-    more: dict[str, Any], messages: list[Any], ascii_only: bool, indent: int | None
-) -> None:
-    said = more | {"model": "m", "messages": without_neighbours(messages)}
-    try:
-        raw = json.dumps(said, ensure_ascii=ascii_only, indent=indent).encode()
-    except UnicodeEncodeError:
-        raw = json.dumps(said, indent=indent).encode()
-    asked = read(raw, Known())
-    assert b"".join(client_body(asked)) == raw
-    assert json.loads(written(asked)) == said
-    for m in asked.messages:
-        assert json.loads(without_reasoning(m).wire) is not None
-        assert retold(m, "t").text == "t"

@@ -1,4 +1,4 @@
-"""What a streamed answer of the messages API is as a message that goes back (H3, H5, S3, S4-11, X-21)."""
+"""What a streamed answer of the messages API is as a message that goes back (H3, H5, S3, X-21)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from proxy.dialects.anthropic_answer import Answer
 from proxy.dialects.anthropic_message import read_message
 from proxy.stack.ledger import JOINT
-from tests.dialects.chat_streams import cut
 from tests.dialects.messages_streams import (
     CITED,
     FOUND,
@@ -17,7 +16,6 @@ from tests.dialects.messages_streams import (
     MIXED,
     OWN,
     SEARCHED,
-    SSE,
     call,
     client,
     closes,
@@ -31,6 +29,7 @@ from tests.dialects.messages_streams import (
     text_round,
     thinking,
 )
+from tests.dialects.playing import SSE
 
 
 # ----------------------------------------------------------------------------------------------------------- message
@@ -159,21 +158,6 @@ def test_h3_invalid_arguments_stay_for_the_tool_to_answer_and_are_no_invalid_req
 
 
 # ---------------------------------------------------------------------------------------------------- what broke off
-def test_s4_11_what_has_arrived_can_be_read_at_any_byte_and_reading_changes_nothing() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
-    answer.begin_round(200, SSE)
-    out, drafts = b"", []
-    for byte in cut(MIXED, range(len(MIXED))):
-        out += answer.feed(byte)
-        drafts.append(answer.so_far())
-    spoken = answer.end_round(complete=True)
-    assert (out + answer.finish(), spoken) == (play(MIXED).out, play(MIXED).spoken[0])
-    assert not any(d.complete for d in drafts)
-    texts = [d.message.text for d in drafts]
-    assert texts == sorted(texts, key=len)
-    assert drafts[-1].message == spoken.message
-
-
 def test_s3_of_a_round_that_broke_off_only_what_can_be_sent_again_is_kept() -> None:
     answer = Answer(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)

@@ -15,7 +15,6 @@ from tests.dialects.messages_streams import (
     MIXED,
     OWN,
     SEARCHED,
-    SSE,
     call,
     ends,
     hidden_round,
@@ -25,6 +24,7 @@ from tests.dialects.messages_streams import (
     text_round,
     thinking,
 )
+from tests.dialects.playing import SSE
 from tests.dialects.serving import served
 
 anthropic: Any = pytest.importorskip("anthropic", reason="the provider's client library is not installed")

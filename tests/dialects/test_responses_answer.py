@@ -1,5 +1,5 @@
-"""What a client gets of a streamed answer of the responses API (S1, S3, S4, S6..S8, S10, H1, H3..H6, X-09..X-11,
-X-21)."""
+"""What a client gets of a streamed answer of the responses API (S1, S3, S4, S7, H1, H3..H6, X-09..X-11, X-21), beyond
+what holds in every dialect (`test_every_answer.py`)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects import responses_answer
-from proxy.dialects.answering import KEEP_ALIVE
 from proxy.dialects.responses_answer import Answer
 from proxy.dialects.sse import Events
-from tests.dialects.chat_streams import cut
+from tests.dialects.playing import SSE
 from tests.dialects.responses_streams import (
     DONE,
-    SSE,
+    ERROR,
+    FAILED,
+    MIXED,
+    STACK_FREE,
     Event,
     Made,
     call,
@@ -39,57 +41,6 @@ from tests.dialects.responses_streams import (
     words,
 )
 
-MIXED = round_(
-    thought("Hm. ", "Well."),
-    message("Let me ", "look. \u00e9\U0001f600"),
-    call("bash", '{"cmd":"ls"}', "a"),
-    hidden("b"),
-    custom("apply_patch", "*** Begin", "c"),
-    hidden("d", "{}", "stack"),
-    call("read", '{"path":"a.py"}', "e"),
-)
-STACK_FREE = {
-    "text": words("Hel", "lo \u00e9\U0001f600", " \u2028 world"),
-    "everything": round_(thought("Hm."), search(), message("a"), call(), custom()),
-    "interleaved": numbered(
-        [
-            *events_of(message("a", "b"))[:5],
-            *[{"output_index": 1, **event} for event in thought("Hm.").events],
-            *events_of(message("a", "b"))[5:],
-        ]
-    ),
-    "bare_reasoning": round_(thought()),
-    "reasoning_behind_the_words": round_(message("a"), thought()),
-    "spoken_reasoning": round_(spoken_thought("a", "b"), message("c")),
-    "crlf": MIXED.replace(b"stack_frame_push", b"edit").replace(b'"stack"', b'"x"').replace(b"\n", b"\r\n"),
-    "no_space": words("a").replace(b"data: ", b"data:"),
-    "bom_and_no_last_line": b"\xef\xbb\xbf" + words("a")[:-2],
-    "terminator": words("a") + DONE,
-    "behind_the_end": words("a") + sse({"type": "response.output_text.delta", "delta": "late"}) + DONE,
-    "two_ends": words("a") + words("b"),
-    "not_json": words("a").replace(b"event: response.completed", b"data: {oops}\n\nevent: response.completed"),
-    "not_utf8": words("a")[:-2] + b"\n" + b"data: \xff\xfe\n\n",
-    "unknown_events": numbered(
-        [
-            *events_of(message("a"))[:-1],
-            {"type": "keepalive"},
-            {"type": "response.new.delta", "output_index": 7, "delta": {"x": 1}},
-            {"type": "response.rate_limits", "response": None},
-            events_of(message("a"))[-1],
-        ]
-    ),
-    "odd_members": numbered(
-        [event | {"output_index": "0", "delta": None, "content_index": None} for event in events_of(message("a"))]
-    ),
-    "no_numbers": b"".join(map(sse, events_of(message("a"), call()))),
-    "counted_from_1": numbered(
-        [{**e, "output_index": e["output_index"] + 1} if "output_index" in e else e for e in events_of(call())]
-    ),
-    "error": words("a").replace(b"event: response.completed", b'data: {"error":{"message":"x"}}\n\nevent: none'),
-    "multi_line_data": b'event: response.created\ndata: {"type":"response.created",\ndata: "response":{"id":"r"}}\n\n',
-    "comments": b": ping\n\n" + words("a") + b": pong\n\n",
-}
-
 
 def answerable(item: dict[str, Any]) -> dict[str, Any]:
     """An item as it goes back: a call of ours has no id of its own, for which its reasoning would be demanded."""
@@ -107,21 +58,6 @@ def first(out: bytes, kind: str) -> Event:
 
 
 # -------------------------------------------------------------------------------------------------------- stack-free
-@pytest.mark.parametrize("name", STACK_FREE)
-@pytest.mark.parametrize("intercept", [True, False])
-def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(name: str, intercept: bool) -> None:
-    stream = STACK_FREE[name]
-    assert play(stream, intercept=intercept).out == stream
-    assert play(stream, intercept=intercept, places=range(len(stream))).out == stream
-
-
-def test_s6_a_line_of_10_mb_passes_byte_for_byte() -> None:
-    stream = round_(message("x" * 3_000_000), message("y", id_="msg_2"))
-    played = play(stream, places=range(0, len(stream), 65_536))
-    assert played.out == stream
-    assert played.spoken[0].finish == "completed"
-
-
 def test_text_and_open_reasoning_leave_with_the_chunk_that_brought_them() -> None:
     answer = Answer(request(), intercept=True)
     answer.begin_round(200, SSE)
@@ -524,12 +460,11 @@ def test_an_event_written_over_several_lines_is_counted_on_too() -> None:
     )
 
 
-def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun() -> None:
+def test_behind_the_end_of_an_answer_nothing_more_is_said() -> None:
     answer = Answer(request(), intercept=True)
     answer.begin_round(200, SSE)
-    assert answer.keep_alive() == b""
     answer.feed(round_(hidden()))
-    assert answer.keep_alive() == KEEP_ALIVE
+    assert answer.keep_alive()
     answer.end_round(complete=True)
     answer.begin_round(200, SSE)
     answer.feed(words("B", of=2))
@@ -580,21 +515,6 @@ def test_what_the_answer_says_of_its_request_passes_where_nothing_of_it_is_ours(
 
 
 # ----------------------------------------------------------------------------------------------------------- failures
-def test_s4_11_what_has_arrived_can_be_read_at_any_byte_and_reading_changes_nothing() -> None:
-    answer = Answer(request(), intercept=True)
-    answer.begin_round(200, SSE)
-    out, drafts = b"", []
-    for byte in cut(MIXED, range(len(MIXED))):
-        out += answer.feed(byte)
-        drafts.append(answer.so_far())
-    spoken = answer.end_round(complete=True)
-    assert (out + answer.finish(), spoken) == (play(MIXED).out, play(MIXED).spoken[0])
-    assert not any(d.complete for d in drafts)
-    texts = [d.message.text for d in drafts]
-    assert texts == sorted(texts, key=len)
-    assert drafts[-1].message == spoken.message
-
-
 def test_a_truncated_call_of_ours_is_dropped_with_the_reasoning_that_made_it() -> None:
     made = [message("A"), thought("a"), hidden(arguments='{"title":"A')]
     played = play(round_(*made, status="incomplete"))
@@ -617,53 +537,11 @@ def test_h3_invalid_arguments_that_were_not_cut_off_stay_for_the_tool_to_answer(
     assert [c.arguments for c in spoken.own_calls] == ["{oops"]
 
 
-ERROR: Event = {"type": "error", "code": "server_error", "message": "overloaded", "param": None}
-FAILED: Event = {
-    "type": "response.failed",
-    "response": response(status="failed", error={"code": "server_error", "message": "x"}),
-}
-
-
 @pytest.mark.parametrize("fault", [ERROR, FAILED])
-def test_an_error_inside_a_good_reply_passes_and_is_known(fault: Event) -> None:
-    stream = numbered([*events_of(message("A"))[:5], fault])
-    played = play(stream)
-    assert played.out == stream
-    assert played.answer.failed
-    assert not played.spoken[0].complete
+def test_what_was_said_before_an_error_is_kept_and_a_client_is_told_how_it_ended(fault: Event) -> None:
+    played = play(numbered([*events_of(message("A"))[:5], fault]))
     assert played.spoken[0].message.text == "A"
     assert client(played.out).ends == ([] if fault is ERROR else ["failed"])
-
-
-def test_a_terminator_with_nothing_before_it_is_a_failure_that_may_be_asked_again() -> None:
-    answer = Answer(request(), intercept=True)
-    answer.begin_round(200, SSE)
-    assert answer.feed(DONE) == b""
-    answer.end_round(complete=True)
-    assert answer.failed
-    assert answer.silent
-    answer.again()
-    answer.begin_round(200, SSE)
-    assert answer.feed(words("B")) == words("B")
-
-
-@pytest.mark.parametrize("fault", [ERROR, FAILED])
-def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated(fault: Event) -> None:
-    answer = Answer(request(), intercept=True)
-    answer.begin_round(200, SSE)
-    out = answer.feed(round_(message("A"), hidden()))
-    answer.end_round(complete=True)
-    answer.begin_round(200, SSE)
-    assert answer.feed(numbered([*events_of(thought("lost"), of=2)[:-1], fault])) == b""
-    assert answer.failed
-    assert not answer.round_shown
-    assert not answer.end_round(complete=True).complete
-    answer.begin_round(200, SSE)
-    out += answer.feed(words("B", of=3))
-    answer.end_round(complete=True)
-    seen = client(out + answer.finish())
-    assert seen.text == ["A", "B"]
-    assert seen.ends == ["completed"]
 
 
 @pytest.mark.parametrize("fault", [ERROR, FAILED])
@@ -701,35 +579,6 @@ def test_s4_reasoning_that_was_cut_off_is_no_part_of_the_message() -> None:
     told = numbered(events_of(thought("Hm."), of=1)[:4])
     spoken = play(told).spoken[0]
     assert json.loads(spoken.message.wire) == []
-
-
-@pytest.mark.parametrize("kind", ["application/json", "text/html"])
-def test_s10_a_reply_that_is_no_stream_passes_unread(kind: str) -> None:
-    played = play(b'{"error": "stack_"}', kind=kind)
-    assert played.out == b'{"error": "stack_"}'
-    assert played.answer.is_error
-    assert not played.spoken[0].complete
-
-
-def test_s10_a_compressed_reply_passes_unread() -> None:
-    answer = Answer(request(), intercept=True)
-    answer.begin_round(200, SSE, encoded=True)
-    assert answer.feed(b"\x1f\x8bstack_") == b"\x1f\x8bstack_"
-    assert not answer.end_round(complete=True).complete
-    assert answer.finish() == b""
-
-
-def test_s8_an_error_status_passes_unless_the_clients_stream_has_begun() -> None:
-    answer = Answer(request(), intercept=True)
-    answer.begin_round(429, "application/json")
-    assert answer.feed(b"slow down") == b"slow down"
-    answer = Answer(request(), intercept=True)
-    answer.begin_round(200, SSE)
-    answer.feed(round_(hidden()))
-    answer.end_round(complete=True)
-    answer.begin_round(500, "application/json")
-    assert answer.feed(b"broken") == b""
-    assert answer.error_body == b"broken"
 
 
 # --------------------------------------------------------------------------------------------------------------- laws
@@ -787,13 +636,3 @@ def test_s1_h1_any_cut_of_any_rounds_is_one_strict_answer_and_the_same_messages(
 
 def _ours(item: dict[str, Any]) -> bool:
     return str(item.get("name", "")).startswith("stack")
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(sorted(STACK_FREE)), PLACES)
-def test_s1_any_cut_of_a_stack_free_stream_is_byte_identical_and_read_alike(name: str, places: list[int]) -> None:
-    stream = STACK_FREE[name]
-    played = play(stream, places=places)
-    assert played.out == stream
-    assert played.spoken == play(stream, intercept=False).spoken
-    assert played.spoken == play(stream, places=range(len(stream))).spoken

@@ -1,23 +1,21 @@
-"""Answers of the responses API that are not streamed: the same engine, gathered (X-09..X-11, H4, S8, S10)."""
+"""Answers of the responses API that are not streamed: the same engine, gathered (X-09..X-11, H4)."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.responses_answer import Answer
 from tests.dialects.responses_streams import (
     Made,
     call,
     custom,
     hidden,
     message,
+    plain,
     play,
-    request,
     response,
     round_,
     search,
@@ -27,36 +25,10 @@ from tests.dialects.responses_streams import (
 )
 
 
-def plain(*made: Made, of: int = 1, status: str = "completed", **more: Any) -> bytes:
-    return json.dumps(response(*made, of=of, status=status, **more), indent=1).encode()
-
-
 def answered(*rounds: bytes) -> dict[str, Any]:
     found = json.loads(play(*rounds, stream=False).out)
     assert isinstance(found, dict)
     return found
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        plain(message("hi"), call()),
-        plain(thought("a"), search(), spoken_thought("b")),
-        plain(message("half"), status="incomplete"),
-        plain(status="in_progress"),
-        plain(status="failed", error={"code": "server_error", "message": "x"}),
-        b'{"error": {"message": "overloaded"}}',
-        b'{"object": "odd" }',
-        b'{"object": "response", "output": null}',
-        b'{"output": [1, {"type": null}, "x"]}',
-        b"[]",
-        b"",
-        b"{oops",
-    ],
-)
-@pytest.mark.parametrize("intercept", [True, False])
-def test_an_answer_without_stack_calls_is_byte_identical(body: bytes, intercept: bool) -> None:
-    assert play(body, stream=False, intercept=intercept, places=range(0, len(body), 7)).out == body
 
 
 def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
@@ -116,29 +88,6 @@ def test_a_failed_answer_of_a_later_round_shows_nothing_of_ours() -> None:
     assert not played.spoken[1].complete
     assert b"stack_" not in played.out
     assert (found["id"], found["status"], found["error"]) == ("resp_1", "failed", error)
-
-
-def test_an_error_in_a_later_round_is_known_and_passes() -> None:
-    error = b'{"error": {"message":"overloaded"}}'
-    played = play(plain(message("A"), hidden()), error, stream=False)
-    assert played.answer.failed
-    assert played.out == error
-
-
-def test_s8_s10_an_error_status_passes_in_any_round() -> None:
-    answer = Answer(request(stream=False), intercept=True)
-    answer.begin_round(200, "application/json")
-    assert answer.feed(plain(message("A"), hidden())) == b""
-    answer.end_round(complete=True)
-    answer.begin_round(503, "text/html")
-    assert answer.feed(b"<html>") == b"<html>"
-    assert answer.is_error
-    answer.end_round(complete=True)
-    assert answer.finish() == b""
-
-
-def test_a_body_that_was_cut_off_is_not_complete() -> None:
-    assert not play(plain(message("hello"))[:-20], stream=False).spoken[0].complete
 
 
 def test_an_answer_that_is_still_being_made_is_not_complete() -> None:

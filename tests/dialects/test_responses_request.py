@@ -1,4 +1,5 @@
-"""A request of the responses API taken apart and written again (RELIABILITY P1-P3; X-20..X-23; CLIENTS 8)."""
+"""A request of the responses API taken apart and written again (RELIABILITY P1-P3; X-20, X-21, X-23; CLIENTS 8), beyond
+what holds in every dialect (`test_every_request.py`)."""
 
 from __future__ import annotations
 
@@ -7,11 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from proxy.dialects.dialect import Wanted
-from proxy.dialects.known import Known, Unreadable, countables, weighed
+from proxy.dialects.known import Known, countables, weighed
 from proxy.dialects.openai_responses import client_body, extended_head, read, render, tools_json
 from proxy.dialects.responses_item import tool_result
 from proxy.stack.context import NEVER_ANSWERED
@@ -128,64 +127,6 @@ def test_tools_in_the_input_are_counted_once_as_tools() -> None:
     assert full.tokens == sum(len(t) for t in texts)
     assert (full.head, full.messages) == (tuple(full.sources[0].messages), tuple(full.sources[1].messages))
     assert countables(read(body(ADDED, USER), known)) == []
-
-
-UNREADABLE = {
-    "nothing": b"",
-    "no JSON": b"no json",
-    "an array": b"[]",
-    "no members": b"{}",
-    "no model": b'{"input":"hi"}',
-    "a model that is no text": b'{"model":1,"input":"hi"}',
-    "no input": b'{"model":"m","instructions":"x"}',
-    "an input that is no list": b'{"model":"m","input":{}}',
-    "an empty input": b'{"model":"m","input":[]}',
-    "an item that is no object": b'{"model":"m","input":["hi"]}',
-    "an item that is an array": b'{"model":"m","input":[[{"type":"reasoning"}]]}',
-    "a model item that is no object": b'{"model":"m","input":[{"type":"reasoning"},7,{"type":"reasoning"}]}',
-    "cut off": b'{"model":"m","input":[{"role":"user"}]',
-    "something behind it": b'{"model":"m","input":"hi"} {}',
-    "deep arrays": b"[" * 100_000,
-    "brackets that cross": b'{"model":"\\ud800","input":[}',
-    "no text at all": b"\x00\xff",
-}
-
-
-@pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_cannot_be_taken_apart_says_so_and_never_crashes(raw: bytes) -> None:
-    with pytest.raises(Unreadable):
-        read(raw, Known())
-
-
-ODD = {
-    "lone surrogate": rb'"\ud83d alone"',
-    "30 digits": b"123456789012345678901234567890",
-    "5000 digits": b"9" * 5000,
-    "NUL": rb'"a\u0000b"',
-    "raw NUL": b'"a\x00b"',
-    "nesting": b"[" * 50_000 + b"]" * 50_000,
-    "NaN": b"NaN",
-    "invalid UTF-8": b'"\xff\xfe"',
-    "odd escapes": rb'"\q"',
-}
-
-
-@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_p2_one_odd_item_makes_no_body_unreadable_and_is_kept_byte_for_byte(odd: bytes) -> None:
-    result = b'{ "call_id":"c1",  "output": ' + odd + b', "type" : "function_call_output", "x":1.50 }'
-    call = b'{"type":"function_call","name":"bash","call_id":"c1","arguments":' + odd + b"}"
-    run = b'{"type":"message","role":"assistant","content":' + odd + b"} , \n" + call
-    items = b'[{"role":"user","content":' + odd + b"}," + run + b"," + result + b"]"
-    raw = b'{"model":"m","temperature":1E+2,"instructions":"a","input": ' + items + b"}"
-    asked = read(raw, Known())
-    assert roles(asked) == ["user", "assistant", "tool"]
-    assert [(c.id, c.name) for c in asked.messages[1].calls] == [("c1", "bash")]
-    assert [m.wire for m in asked.messages[1:]] == [b"[" + run + b"]", result]
-    assert asked.messages[2].answers == "c1"
-    assert b"".join(client_body(asked)) == raw
-    for text in [*countables(asked), *(m.text for m in asked.messages)]:
-        text.encode()
-    assert [m.identity for m in read(raw, Known()).messages] == [m.identity for m in asked.messages]
 
 
 def test_p2_odd_instructions_are_kept_and_take_guidance() -> None:
@@ -349,63 +290,3 @@ def test_guidance_without_instructions_is_one_more_item_behind_the_leading_ones(
 def test_nothing_to_say_changes_nothing() -> None:
     asked = request(DEVELOPER, USER, instructions="a")
     assert extended_head(asked, "") == tuple(m.wire for m in asked.head)
-
-
-# -------------------------------------------------------------------------------------------------------------- laws
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-MEMBERS = st.dictionaries(st.text(), JSON, max_size=4)
-TYPES = (
-    st.sampled_from(
-        [
-            "message",
-            "reasoning",
-            "function_call",
-            "function_call_output",
-            "compaction",
-            "unheard_of",
-            "item_reference",
-            None,
-        ]
-    )
-    | st.text()
-)
-ROLES = st.sampled_from(["system", "user", "assistant", "tool", "developer", None])
-ITEMS = (
-    st.builds(
-        lambda more, type_, role, said: (
-            more | {"type": type_, "role": role, "content": said, "call_id": said, "tools": said}
-        ),
-        MEMBERS,
-        TYPES,
-        ROLES,
-        JSON,
-    )
-    | MEMBERS
-)
-
-
-@given(
-    MEMBERS,
-    st.lists(ITEMS, min_size=1, max_size=6) | st.text(),
-    JSON,
-    st.booleans(),
-    st.sampled_from([None, 1]),
-)
-def test_x22_any_request_survives_byte_for_byte(
-    more: dict[str, Any], items: list[Any] | str, instructions: object, ascii_only: bool, indent: int | None
-) -> None:
-    said = more | {"model": "m", "instructions": instructions, "input": items}
-    try:
-        raw = json.dumps(said, ensure_ascii=ascii_only, indent=indent).encode()
-    except UnicodeEncodeError:
-        raw = json.dumps(said, indent=indent).encode()
-    asked = read(raw, Known())
-    assert b"".join(client_body(asked)) == raw
-    written = b"".join(render(asked, asked.messages, [m.wire for m in asked.head], Wanted()))
-    assert json.loads(written) == said
-    assert b"".join(client_body(read(written, Known()))) == written
-    assert [m.identity for m in read(written, Known()).messages] == [m.identity for m in asked.messages]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.dialects.playing import SSE
 from tests.dialects.responses_streams import (
     DONE,
-    SSE,
     Made,
     call,
     custom,

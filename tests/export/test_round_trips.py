@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.export import layout, writing
@@ -192,6 +192,9 @@ def _happened(what: str, tree: Tree, frame: Frame, new: str, how: int) -> FrameE
             return Decided(frame.id, f"because {how}") if how % 2 else ArtifactAdded(frame.id, f"{how}.md")
 
 
+@example([("push", 4, 0), ("pop", 0, 2), ("plan", 3, 0), ("enter", 8, 1), ("pop", 6, 0)])  # back in a blocked frame
+@example([("plan", 5, 0), ("plan", 1, 3), ("push", 8, 2), ("enter", 2, 2), ("pop", 1, 1)])  # back in a planned one
+@example([*[("push", 0, 0)] * 4, ("enter", 8, 0), ("pop", 0, 2), ("enter", 4, 0), ("pop", 0, 0)])
 @given(STEPS)
 @settings(max_examples=60, deadline=None)
 def test_whatever_became_of_the_frames_comes_back(steps: list[tuple[str, int, int]]) -> None:

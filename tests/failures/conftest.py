@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,11 +59,20 @@ class Agent:
             time.sleep(0.05)  # an agent thinks between two requests; there is no event to wait for
         return answer
 
-    def until_bypass(self) -> Iterator[tuple[Answer, float]]:
-        """Asks until the proxy stands aside; the requests before that, with what they took."""
+    def asks_until(self, holds: Callable[[], bool]) -> None:
+        """Asks until that holds."""
         until = time.monotonic() + PATIENCE_S
-        while (asked := self.asks())[0].stack_status == "full":
-            yield asked
+        while not holds():
+            assert time.monotonic() < until, "it did not come to that"
+            self.asks()
+
+    def until_bypass(self) -> Iterator[tuple[Answer, float]]:
+        """Asks until the proxy stands aside; all answers, with what they took, that one the last."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            yield (asked := self.asks())
+            if asked[0].stack_status != "full":
+                return
             assert time.monotonic() < until, "the proxy notices nothing"
             time.sleep(0.01)  # an agent thinks between two requests; there is no event to wait for
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import UpstreamSettings
 from proxy.providers import LitellmUpstream
 from proxy.providers.library import load
 from proxy.scripted import ScriptedProvider
+from proxy.settings import UpstreamSettings
 
 HERE = Path(__file__).resolve().parent
 IMPORTED_S = 60

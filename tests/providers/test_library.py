@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, UpstreamSettings
+from proxy.config import Config
 from proxy.config_sources import load_config
 from proxy.errors import InvalidConfiguration
 from proxy.providers import fault
+from proxy.settings import UpstreamSettings
 from proxy.upstream import Routes
 from tests.commands.conftest import Shell
 
@@ -24,7 +25,7 @@ HERE = util.find_spec("litellm") is not None
 WITHOUT = pytest.mark.skipif(HERE, reason="litellm is installed here; this is about where it is not")
 LOADING = """
 import asyncio, sys, threading, time
-from proxy.config import UpstreamSettings
+from proxy.settings import UpstreamSettings
 from proxy.providers import LitellmUpstream
 
 async def main():

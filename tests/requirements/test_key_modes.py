@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.config import Mode
 from proxy.scripted import ScriptedProvider, says
+from proxy.settings import Mode
 from proxy.tenancy import issue_key
 from tests.harness import Conversation, Stage
 

@@ -7,6 +7,7 @@ there, the scripted provider judges itself.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from proxy.scripted import Model, Received, Reply, ScriptedProvider, cut, says
+from proxy.shelf import Shelf
 from proxy.tenancy import issue_key
 from tests.harness import RunningProxy, Stage, bash, does, op, pop, push
 from tests.provider.speakers import SPEAKERS, events_of
@@ -185,7 +187,7 @@ def _text(content: Any) -> str:
 
 # ----------------------------------------------------------------------------------------------------- the last answer
 def test_a_session_goes_on_by_the_name_of_the_last_answer_alone(client: Forgetful, provider: ScriptedProvider) -> None:
-    """Issue 4: hidden rounds, a mixed turn, and what opened the conversation; the provider gets all of it."""
+    """Hidden rounds, a mixed turn, and what opened the conversation; the provider gets all of it."""
     provider.will(
         does(push("Login"), text="I begin."), does(bash("ls")),
         does(op("status"), bash("cat a.py")),
@@ -397,7 +399,7 @@ def answer(request: pytest.FixtureRequest, client: Forgetful, provider: Scripted
 def test_an_answer_asked_for_again_is_what_the_client_was_told(
     client: Forgetful, provider: ScriptedProvider, answer: Answered, restarts: bool
 ) -> None:
-    """Issue 4, L6: the same bytes' worth, nothing of ours, and the provider is not asked."""
+    """L6: the same bytes' worth, nothing of ours, and the provider is not asked."""
     before = len(provider.received)
     if restarts:
         client.proxy.restart()
@@ -441,7 +443,7 @@ def test_a_stream_of_what_is_over_is_refused(client: Forgetful, provider: Script
 def test_the_input_of_an_answer_is_what_its_client_sent(
     client: Forgetful, provider: ScriptedProvider, answer: Answered
 ) -> None:
-    """Issue 4: not the line that went upstream."""
+    """Not the line that went upstream."""
     listed = client.gets(f"{answer.id}/input_items").json
 
     assert (listed["object"], listed["has_more"]) == ("list", False)
@@ -505,7 +507,7 @@ def test_only_what_is_made_in_the_background_can_be_cancelled(
 def test_a_deletion_reaches_every_round(
     client: Forgetful, provider: ScriptedProvider, answer: Answered, restarts: bool
 ) -> None:
-    """Issue 4: nothing of the answer stays with the provider, and nobody is told it again, also after a restart."""
+    """Nothing of the answer stays with the provider, and nobody is told it again, also after a restart."""
     rounds = [f"resp_scripted_{each.chat}" for each in provider.asked]
     deleted = client.send("DELETE", f"/{answer.id}")
 
@@ -622,7 +624,7 @@ def test_nobody_is_told_the_answers_of_another_tenant(stage: Stage, provider: Sc
 
 # -------------------------------------------------------------------------------------------------------------- bypass
 def test_what_the_provider_keeps_alone_is_announced(client: Forgetful, provider: ScriptedProvider) -> None:
-    """Issue 4: the client's bytes, reasoning and all, and the reason; the conversation where it is known."""
+    """The client's bytes, reasoning and all, and the reason; the conversation where it is known."""
     provider.will(does(op("status")), says("Done.", reasoning="hm"), *(says("?") for _ in range(4)))
     known = client.says("look", RULES)
     conversation = known.headers["x-stack-conversation"]
@@ -647,6 +649,29 @@ def test_what_the_provider_keeps_alone_is_announced(client: Forgetful, provider:
     assert [each.raw for each in provider.asked[2:]] == [sent for _, sent in asked]
     assert [got.status for got, _ in asked] == [200, 200, 200, 400, 404]
     assert asked[4][0].stack_status == "bypass; reason=item_reference"
+
+
+def test_a_name_that_takes_too_long_to_find_is_the_providers(
+    stage: Stage, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X-14. Patched: a lookup that never ends is the slowest there is, on any machine."""
+    client = Forgetful(stage.proxy(wake_at_tokens=10**9, assembly_budget_ms=300), stage.streamed)
+    provider.will(says("One."), says("Two."), says("Three."))
+    first = client.says("first")
+    with monkeypatch.context() as patched:
+        patched.setattr(Shelf, "answered", _endless)
+        second = client.says("second")
+        left, sent = provider.asked[-1].raw, client.sent
+    client.last = first
+    third = client.says("third")
+
+    assert second.stack_status == "bypass; reason=too_slow"
+    assert left == sent
+    assert third.stack_status == "asleep"
+
+
+async def _endless(*_: Any) -> Any:
+    await asyncio.get_running_loop().create_future()
 
 
 def test_an_answer_in_the_background_goes_on_from_what_the_provider_has(

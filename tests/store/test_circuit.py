@@ -51,3 +51,14 @@ def test_a_failed_probe_makes_it_rest_again_and_one_that_succeeds_closes_it() ->
     assert circuit.until_probe() is None
     circuit.failed()
     assert not circuit.is_open
+
+
+def test_tripped_it_is_open_at_the_first_failure_and_probes_like_any_other() -> None:
+    clock = Clock()
+    circuit = failing(clock, 1, 1)
+    circuit.trip()
+
+    assert circuit.is_open
+    assert circuit.until_probe() == 10
+    circuit.closed()
+    assert not circuit.is_open

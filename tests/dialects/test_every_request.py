@@ -1,0 +1,330 @@
+"""What holds for a request in every dialect (RELIABILITY P1, P2; X-22): one law each, and one entry of `ASKED` for each
+dialect. No odd value makes a body unreadable or costs a byte of it, and what cannot be read says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, Dialect, Known, Unreadable, Wanted
+from proxy.dialects.known import countables
+from proxy.stack.transcript import Message, Request
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A body with a value in it, and what has to be read of it, in order."""
+
+    raw: bytes
+    roles: tuple[str, ...]
+    wires: tuple[bytes, ...]
+    pieces: tuple[bytes, ...]
+    """What of it must leave as it came."""
+    calls: tuple[tuple[str, str], ...] = ()
+    """Their ids and names."""
+    answers: tuple[str, ...] | None = None
+    """The ids of the calls that results answer; None where a value that no parser takes costs them."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One dialect."""
+
+    dialect: Dialect
+    listing: bytes
+    """The member that lists the messages."""
+    unreadable: Mapping[str, bytes]
+    """Bodies that are wrong in this dialect alone."""
+    holding: Callable[[bytes], Holding]
+    bodies: st.SearchStrategy[Json]
+    """Whatever a client may say."""
+    added: tuple[str, ...] = ()
+    """Members that we write into a request of any client."""
+    fixed: bool = False
+    """Some messages are told in no other words: what the model made, and what is a picture."""
+
+    def read(self, raw: bytes) -> Request:
+        return self.dialect.read(raw, Known())
+
+    def written(self, asked: Request) -> bytes:
+        """The upstream body, when nothing is to be said but what the client says."""
+        head = self.dialect.extended_head(asked, "")
+        return b"".join(self.dialect.render(asked, asked.messages, head, Wanted()))
+
+
+# ----------------------------------------------------------------------------------------------------------- any value
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+MEMBERS = st.dictionaries(st.text(), JSON, max_size=4)
+
+
+# ---------------------------------------------------------------------------------------------------- chat completions
+def holding_in_chat(odd: bytes) -> Holding:
+    wire = b'{ "role" : "tool", "tool_call_id":"c1",  "content": ' + odd + b', "x":1.50 }'
+    user = b'{"role":"user","content":' + odd + b"}"
+    raw = b'{"model":"m","temperature":1E+2,"messages":[' + user + b", " + wire + b"]}"
+    return Holding(raw, ("user", "tool"), (user, wire), (user, wire))
+
+
+ROLES = st.sampled_from(["system", "user", "assistant", "tool", "developer", "function"])
+CHAT_MESSAGES = st.builds(lambda more, role, said: more | {"role": role, "content": said}, MEMBERS, ROLES, JSON)
+NO_ROLE = b'{"model":"m","messages":[{"role":7}]}'
+CHAT = Asked(
+    OPENAI_CHAT,
+    b"messages",
+    {"a role that is no text": NO_ROLE},
+    holding_in_chat,
+    st.builds(
+        lambda more, messages: more | {"model": "m", "messages": messages},
+        MEMBERS,
+        st.lists(CHAT_MESSAGES, min_size=1, max_size=4),
+    ),
+    added=("stream_options",),
+)
+
+
+# ------------------------------------------------------------------------------------------------------- messages API
+def holding_in_messages(odd: bytes) -> Holding:
+    result = b'{ "type" : "tool_result", "tool_use_id":"t1",  "content": ' + odd + b', "x":1.50 }'
+    text = b'{"type":"text", "text": ' + odd + b"}"
+    said = b'{"role":"assistant","content":[ {"type":"tool_use","id":"t1","name":"n","input":' + odd + b"} ]}"
+    last = b'{"role":"user","content":[' + result + b" , " + text + b"]}"
+    whole = b'{"role":"user", "content":' + odd + b"}"
+    return Holding(
+        b'{"temperature":1E+2,"model":"m","messages":[' + b", ".join([whole, said, last]) + b"]}",
+        ("user", "assistant", "tool", "user"),
+        (whole, said, b"[" + result + b"]", b"[" + text + b"]"),
+        (whole, said, result, text),
+        calls=(("t1", "n"),),
+        answers=("t1",),
+    )
+
+
+BLOCKS = st.builds(
+    lambda more, kind, said: more | {"type": kind, "tool_use_id": "t", "id": "t", "name": "n", **said},
+    MEMBERS,
+    st.sampled_from(["text", "tool_use", "tool_result", "thinking", "image", "unheard_of"]),
+    st.fixed_dictionaries({}, optional={"text": JSON, "content": JSON, "input": JSON}),
+)
+CONTENTS = JSON | st.lists(BLOCKS | JSON, max_size=4)
+ASSISTANTS = st.builds(lambda more, said: more | {"role": "assistant", "content": said}, MEMBERS, CONTENTS)
+USERS = st.builds(lambda said: {"role": "user", "content": said}, CONTENTS)
+
+
+def is_split(said: Json) -> bool:
+    blocks = said["content"] if isinstance(said["content"], list) else []
+    return said["role"] == "user" and any(isinstance(b, dict) and b.get("type") == "tool_result" for b in blocks)
+
+
+def without_neighbours(messages: list[Json]) -> list[Json]:
+    """No two messages of results in a row: their blocks become one message, as the API itself makes of them."""
+    kept: list[Json] = []
+    for each in messages:
+        if not (kept and is_split(each) and is_split(kept[-1])):
+            kept.append(each)
+    return kept
+
+
+MESSAGES = Asked(
+    ANTHROPIC_MESSAGES,
+    b"messages",
+    {
+        "a role that is no text": NO_ROLE,
+        "a system text that is none": b'{"model":"m","system":{"role":"x"},"messages":[{"role":"user"}]}',
+    },
+    holding_in_messages,
+    st.builds(
+        lambda more, messages: more | {"model": "m", "messages": without_neighbours(messages)},
+        MEMBERS,
+        st.lists(ASSISTANTS | USERS, min_size=1, max_size=4),
+    ),
+)
+
+
+# ------------------------------------------------------------------------------------------------------ responses API
+def holding_in_responses(odd: bytes) -> Holding:
+    result = b'{ "call_id":"c1",  "output": ' + odd + b', "type" : "function_call_output", "x":1.50 }'
+    call = b'{"type":"function_call","name":"bash","call_id":"c1","arguments":' + odd + b"}"
+    run = b'{"type":"message","role":"assistant","content":' + odd + b"} , \n" + call
+    user = b'{"role":"user","content":' + odd + b"}"
+    items = b"[" + user + b"," + run + b"," + result + b"]"
+    return Holding(
+        b'{"model":"m","temperature":1E+2,"instructions":"a","input": ' + items + b"}",
+        ("user", "assistant", "tool"),
+        (user, b"[" + run + b"]", result),
+        (user, run, result),
+        calls=(("c1", "bash"),),
+        answers=("c1",),
+    )
+
+
+KINDS = ["message", "reasoning", "function_call", "function_call_output", "compaction", "unheard_of", "item_reference"]
+ITEMS = (
+    st.builds(
+        lambda more, type_, role, said: (
+            more | {"type": type_, "role": role, "content": said, "call_id": said, "tools": said}
+        ),
+        MEMBERS,
+        st.sampled_from([*KINDS, None]) | st.text(),
+        st.sampled_from(["system", "user", "assistant", "tool", "developer", None]),
+        JSON,
+    )
+    | MEMBERS
+)
+RESPONSES = Asked(
+    OPENAI_RESPONSES,
+    b"input",
+    {
+        "no model but a text": b'{"input":"hi"}',
+        "a model that is no text before a text": b'{"model":1,"input":"hi"}',
+        "no input": b'{"model":"m","instructions":"x"}',
+        "an item that is an array": b'{"model":"m","input":[[{"type":"reasoning"}]]}',
+        "a model item that is no object": b'{"model":"m","input":[{"type":"reasoning"},7,{"type":"reasoning"}]}',
+        "something behind a text": b'{"model":"m","input":"hi"} {}',
+    },
+    holding_in_responses,
+    st.builds(
+        lambda more, items, instructions: more | {"model": "m", "instructions": instructions, "input": items},
+        MEMBERS,
+        st.lists(ITEMS, min_size=1, max_size=6) | st.text(),
+        JSON,
+    ),
+    fixed=True,
+)
+ASKED = {"chat": CHAT, "messages": MESSAGES, "responses": RESPONSES}
+"""By the short name of the dialect."""
+every_dialect = pytest.mark.parametrize("form", ASKED.values(), ids=ASKED)
+
+
+# ---------------------------------------------------------------------------------------------------------- unreadable
+UNREADABLE = {
+    "nothing": b"",
+    "no JSON": b"no json",
+    "an array": b"[]",
+    "a string": b'"text"',
+    "no members": b"{}",
+    "no model": b'{"LIST":[{"role":"user"}]}',
+    "a model that is no text": b'{"model":1,"LIST":[{"role":"user"}]}',
+    "messages that are no list": b'{"model":"m","LIST":{}}',
+    "no messages": b'{"model":"m","LIST":[]}',
+    "a message that is no object": b'{"model":"m","LIST":["hi"]}',
+    "cut off": b'{"model":"m","LIST":[{"role":"user"}]',
+    "something behind it": b'{"model":"m","LIST":[{"role":"user"}]} {}',
+    "deep arrays": b"[" * 100_000,
+    "deep objects": b'{"a":' * 100_000,
+    "brackets that cross": b'{"model":"\\ud800","LIST":[}',
+    "no text at all": b"\x00\xff",
+    "no colon": b'{"a" "b"}',
+}
+"""In any dialect; LIST stands for the member that lists the messages."""
+
+
+@every_dialect
+@pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_be_taken_apart_says_so_and_never_crashes(form: Asked, raw: bytes) -> None:
+    with pytest.raises(Unreadable):
+        form.read(raw.replace(b"LIST", form.listing))
+
+
+@pytest.mark.parametrize(
+    ("form", "raw"),
+    [
+        pytest.param(form, raw, id=f"{name}-{wrong}")
+        for name, form in ASKED.items()
+        for wrong, raw in form.unreadable.items()
+    ],
+)
+def test_what_one_dialect_cannot_take_apart_says_so(form: Asked, raw: bytes) -> None:
+    with pytest.raises(Unreadable):
+        form.read(raw)
+
+
+# ----------------------------------------------------------------------------------------------------------------- odd
+ODD = {
+    "lone surrogate": rb'"\ud83d alone"',
+    "30 digits": b"123456789012345678901234567890",
+    "5000 digits": b"9" * 5000,
+    "NUL": rb'"a\u0000b"',
+    "raw NUL": b'"a\x00b"',
+    "nesting": b"[" * 50_000 + b"]" * 50_000,
+    "NaN": b"NaN",
+    "invalid UTF-8": b'"\xff\xfe"',
+    "odd escapes": rb'"\q"',
+}
+
+
+@every_dialect
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_p2_an_odd_value_makes_no_body_unreadable_and_is_kept_byte_for_byte(form: Asked, odd: bytes) -> None:
+    holding = form.holding(odd)
+    asked = form.read(holding.raw)
+    said = asked.messages
+    assert tuple(m.role for m in said) == holding.roles
+    assert tuple(m.wire for m in said) == holding.wires
+    assert tuple((c.id, c.name) for m in said for c in m.calls) == holding.calls
+    assert holding.answers in (None, answered(said))
+    assert asked.fields["temperature"] == b"1E+2"
+    assert b"".join(form.dialect.client_body(asked)) == holding.raw
+    for text in [*countables(asked), *(m.text for m in said)]:
+        text.encode()
+    assert [m.identity for m in form.read(holding.raw).messages] == [m.identity for m in said]
+    left = form.written(asked)
+    for piece in holding.pieces:
+        assert piece in left
+
+
+@every_dialect
+@pytest.mark.parametrize("depth", range(900, 1000, 2))
+def test_a_value_of_any_depth_is_read_or_refused(form: Asked, depth: int) -> None:
+    """There is a depth that a parser still takes and a writer does not."""
+    holding = form.holding(b'{"a":' * depth + b"1" + b"}" * depth)
+    try:
+        asked = form.read(holding.raw)
+    except Unreadable:
+        assert depth > 920
+    else:
+        assert tuple(m.wire for m in asked.messages) == holding.wires
+        assert holding.answers in (None, answered(asked.messages))
+
+
+def answered(said: Sequence[Message]) -> tuple[str, ...]:
+    return tuple(message.answers for message in said if message.role == "tool")
+
+
+# ---------------------------------------------------------------------------------------------------------------- laws
+@every_dialect
+@given(st.data(), st.booleans(), st.sampled_from([None, 1]))
+def test_x22_any_request_survives_byte_for_byte(
+    form: Asked, data: st.DataObject, ascii_only: bool, indent: int | None
+) -> None:
+    said = data.draw(form.bodies)
+    try:
+        raw = json.dumps(said, ensure_ascii=ascii_only, indent=indent).encode()
+    except UnicodeEncodeError:
+        raw = json.dumps(said, indent=indent).encode()
+    asked = form.read(raw)
+    assert b"".join(form.dialect.client_body(asked)) == raw
+    left = form.written(asked)
+    assert less(json.loads(left), form.added) == less(said, form.added)
+    again = form.read(left)
+    assert b"".join(form.dialect.client_body(again)) == left
+    assert [m.identity for m in again.messages] == [m.identity for m in asked.messages]
+    for message in asked.messages:
+        assert json.loads(form.dialect.without_reasoning(message).wire) is not None
+        told = form.dialect.retold(message, "t")
+        assert told.text == "t" or (form.fixed and told is message)
+
+
+def less(members: Json, names: tuple[str, ...]) -> Json:
+    return {name: value for name, value in members.items() if name not in names}
