@@ -21,11 +21,13 @@ from proxy.stack.events import (
     Activated,
     ArtifactAdded,
     AutonomySet,
+    ByHand,
     Decided,
     Delegated,
     Entered,
     Folded,
     FrameEvent,
+    HandTold,
     Invalidated,
     Kept,
     Looped,
@@ -47,7 +49,7 @@ from proxy.stack.events import (
     Unfolded,
     Woken,
 )
-from proxy.stack.frames import ALLOWED, FINAL, RETURNED, Frame, Opening, Status, Tree, Trim, Waking, ancestors
+from proxy.stack.frames import ALLOWED, BY_HAND, FINAL, RETURNED, Frame, Opening, Status, Tree, Trim, Waking, ancestors
 
 
 def apply(tree: Tree, event: FrameEvent, now: int) -> Tree:
@@ -99,6 +101,19 @@ def _moved(tree: Tree, event: Folded | Summarised | Kept | Unfolded) -> Tree:
             return replace(tree, trims=tuple(t for t in tree.trims if t.frame != event.frame))
 
 
+def _remembered(tree: Tree, event: Looped | LoopsCleared | ByHand | HandTold) -> Tree:
+    """What the model was told of, or is yet to be."""
+    match event:
+        case Looped():
+            return replace(tree, loops=(*tree.loops, event.loop))
+        case LoopsCleared():
+            return replace(tree, loops=(), loops_cleared=event.at)
+        case ByHand():
+            return replace(tree, by_hand=tuple(filter(None, (*tree.by_hand, event.words))))
+        case HandTold():
+            return replace(tree, by_hand=())
+
+
 def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
     """Events that change no status."""
     match event:
@@ -125,10 +140,8 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return replace(tree, sealed=tree.sealed | set(event.entries))
         case ProviderTrimmed():
             return replace(tree, provider_trimmed=True)
-        case Looped():
-            return replace(tree, loops=(*tree.loops, event.loop))
-        case LoopsCleared():
-            return replace(tree, loops=(), loops_cleared=event.at)
+        case Looped() | LoopsCleared() | ByHand() | HandTold():
+            return _remembered(tree, event)
         case Suggested() | SuggestionsCleared() | AutonomySet():
             return replace(tree, advice=_advised(tree.advice, event, now))
         case _:
@@ -184,13 +197,25 @@ def _entered(tree: Tree, event: Entered, now: int) -> Tree:
     known = tree.frames.get(event.frame)
     if known is None:
         words = (event.frame, event.parent, event.title, event.criteria, "")
-        frame = Frame(*words, Status.IN_PROGRESS, len(tree.frames), event.origin, now, now)
+        born = Frame(*words, Status.IN_PROGRESS, len(tree.frames), event.origin, now, now)
+        frame = replace(born, retry_of=event.retry_of)
+    elif event.origin == BY_HAND and Status.IN_PROGRESS in ALLOWED[known.status]:
+        frame = _by_hand(known, now)
     elif known.status is Status.IN_PROGRESS or Status.IN_PROGRESS in ALLOWED[known.status]:
         frame = replace(known, status=Status.IN_PROGRESS, updated_at=now)
     else:
         return tree
     entered = _with(tree, frame, active=frame.id)
     return replace(entered, carried={**entered.carried, **dict.fromkeys(event.taking, frame.owner)})
+
+
+def _by_hand(frame: Frame, now: int) -> Frame:
+    """A person begins it, so no call opens it. Where one did, what it did then is told as that call's result, and does
+    not come back: it goes on as a new segment."""
+    segment = frame.segment + 1 if frame.opening else frame.segment
+    origin = frame.origin if frame.is_inferred else BY_HAND
+    begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, origin=origin)
+    return replace(begun, segment=segment, opening=None)
 
 
 def _delegated(tree: Tree, event: Delegated, now: int) -> Tree:
@@ -266,7 +291,7 @@ def _popped(tree: Tree, event: Popped, now: int) -> Tree:
         updated_at=now,
     )
     after = _with(tree, ended)
-    if frame.is_inferred and not _is_under_way(tree, frame.id):
+    if frame.is_uncalled and not _is_under_way(tree, frame.id):
         return after
     return _returned(after, frame, event.told, event.carried)
 

@@ -143,7 +143,7 @@ class Entered(msgspec.Struct, frozen=True, tag="entered"):
     """A frame that nobody pushed began: seen in what the client says. One that was planned begins, one that is under
     way beside others goes on, another is born.
     `taking` are entries already on the path that it owns from now on: the call group that opened it, or a turn that
-    turned out to be a frame."""
+    turned out to be a frame. A person begins one in the same way (`human`)."""
 
     frame: str
     parent: str
@@ -151,6 +151,7 @@ class Entered(msgspec.Struct, frozen=True, tag="entered"):
     criteria: str
     origin: str
     taking: tuple[str, ...] = ()
+    retry_of: str = ""
 
 
 class Delegated(msgspec.Struct, frozen=True, tag="delegated"):
@@ -335,6 +336,19 @@ class AutonomySet(msgspec.Struct, frozen=True, tag="autonomy set"):
     chosen: Chosen
 
 
+class ByHand(msgspec.Struct, frozen=True, tag="by hand"):
+    """A person did something to the tree: the events beside this one came of it. `key` tells it from whatever else was
+    done at the same entry, `words` are for the model, `told` is what the person was answered."""
+
+    key: str
+    words: str
+    told: str = ""
+
+
+class HandTold(msgspec.Struct, frozen=True, tag="hand told"):
+    """The model was told of all that a person did to the tree so far."""
+
+
 FrameEvent = (
     Rooted
     | Planned
@@ -370,6 +384,8 @@ FrameEvent = (
     | InjectionWanted
     | Injected
     | RetryTold
+    | ByHand
+    | HandTold
 )
 _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
 

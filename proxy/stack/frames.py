@@ -48,6 +48,8 @@ RETURNED = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
 INFERRED = frozenset({"request", "plan", "part", "subagent", "auto"})
 """Origins of frames that nobody pushed: a request of the user, an item of the client's plan, a part of long work, work
 that a subagent does in a conversation of its own, work that the proxy parted off by itself (autonomy `auto`)."""
+BY_HAND = "human"
+"""The origin of a frame that a person planned or began."""
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -102,7 +104,13 @@ class Frame:
 
     @property
     def is_inferred(self) -> bool:
+        """Seen in what the client says, which may end it as well."""
         return self.origin in INFERRED
+
+    @property
+    def is_uncalled(self) -> bool:
+        """No call opened it, so no result stands for it: it leaves the line by a fold alone."""
+        return self.is_inferred or (self.origin == BY_HAND and self.opening is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +179,8 @@ class Tree:
     """The entry up to which a person cleared them: what came before it is no part of any."""
     advice: Advice = field(default_factory=Advice)
     """What was suggested to the model here, and what somebody set about that."""
+    by_hand: tuple[str, ...] = ()
+    """What a person did to the tree and the model was not told of yet, in words, the oldest first."""
 
     @property
     def awake(self) -> bool:
@@ -207,12 +217,12 @@ def is_kept(tree: Tree, frame: str) -> bool:
 
 
 def owners_shown(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
-    """Owners of what the frames of `path` have on the line: their own entries, and those of inferred frames under
-    them. An inferred frame takes nothing off the line when it ends; only a fold does."""
+    """Owners of what the frames of `path` have on the line: their own entries, and those of frames under them that no
+    call opened. Such a frame takes nothing off the line when it ends; only a fold does."""
     shown = {frame.id for frame in path}
     owners = {tree.frames[frame].owner for frame in shown}
     for frame in tree.frames.values():  # in order of birth: parents before their children
-        if frame.is_inferred and frame.parent in shown and frame.id not in shown:
+        if frame.is_uncalled and frame.parent in shown and frame.id not in shown:
             shown.add(frame.id)
             owners.add(frame.owner)
     return frozenset(owners)

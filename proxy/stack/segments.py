@@ -123,10 +123,11 @@ def _told(tree: Tree, weights: Weights, wanted: Collection[tuple[str, bool]]) ->
 
 
 def finished(tree: Tree, frame: str) -> str:
-    """The outermost finished inferred frame that `frame` is or is under; empty where the work still goes on."""
+    """The outermost finished frame that no call opened and that `frame` is or is under; empty where the work still
+    goes on."""
     found = ""
     for each in (tree.frames[frame], *ancestors(tree, frame)) if frame in tree.frames else ():
-        if not each.is_inferred or each.status is Status.IN_PROGRESS:
+        if not each.is_uncalled or each.status is Status.IN_PROGRESS:
             break  # an item of a plan may be taken up again after the request it was planned for
         if each.status in FINAL:
             found = each.id

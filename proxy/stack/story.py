@@ -110,6 +110,8 @@ class _Walk:
             self._adopt(follow(self._ledger, self._ledger.path(entry.adopts), {}))
         if entry.alias in self._adopted:
             self._placed += [replace(p, at=entry.id) for p in self._adopted[entry.alias]]
+            for event in events:  # a person may have decided something where the client's other form of it stood
+                self._tree = apply(self._tree, read_event(event), event.created)
         elif entry.alias and entry.alias in self._on_other_lines():
             self._renamed[entry.alias] = entry.id
         else:

@@ -88,7 +88,7 @@ def _why_not(story: Story, frame: str) -> str:
     elsewhere = f"`callstack log {frame}` shows all of it, and the model recalls it with stack_recall ref={frame}."
     if is_kept(tree, frame):
         return f"Frame {frame} is on the line again since it was unfolded, and is not folded any more."
-    if found.parent and not found.is_inferred:
+    if found.parent and not found.is_uncalled:
         return f"Frame {frame} was pushed by the model and leaves the line when it returns, not by a fold. {elsewhere}"
     if any(not trim.frame and trim.entries & _own(story, frame) for trim in tree.trims):
         return f"Frame {frame} was not folded: it left because the line did not fit the model's window. {elsewhere}"

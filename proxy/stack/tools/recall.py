@@ -120,7 +120,7 @@ def _of_frame(ledger: Ledger, story: Story, frame: Frame) -> Found:
 def _of_frames(ledger: Ledger, tree: Tree, frames: Collection[str], pieces: Iterable[Piece]) -> list[Piece]:
     """What they own, what was made in them before a pop handed it on, and whatever left the line with them: a ref that
     was shown once gives what it stood for, also when a later fold has taken it over."""
-    pushed = {frame for frame in frames if not tree.frames[frame].is_inferred}
+    pushed = {frame for frame in frames if not tree.frames[frame].is_uncalled}
     folds = (event for told in ledger.events.values() for event in told if event.kind == FOLDED)
     decided = (read_event(event) for event in folds if event.subject in frames)
     gone = {entry for fold in decided if isinstance(fold, Folded) for entry in fold.entries}
