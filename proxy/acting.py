@@ -21,14 +21,16 @@ from proxy.dialects import Dialect
 from proxy.dialects.dialect import Appending, Headers
 from proxy.limits import Window
 from proxy.stack.applying import apply
-from proxy.stack.block import GUIDANCE, render_block
+from proxy.stack.block import GUIDANCE
+from proxy.stack.block_forms import Form, block_of
 from proxy.stack.context import Scribe, rewritten
 from proxy.stack.economics import Prices, expected_requests
-from proxy.stack.events import FrameEvent, ProviderTrimmed, ReasoningRemoved, Sealed, Woken
+from proxy.stack.events import Folded, FrameEvent, ProviderTrimmed, ReasoningRemoved, Sealed, Unfolded, Woken
 from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment, Pen, folding, is_due
 from proxy.stack.inferring import Watch
 from proxy.stack.ledger import Thread, is_edited
+from proxy.stack.minimizing import minimized
 from proxy.stack.observe.turns import user_spoke_last
 from proxy.stack.rereading import Means
 from proxy.stack.story import Placed, Story
@@ -98,7 +100,7 @@ class Actor:
         for event in noticed:
             tree = apply(tree, event, here.now)
         here = replace(here, story=replace(here.story, tree=tree)) if noticed else here
-        acted = self._acted(here)
+        acted = self._minimized(here, self._acted(here))
         return replace(acted, events=(*noticed, *self._outdated(here), *self._rewritten(here), *acted.events))
 
     def _noticed(self, here: Here) -> list[FrameEvent]:
@@ -180,7 +182,9 @@ class Actor:
             budgets = replace(budgets, total=min(budgets.total, most))
         if not here.story.tree.current.parent:
             budgets = replace(budgets, current=min(budgets.current, ROOT_TOKENS))
-        return render_block(
+        return block_of(
+            form_of(self.config, here.request.model),
+            here.story,
             here.story.tree,
             here.story.tree.active,
             session=here.conversation,
@@ -234,8 +238,13 @@ class Actor:
             return Folding()
         tariff, window = self._tariff(here), self._window(here)
         usages = [p.round.spoken.usage for p in here.story.placed if p.round and p.round.spoken.usage]
+        moment = self._moment(here, added, appended=appended, frame_max=frame_max)
+        pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
+        return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)
+
+    def _moment(self, here: Here, added: int | None, *, appended: bool = False, frame_max: int = 0) -> Moment:
         uncached = _tells_of_none(usages)
-        moment = Moment(
+        return Moment(
             node=here.node,
             now=here.now,
             prices=Prices(1.0, 1.0) if uncached else Prices(tariff.read, tariff.write),
@@ -249,8 +258,23 @@ class Actor:
             edited=here.story.tree.provider_trimmed,
             appended=appended,
         )
-        pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
-        return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)
+
+    def _minimized(self, here: Here, acted: Acted) -> Acted:
+        """With view `minimal` older results are told in a line each, at a moment for it."""
+        if not is_minimal(self.config, here.request.model) or self._must_wait(here):
+            return acted
+        tree = here.story.tree
+        for event in acted.events:
+            tree = apply(tree, event, here.now)
+        if not tree.awake or tree.provider_trimmed:
+            return acted
+        here = replace(here, story=replace(here.story, tree=tree))
+        breaks = any(_breaks(event) for event in acted.events)
+        done = minimized(here.story, self._moment(here, None), self.count, breaks=breaks)
+        voided = self._voided(here) if done.events else []
+        return replace(
+            acted, events=(*acted.events, *voided, *done.events), decisions=(*acted.decisions, *done.decisions)
+        )
 
     def _binds(self, here: Here) -> bool:
         return binds(self.config, self.dialect, self.config.sent_as(here.request.model))
@@ -283,6 +307,22 @@ class Actor:
 
 def binds(config: Config, dialect: Dialect, model: str) -> bool:
     """Whether reasoning that this model (by the upstream's name) made must be left out once its prefix has changed.
+def is_minimal(config: Config, model: str) -> bool:
+    """Whether a model, by the client's name for it, is told no more than it needs to know."""
+    return (config.for_model(model).view or config.view) == "minimal"
+
+
+def form_of(config: Config, model: str) -> Form:
+    """How a model, by the client's name for it, is told where a frame stands."""
+    return Form(
+        (config.for_model(model).block_format or config.block_format) == "nested",
+        is_minimal(config, model),
+        config.block_figures,
+        config.observed_tools,
+        tuple(config.probes.items()),
+    )
+
+
     Signed reasoning always is: which models check it is told of few, and one that does refuses the request."""
     return dialect.signs or config.tariff_of(model).binding != "none"
 
@@ -303,6 +343,11 @@ def must_open(config: Config, dialect: Dialect, request: Request, model: str) ->
 
 def _is_answer(placed: Placed) -> bool:
     message = said_by(placed)
+def _breaks(event: FrameEvent) -> bool:
+    """Whether what the provider has cached ends with this."""
+    return isinstance(event, Folded | Unfolded) or (isinstance(event, Woken) and not event.appended)
+
+
     return message is not None and message.role == "assistant"
 
 

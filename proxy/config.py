@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from proxy.settings import (
+    BlockFormat,
     Budgets,
     Mode,
     ModelSettings,
@@ -29,6 +30,7 @@ from proxy.settings import (
     TariffRow,
     TariffSettings,
     UpstreamSettings,
+    View,
 )
 from proxy.stack.economics import Prices
 from proxy.stack.observe.names import NAMES
@@ -155,6 +157,20 @@ class Config(Strict):
 
     body_deadline_s: float = Field(default=60.0, gt=0)
     """Seconds in which a request body has to make real progress."""
+
+    view: View = "full"
+    """`minimal` is for models with a small window: a frame is told its goal, its task, what comes next and how things
+    stand, in at most 2,000 characters; it sees no other frame, and older results are told in a line each."""
+
+    block_format: BlockFormat = "flat"
+    """How the frame block is written in view `full`: as lists, or `nested` as one tree."""
+
+    block_figures: bool = False
+    """Whether the flat block also tells its budgets and what they left out."""
+
+    probes: dict[str, Names] = {}
+    """More commands whose newest end the minimal view shows, by name, as globs: `probes: {e2e: "npx playwright *"}`.
+    Tests, linters, builds and type checks are known by themselves."""
 
     drain_s: int = Field(default=30, ge=0)
     """Seconds that running streams get to finish after SIGTERM."""

@@ -28,6 +28,8 @@ from pydantic import (
 from proxy.tariffs import UNKNOWN, AfterTool, Appendable, Binding, ThinkingInLoop
 
 Mode = Literal["off", "shadow", "passive", "active"]
+View = Literal["full", "minimal"]
+BlockFormat = Literal["flat", "nested"]
 Spoken = Literal["chat", "messages", "responses"]
 """Dialects, as the configuration names them."""
 
@@ -171,6 +173,12 @@ class ModelSettings(Strict):
 
     alias: str | None = None
     """Name sent upstream instead of the one the client asked for."""
+
+    view: View | None = None
+    """Overrides `view` for this model."""
+
+    block_format: BlockFormat | None = None
+    """Overrides `block_format` for this model."""
 
 
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]

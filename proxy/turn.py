@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from proxy.shelf import Shelf
 from proxy.stack import matching, tools
 from proxy.stack.applying import apply
+from proxy.stack.block_forms import FLAT, Form
 from proxy.stack.context import Line, Scribe, assemble
 from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent, call_key, recorded
@@ -47,6 +48,8 @@ class Toolkit:
     """A round as it is kept: with what else the client may name."""
     suffixed: Callable[[str], bool] = lambda _: False
     """Whether a model, by its name, takes no user message behind a result."""
+    form: Callable[[str], Form] = lambda _: FLAT
+    """How frames are told of the tree around them, by the model's name."""
 
 
 @dataclass
@@ -122,7 +125,7 @@ class Turn:
             now,
             self.kit.nonce(self.standing.conversation),
             self.kit.count,
-            self.kit.settings,
+            replace(self.kit.settings, form=self.kit.form(self.standing.request.model)),
             on_line,
             prices=self.kit.prices(self.standing.request.model),
         )

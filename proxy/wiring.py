@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import sha256
 
-from proxy.acting import Actor, suffixed
+from proxy.acting import Actor, form_of, suffixed
 from proxy.asking import Parts
 from proxy.bookkeeping import Bookkeeper
 from proxy.config import Config
@@ -91,6 +91,7 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         partial(remembered, dialect),
         partial(suffixed, config),
     )
+        partial(form_of, config),
     actor = actor_for(process, dialect, writer, kit)
     teller = Teller(config, process.shelf, dialect)
     return Parts(

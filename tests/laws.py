@@ -31,6 +31,7 @@ LOOPING = "Not run: this call is part of a loop, and would give the same again."
 CLEARED = "[Old tool result content cleared]"
 GIVEN_AGAIN = "That earlier result is no longer in front of you."
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")
+IN_A_LINE = re.compile(r"\S[^\n]* → [^\n]*; all of it: stack_recall with ref=\"\w+\"")
 STATELESS = "stateless"
 HEADS = ("system", "developer")
 BREAKS = ("woken", "folded", "unfolded", "trim", "replaced", "reasoning removed")
@@ -293,9 +294,10 @@ def _is_more(whole: Json, shown: Json) -> bool:
 
 
 def _is_retold(message: Json) -> bool:
-    """A result in words of ours: cut, cleared, or with what its note points at."""
+    """A result in words of ours: cut, cleared, told in a line, or with what its note points at."""
     said = text_of(message)
-    return message["role"] == "tool" and (said.startswith(CLEARED) or GIVEN_AGAIN in said or bool(CUT.search(said)))
+    ours = said.startswith(CLEARED) or GIVEN_AGAIN in said or CUT.search(said) or IN_A_LINE.fullmatch(said)
+    return message["role"] == "tool" and bool(ours)
 
 
 def order(client: Body, line: Body) -> Iterator[str]:

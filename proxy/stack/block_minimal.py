@@ -29,6 +29,8 @@ LENGTHS = (800, 400, 200, 100, 50, 20, 0)
 MARKS = {True: "✓", False: "✗"}
 PROBES, ACTIONS = 12, 3
 """So many of each are told (S3-03)."""
+NAME = 60
+"""Characters of the name of a probe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def _parts(tree: Tree, frame_id: str, recent: Recent, length: int) -> list[str]:
     if following:
         parts.append(element("next-subtask", {"id": following.id, "title": cut_for_display(following.title)}))
     if recent.probes and length:
-        marked = (f"{cut_for_display(name)} {MARKS[is_well]}" for name, is_well in recent.probes[:PROBES])
+        longest = min(length, NAME)
+        marked = (f"{shortened(name, longest)} {MARKS[is_well]}" for name, is_well in recent.probes[:PROBES])
         parts.append(leaf("state", "\n".join(marked)))
     if recent.actions and length:
         parts.append(leaf("recent-actions", "\n".join(shortened(one, length) for one in recent.actions[-ACTIONS:])))

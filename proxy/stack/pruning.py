@@ -13,7 +13,7 @@ What this module does not do: it never decides that pruning pays. Clearing in a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from proxy.stack.context import Line
@@ -103,7 +103,7 @@ def candidates(story: Story, line: Line) -> tuple[Replaced, ...]:
     """The old outputs on the line, cleared, the newest first; nothing where that saves too little (S4-30 to S4-36)."""
     spared, saved = 0, 0
     found: list[Replaced] = []
-    for output in reversed(_outputs(story, line)):
+    for output in reversed(outputs(story, line.entries)):
         if output.text.startswith(CLEARED):
             continue
         spared += estimated(output.text)
@@ -122,9 +122,9 @@ def estimated(text: str) -> int:
     return max(0, round(len(text) / 4))
 
 
-def _outputs(story: Story, line: Line) -> list[Output]:
-    """Results of the client's own tools on the line, oldest first: those the model has answered to, behind the newest
-    trace. What stands before a trace was chosen to stay when that was written (S4-32)."""
+def outputs(story: Story, on_line: Container[str]) -> list[Output]:
+    """Results of the client's own tools among the entries on the line, oldest first: those the model has answered to,
+    behind the newest trace. What stands before a trace was chosen to stay when that was written (S4-32)."""
     traced = frozenset(trim.at for trim in story.tree.trims)
     calls: dict[str, Call] = {}
     found: list[Output] = []
@@ -133,7 +133,7 @@ def _outputs(story: Story, line: Line) -> list[Output]:
         if message is not None:
             calls |= {c.id: c for c in message.calls}
             call = calls.get(message.answers) if message.answers else None
-            if call is not None and not call.is_ours and placed.at in line.entries:
+            if call is not None and not call.is_ours and placed.at in on_line:
                 found.append(Output(placed, call, story.tree.replaced.get(placed.entry.id, message.text)))
         if placed.at in traced or placed.entry.id in traced:
             found.clear()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.stack.block_forms import FLAT, Form
 from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent
 from proxy.stack.frames import Opening, Tree
@@ -48,6 +49,9 @@ class Settings:
     recall_page: int = 2000
     recall_call: int = 8000
     keep_siblings: int = 3
+    checkpoint_at_push: bool = False
+    form: Form = FLAT
+    """How the block of a frame is written for the model that is asked."""
 
 
 @dataclass(frozen=True, slots=True)

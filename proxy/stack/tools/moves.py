@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.stack.applying import apply, way_back
-from proxy.stack.block import render_block
+from proxy.stack.block_forms import block_of
 from proxy.stack.compaction import decisions_in, derived_compaction, returned_text
 from proxy.stack.context import owner_of
 from proxy.stack.events import Activated, Planned, Popped, Pushed, frame_id
@@ -109,8 +109,12 @@ def _opening(desk: Desk) -> Opening:
 
 
 def _view(desk: Desk) -> str:
-    if desk.settings.child_view != AUTO:
-        return desk.settings.child_view
+    """Of the parents, a model with a small window sees what its block tells, and no more than is asked for."""
+    view = desk.settings.child_view
+    if desk.settings.form.minimal and view in ("fork", AUTO):
+        return "isolate"
+    if view != AUTO:
+        return view
     return chosen_view(choice_at(desk.story, desk.on_line, desk.prices), desk.settings.isolate_above)
 
 
@@ -125,7 +129,9 @@ def replace_block(event: Opened, block: str) -> Opened:
 
 
 def _block(desk: Desk, tree: Tree, frame: str) -> str:
-    return render_block(
+    return block_of(
+        desk.settings.form,
+        desk.story,
         tree,
         frame,
         session=desk.ledger.conversation.id,

@@ -1,0 +1,65 @@
+"""Older results told in a line each, for models with a small window (S3-03).
+
+Of the outputs on the line the newest actions stand as they came; what was done before is `name → result`, with the ref
+that `stack_recall` takes. A call keeps its result and its place, only the words change, once and for good.
+
+The law: **the line changes at moments, not with every request** (L2). That is where something else breaks the prefix
+anyway, where nothing of it is cached, or where a whole batch has grown old and the gate says that it pays.
+
+What this module does not do: it cuts no arguments of a call, and nothing the model has not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.stack.actions import in_a_line
+from proxy.stack.block_minimal import ACTIONS
+from proxy.stack.context import on_line
+from proxy.stack.economics import Rewrite, weighed
+from proxy.stack.events import Replaced
+from proxy.stack.folding import Decision, Folding, Moment
+from proxy.stack.observe.step import Done
+from proxy.stack.pruning import Output, outputs, ref_of
+from proxy.stack.ranking import Count
+from proxy.stack.segments import tokens_of
+from proxy.stack.story import Placed, Story
+
+BATCH = 7
+"""Outputs that must have grown old before the line changes for their sake alone."""
+MINIMAL = "minimal"
+"""Why an output is told in other words."""
+RECALLED_BY = '; all of it: stack_recall with ref="{ref}"'
+
+
+def minimized(story: Story, moment: Moment, count: Count, *, breaks: bool) -> Folding:
+    """The outputs that are told in a line from now on. `breaks`: the prefix breaks with this request anyway."""
+    line = on_line(story)
+    old = outputs(story, {placed.at for placed in line})[:-ACTIONS]
+    told = [(output, words) for output in old if len(words := told_of(output)) < len(output.text)]
+    told = [each for each in told if each[0].placed.entry.id not in story.tree.replaced]
+    free = breaks or moment.cold
+    if not told or (len(told) < BATCH and not free):
+        return Folding()
+    verdict = weighed(
+        _rewrite(line, told, moment, count), moment.prices, moment.requests, cold=free, window=moment.window
+    )
+    decision = Decision("minimize", (story.tree.active,), verdict)
+    if not verdict.worth:
+        return Folding((), (decision,))
+    return Folding(tuple(Replaced(o.placed.entry.id, words, MINIMAL) for o, words in told), (decision,))
+
+
+def told_of(output: Output) -> str:
+    """What stands for it: the tool, what came of the call, and how all of it is had again."""
+    return in_a_line(Done(output.call, output.text)) + RECALLED_BY.format(ref=ref_of(output.placed))
+
+
+def _rewrite(line: Sequence[Placed], told: Sequence[tuple[Output, str]], moment: Moment, count: Count) -> Rewrite:
+    first = told[0][0].placed
+    start = next(at for at, placed in enumerate(line) if placed is first)
+    removed = sum(tokens_of(output.placed) for output, _ in told)
+    kept = sum(count(words) for _, words in told)
+    whole = sum(map(tokens_of, line))
+    behind = sum(map(tokens_of, line[start:])) - removed
+    return Rewrite(removed, kept, behind, moment.head + whole)

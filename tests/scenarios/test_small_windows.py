@@ -1,0 +1,167 @@
+"""A model with a small window is told what it needs to know now: its goal, its task, what comes next, how things stand.
+
+Every scenario ends before the judge of `tests.laws`: what is told in a line stays told so.
+"""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from proxy.scripted import ScriptedProvider, call, says
+from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, plan, pop, push, texts
+
+TOOLS = ("bash", "edit", "read")
+BEGIN, END = "<stack-context ", "</stack-context>"
+IN_A_LINE = '; all of it: stack_recall with ref="'
+
+
+def blocks(messages: list[Json]) -> list[ElementTree.Element]:
+    """The blocks on a line, in order."""
+    pieces = [piece for text in texts(messages) for piece in text.split(BEGIN)[1:]]
+    return [ElementTree.fromstring(BEGIN + piece.partition(END)[0] + END) for piece in pieces if END in piece]
+
+
+def marks(block: ElementTree.Element) -> list[str]:
+    return (block.findtext("state") or "").splitlines()
+
+
+@pytest.fixture
+def small(stage: Stage) -> RunningProxy:
+    return stage.proxy(view="minimal")
+
+
+@pytest.fixture
+def chat(stage: Stage, small: RunningProxy) -> Conversation:
+    return stage.chat(small, tools=TOOLS)
+
+
+@pytest.mark.rows("S3-01", "S3-02", "S3-04", "S3-07", "C2b")
+def test_a_subtask_sees_its_goal_its_task_and_the_next_one_alone(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """S3-02, S3-07: not what its siblings came to, not what is planned later, no history of its parents."""
+    provider.will(
+        does(push("Auth")),
+        does(bash("cat secret-of-auth")),
+        does(pop("JWT it is.")),
+        does(push("Pay")),
+        does(plan("Card", "Bank", "Report")),
+        lambda asked: does(activate(planned(asked.messages, "Card"))),
+        says("Working on cards."),
+    )
+    chat.says("Build the shop.")
+    chat.returns("what auth read")
+
+    line = provider.received[-1].messages
+    goal, task, subtask = (blocks(line)[-1].find(name) for name in ("goal", "task", "subtask"))
+    assert [e.findtext("title") for e in (goal, task, subtask) if e is not None] == ["Build the shop.", "Pay", "Card"]
+    following = blocks(line)[-1].find("next-subtask")
+    assert following is not None
+    assert following.get("title") == "Bank"
+    told = "".join(texts(line))
+    assert not [word for word in ("JWT it is.", "what auth read", "Report") if word in told]
+
+
+def planned(messages: list[Json], title: str) -> str:
+    """The id of a planned frame, as plan told it."""
+    told = next(text for text in reversed(texts(messages)) if title in text)
+    return next(word.strip("(),:;.\"'=") for word in told.split() if word.startswith("f") and len(word) == 9)
+
+
+@pytest.mark.rows("S3-03")
+def test_of_ten_actions_three_stand_whole_and_the_others_in_a_line(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """S3-03: by one change of the line, and all of it can be recalled."""
+    provider.will(*(does(bash(f"step {n}")) for n in range(11)), says("Done."))
+    chat.says("Do it.")
+    for number in range(11):
+        chat.returns(f"output of step {number}: " + "more of it " * 60)
+
+    results = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
+    assert [IN_A_LINE in text for text in results] == [True] * 7 + [False] * 4  # the newest was not read yet
+    assert all(text.startswith("bash → ") and len(text) < 100 for text in results[:7])
+    lines = [[m for m in received.messages if m["role"] == "tool"] for received in provider.received]
+    assert [sum(IN_A_LINE in m["content"] for m in line) for line in lines] == [0] * 11 + [7]
+
+
+@pytest.mark.rows("S3-03")
+def test_an_error_is_cut_at_a_hundred_characters(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(*(does(bash(f"step {n}")) for n in range(11)), says("Done."))
+    chat.says("Do it.")
+    for number in range(11):
+        chat.returns("Error: it broke at " + "one place after the other " * 40 + str(number))
+
+    told = next(m["content"] for m in provider.received[-1].messages if m["role"] == "tool")
+    words = told.partition(" → error: ")[2].partition(IN_A_LINE)[0]
+    assert len(words) == 100
+    assert words.endswith("...")
+
+
+@pytest.mark.rows("S3-05")
+def test_the_state_of_tests_and_files_is_told_at_the_next_entry(chat: Conversation, provider: ScriptedProvider) -> None:
+    """S3-05: failed, then passed; and what was written is there."""
+    provider.will(
+        does(bash("pytest -q")),
+        does(push("Mend it")),
+        does(call("edit", filePath="src/a.py", oldString="x", newString="y")),
+        does(bash("pytest -q")),
+        does(pop("mended")),
+        does(push("Polish it")),
+        says("Polishing."),
+    )
+    chat.says("Make the tests pass.")
+    chat.returns("1 failed, 3 passed in 0.1s\nExit code: 1")
+    before = marks(blocks(provider.received[-1].messages)[-1])
+    chat.returns("The file src/a.py has been updated.")
+    chat.returns("4 passed in 0.1s\nExit code: 0")
+    after = marks(blocks(provider.received[-1].messages)[-1])
+
+    assert before == ["tests ✗"]
+    assert after == ["tests ✓", "src/a.py ✓"]
+
+
+@pytest.mark.rows("S3-05")
+def test_more_commands_can_be_named_as_probes(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(view="minimal", probes__deploy="./deploy*"), tools=TOOLS)
+    provider.will(does(bash("./deploy.sh staging")), does(push("Look at it")), says("Looking."))
+    chat.says("Deploy.")
+    chat.returns("deployed\nExit code: 0")
+
+    assert marks(blocks(provider.received[-1].messages)[-1]) == ["deploy ✓"]
+
+
+@pytest.mark.rows("S3-06")
+def test_a_loop_is_told_of_in_the_minimal_view_too(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(*(does(bash("git status")) for _ in range(3)), says("I stop."))
+    chat.says("Commit it.")
+    for _ in range(3):
+        chat.returns("nothing to commit")
+
+    assert "3 times" in texts(provider.received[-1].messages)[-1]
+
+
+@pytest.mark.rows("C2b")
+def test_one_model_may_have_it_and_another_not(stage: Stage, provider: ScriptedProvider) -> None:
+    """By name or glob."""
+    proxy = stage.proxy(**{"models.small-*.view": "minimal"})
+    for model, views in (("small-7b", ["minimal"]), ("large", [None])):
+        provider.will(does(push("Look")), says("Looking."))
+        stage.chat(proxy, tools=TOOLS, model=model).says(f"Look with {model}.")
+        assert [block.get("view") for block in blocks(provider.received[-1].messages)][-1:] == views
+
+
+@pytest.mark.rows("S0-24", "C3")
+def test_the_nested_form_can_be_chosen(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(block_format="nested"), tools=TOOLS)
+    provider.will(does(push("Auth")), does(pop("JWT it is.")), does(push("Pay")), says("Paying."))
+    chat.says("Build the shop.")
+
+    told = blocks(provider.received[-1].messages)[-1]
+    assert told.findtext("title") == "Build the shop."
+    assert [(e.findtext("title"), e.get("status")) for e in told.iterfind("child")] == [
+        ("Auth", "completed"),
+        ("Pay", "in_progress"),
+    ]
