@@ -104,6 +104,8 @@ class App:
     async def start(self) -> None:
         """Open the store, wire the parts. A store that does not open stands aside: requests pass without us."""
         secret = await self._opened()
+        for name in self.config.unknown_heuristics:
+            log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
         now = now_ms()
         shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS)
         summariser = summaries(

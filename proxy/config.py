@@ -21,6 +21,7 @@ from pydantic import Field, field_validator, model_validator
 from proxy.settings import (
     BlockFormat,
     Budgets,
+    MayBeSet,
     Mode,
     ModelSettings,
     Names,
@@ -29,9 +30,12 @@ from proxy.settings import (
     SummarySettings,
     TariffRow,
     TariffSettings,
+    Threshold,
     UpstreamSettings,
     View,
 )
+from proxy.stack.autonomy.rules import NAMES as HEURISTICS
+from proxy.stack.autonomy.rules import Autonomy, Combiner, Level
 from proxy.stack.economics import Prices
 from proxy.stack.observe.names import NAMES
 from proxy.stack.observe.names import Names as ToolNames
@@ -105,6 +109,28 @@ class Config(Strict):
     loop_period: int = Field(default=3, ge=1, le=3)
     """Steps that take turns, at most, to be a loop; 1: none are."""
 
+    autonomy: Level = "manual"
+    """In mode `active`, how much the proxy decides about frames: `manual` nothing, `suggest` tells the model when a
+    push or a pop seems due, `auto` also parts off work by itself. Also `STACK_AUTONOMY_LEVEL`."""
+
+    push_threshold: Threshold = 70
+    """Confidence, 0 to 100, from which a push is suggested or made."""
+
+    pop_threshold: Threshold = 80
+    """Confidence, 0 to 100, from which a pop is suggested or made."""
+
+    combine: Combiner = "max"
+    """How the scores of several heuristics make one: the highest (`max`), `noisy_or`, or their `mean`."""
+
+    suggest_in_context: bool = True
+    """Whether the model reads suggestions; without it they are only listed."""
+
+    enabled_heuristics: Names = HEURISTICS
+    """Heuristics that count."""
+
+    model_may_set: MayBeSet = ()
+    """What of these the model may change by `stack_autonomy`: level, thresholds, suggestions, heuristics, stats."""
+
     summaries: SummarySettings = SummarySettings()
     """A model that writes, off the request path, what folded work came to."""
 
@@ -134,6 +160,20 @@ class Config(Strict):
     budgets: Budgets = Budgets()
     """Token budgets of the frame block."""
 
+    view: View = "full"
+    """`minimal` is for models with a small window: a frame is told its goal, its task, what comes next and how things
+    stand, in at most 2,000 characters; it sees no other frame, and older results are told in a line each."""
+
+    block_format: BlockFormat = "flat"
+    """How the frame block is written in view `full`: as lists, or `nested` as one tree."""
+
+    block_figures: bool = False
+    """Whether the flat block also tells its budgets and what they left out."""
+
+    probes: dict[str, Names] = {}
+    """More commands whose newest end the minimal view shows, by name, as globs: `probes: {e2e: "npx playwright *"}`.
+    Tests, linters, builds and type checks are known by themselves."""
+
     max_depth: int = Field(default=10, ge=1)
     """How deep frames may nest."""
 
@@ -157,20 +197,6 @@ class Config(Strict):
 
     body_deadline_s: float = Field(default=60.0, gt=0)
     """Seconds in which a request body has to make real progress."""
-
-    view: View = "full"
-    """`minimal` is for models with a small window: a frame is told its goal, its task, what comes next and how things
-    stand, in at most 2,000 characters; it sees no other frame, and older results are told in a line each."""
-
-    block_format: BlockFormat = "flat"
-    """How the frame block is written in view `full`: as lists, or `nested` as one tree."""
-
-    block_figures: bool = False
-    """Whether the flat block also tells its budgets and what they left out."""
-
-    probes: dict[str, Names] = {}
-    """More commands whose newest end the minimal view shows, by name, as globs: `probes: {e2e: "npx playwright *"}`.
-    Tests, linters, builds and type checks are known by themselves."""
 
     drain_s: int = Field(default=30, ge=0)
     """Seconds that running streams get to finish after SIGTERM."""
@@ -265,6 +291,24 @@ class Config(Strict):
     def observed_tools(self) -> ToolNames:
         """Which tool of which client is for what."""
         return _observed(self.observe)
+
+    @cached_property
+    def autonomy_rules(self) -> Autonomy:
+        """How much the proxy decides, unless somebody chose otherwise for a conversation."""
+        return Autonomy(
+            self.autonomy,
+            self.push_threshold,
+            self.pop_threshold,
+            self.combine,
+            self.suggest_in_context,
+            tuple(name for name in HEURISTICS if name in self.enabled_heuristics),
+            frozenset(self.model_may_set),
+        )
+
+    @property
+    def unknown_heuristics(self) -> tuple[str, ...]:
+        """Enabled ones that do not exist: a typing error, or another version's."""
+        return tuple(name for name in self.enabled_heuristics if name not in HEURISTICS)
 
     def tariff_of(self, model: str) -> Tariff:
         """What a model costs and how it behaves, by the name it is asked for at the upstream."""

@@ -38,6 +38,7 @@ _OPTIONS = frozenset({"upstream", "host", "port", "data", "mode", "log_format"})
 _SHORT: dict[ConfigPath, ConfigPath] = {
     ("upstream",): ("upstreams", "default", "url"),
     ("retention",): ("retention_days",),
+    ("autonomy", "level"): ("autonomy",),
 }
 """Other ways to write a key."""
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+from proxy.stack.autonomy.rules import Settable, clamped
 from proxy.tariffs import UNKNOWN, AfterTool, Appendable, Binding, ThinkingInLoop
 
 Mode = Literal["off", "shadow", "passive", "active"]
@@ -40,6 +42,10 @@ def _listed(value: object) -> object:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Threshold = Annotated[int, AfterValidator(clamped)]
+"""From 0 to 100; what lies beyond is taken as the nearer of both."""
+MayBeSet = Annotated[tuple[Settable, ...], BeforeValidator(_listed)]
+"""Parts of the rules of autonomy."""
 
 
 class Strict(BaseModel):

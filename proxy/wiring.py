@@ -32,6 +32,7 @@ from proxy.stack.inferring import Watch
 from proxy.stack.ledger import Round, answer_of
 from proxy.stack.transcript import Request
 from proxy.store import Store
+from proxy.suggesting import Suggesting
 from proxy.summaries import Summaries
 from proxy.telling import Introduction, Note, Teller
 from proxy.tokens import Counter
@@ -90,8 +91,8 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         partial(names_in, dialect),
         partial(remembered, dialect),
         partial(suffixed, config),
-    )
         partial(form_of, config),
+    )
     actor = actor_for(process, dialect, writer, kit)
     teller = Teller(config, process.shelf, dialect)
     return Parts(
@@ -116,7 +117,11 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
 
 def notes_for(process: Process, actor: Actor, teller: Teller) -> tuple[Note, ...]:
     """Who is asked, in this order, for words to the model of an awake thread."""
-    return (Introduction(teller, actor), LoopWarning(teller, actor, process.config))
+    return (
+        Introduction(teller, actor),
+        LoopWarning(teller, actor, process.config),
+        Suggesting(teller, actor, process.config),
+    )
 
 
 def names_in(dialect: Dialect, request: Request, rounds: Sequence[Round]) -> tuple[str, ...]:

@@ -147,9 +147,16 @@ def _mirror(scene: _Scene, changes: Changes, group: tuple[str, ...]) -> None:
     for item in changes.entered:
         found = scene.tree.frames[born.get(item, item.frame)]
         if _may_enter(scene.tree, found):
+            _leave_auto(scene)
             scene.decide(_entering(found, group))
     if not changes.entered:
         _go_on(scene)
+
+
+def _leave_auto(scene: _Scene) -> None:
+    """What the proxy parted off by itself ends where the client's plan has a say."""
+    if scene.tree.current.origin == "auto":
+        _end(scene, scene.tree.active, Status.COMPLETED)
 
 
 def _go_on(scene: _Scene) -> None:
@@ -167,7 +174,7 @@ def _entering(frame: Frame, taking: tuple[str, ...] = ()) -> Entered:
 def _home(tree: Tree) -> str:
     """Under which frame an item of the plan belongs: the active one, or where the other items are."""
     active = tree.current
-    while active.origin in ("plan", "part") and active.parent:
+    while active.origin in ("plan", "part", "auto") and active.parent:
         active = tree.frames[active.parent]
     return active.id
 
@@ -204,23 +211,24 @@ def _below(tree: Tree, frame: str) -> Iterable[Frame]:
 
 
 def _end(scene: _Scene, frame: str, status: Status, *, carried: tuple[str, ...] = ()) -> None:
-    """End an inferred frame with what is known of it."""
-    story = replace(scene.story, tree=scene.tree)
-    placed = [p for p in scene.placed if owner_of(story, p).partition("#")[0] == frame]
+    scene.decide(ended(replace(scene.story, tree=scene.tree), frame, status, scene.watch.names, carried))
+
+
+def ended(story: Story, frame: str, status: Status, names: Names, carried: tuple[str, ...] = ()) -> Popped:
+    """An inferred frame ends with what is known of it."""
+    placed = [p for p in story.placed if owner_of(story, p).partition("#")[0] == frame]
     said = [m.text.strip() for p in placed if (m := said_by(p)) and m.role == "assistant" and m.text.strip()]
     closing = said[-1] if said else ""
-    facts = facts_of(placed, scene.watch.names)
-    scene.decide(
-        Popped(
-            frame,
-            status,
-            closing[:RESULTS_KEPT],
-            cut_for_display(closing, COMPACTED),
-            carried=carried,
-            tokens=sum(m.tokens for p in placed if (m := said_by(p))),
-            artifacts=tuple(artifacts_of(facts)),
-            decisions=facts.decisions,
-        )
+    facts = facts_of(placed, names)
+    return Popped(
+        frame,
+        status,
+        closing[:RESULTS_KEPT],
+        cut_for_display(closing, COMPACTED),
+        carried=carried,
+        tokens=sum(m.tokens for p in placed if (m := said_by(p))),
+        artifacts=tuple(artifacts_of(facts)),
+        decisions=facts.decisions,
     )
 
 
@@ -276,7 +284,7 @@ def _ended(scene: _Scene) -> tuple[Frame | None, list[Placed]]:
     within |= (
         {f.id for f in _below(tree, request.id)}
         if request
-        else {f.id for f in children(tree, home.id) if f.origin == "plan"}
+        else {f.id for f in children(tree, home.id) if f.origin in ("plan", "auto")}
     )
     story = replace(scene.story, tree=tree)
     placed = [p for p in scene.placed if owner_of(story, p).partition("#")[0] in within]
@@ -300,7 +308,7 @@ def _close(scene: _Scene, home: Frame, before: Sequence[Placed]) -> None:
     request = _request(scene.tree)
     for frame in reversed(path_to(scene.tree, scene.tree.active)):
         if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:
-            _end(scene, frame.id, Status.BLOCKED)
+            _end(scene, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
     if request is None:
         story = replace(scene.story, tree=scene.tree)
         parted = _parted_turns(scene.placed)

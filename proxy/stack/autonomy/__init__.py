@@ -3,7 +3,8 @@ S1-96).
 
     signals      what the work of the active frame shows, taken from traffic
     heuristics   seven scores from 0 to 100, four for a push and three for a pop
-    combining    one figure of several scores, and the rules that are in force
+    rules        how far the proxy goes, and from which figures on
+    combining    one figure of several scores
     suggesting   whether something is suggested, and in which words
     acting       whether the proxy does it by itself
 

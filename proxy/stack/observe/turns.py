@@ -206,6 +206,11 @@ def _own(words: Sequence[str]) -> frozenset[str]:
     return frozenset(word[:_STEM] for word in bare if word and not word.isdigit())
 
 
+def keywords(text: str) -> frozenset[str]:
+    """The words that say what a text is about, of what the user typed in it, by their stems."""
+    return _own(_words(plain(text)))
+
+
 _CAMEL = re.compile(r"[A-Za-z][a-z0-9]*[A-Z]\w*")
 _AROUND = ".,:;!?'\"`*()[]{}<>"
 LONGEST_NAME = 120

@@ -1,0 +1,70 @@
+"""Frames that the proxy opens and ends by itself (level `auto`, S1-83).
+
+Such a frame is inferred as those of a plan or a request are: it takes nothing off the line, and folds when it has
+ended and that pays. It stands where requests and plans stand; inside a frame that the model pushed the model divides
+its work, and is only told. A second one follows the first, it does not nest: what is long goes on in parts.
+
+The law: **only at rest**. Every call has its result, so no call group is cut through, and **only what was opened here
+is ended here**.
+
+What this module does not do: it tells the model nothing, for nothing on the line changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.stack.advice import POP, PUSH
+from proxy.stack.applying import apply
+from proxy.stack.autonomy.combining import judged
+from proxy.stack.autonomy.rules import Autonomy
+from proxy.stack.autonomy.signals import Reading, Signals
+from proxy.stack.autonomy.suggesting import pointless, topic
+from proxy.stack.compaction import CRITERION
+from proxy.stack.events import Entered, FrameEvent, frame_id
+from proxy.stack.frames import Status, Tree, path_to
+from proxy.stack.inferring import ended
+from proxy.stack.observe import Names
+from proxy.stack.observe.turns import first_said
+from proxy.stack.story import Story
+
+AUTO = "auto"
+BORN = 2_000
+"""Added to the number of a frame born here, beside those that others decide at the same entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A request where it stands: the path up to its last entry `node`, at `now` (ms). `names` tell which tool does
+    what."""
+
+    story: Story
+    node: str
+    now: int
+    names: Names
+    max_depth: int
+
+
+def by_itself(at: Place, reading: Reading, seen: Signals, rules: Autonomy) -> tuple[FrameEvent, ...]:
+    """What is opened or ended here, by what was read of the active frame."""
+    tree = at.story.tree
+    if not reading.at_rest or not _is_ours_to_divide(tree):
+        return ()
+    pushes = judged(PUSH, seen, rules).reached and not pointless(tree, PUSH, at.max_depth)
+    pop = judged(POP, seen, rules)
+    title, criteria = topic(tree, seen.goal), tree.current.criteria
+    if seen.goal:
+        criteria = first_said([seen.goal], CRITERION)
+    events: list[FrameEvent] = []
+    if tree.current.origin == AUTO and (pushes or pop.reached):
+        status = Status(pop.status) if pop.reached else Status.COMPLETED
+        events.append(ended(at.story, tree.active, status, at.names))
+        tree = apply(tree, events[0], at.now)
+        pushes = pushes and bool(seen.goal or not pop.reached)  # what is done needs no other part
+    if pushes:
+        events.append(Entered(frame_id(at.node, BORN), tree.active, title, criteria, AUTO))
+    return tuple(events)
+
+
+def _is_ours_to_divide(tree: Tree) -> bool:
+    return all(frame.is_inferred or not frame.parent for frame in path_to(tree, tree.active))

@@ -1,0 +1,71 @@
+"""One figure of several scores, and the rules by which it counts (S1-84, S1-91b, C7).
+
+The mean of the scores, as it was once defined, asks all of them to be high at once: no two of the three that speak
+for a pop reach its threshold (D1). So the highest one counts unless somebody chooses otherwise; `noisy_or` lets
+several middling ones add up, as independent reasons would.
+
+The law: **a combined score lies between 0 and 100**, and each way of combining reaches the thresholds the rules come
+with.
+
+What this module does not do: it measures nothing, and says nothing of what follows from a figure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from proxy.stack.advice import POP
+from proxy.stack.autonomy.heuristics import HEURISTICS, Score, half_up
+from proxy.stack.autonomy.rules import HIGHEST, Autonomy
+from proxy.stack.autonomy.signals import Signals
+from proxy.stack.frames import Status
+
+
+def _highest(points: Sequence[int]) -> float:
+    return max(points, default=0)
+
+
+def _noisy_or(points: Sequence[int]) -> float:
+    return HIGHEST * (1 - math.prod(1 - each / HIGHEST for each in points))
+
+
+def _mean(points: Sequence[int]) -> float:
+    return sum(points) / len(points) if points else 0
+
+
+COMBINERS: Mapping[str, Callable[[Sequence[int]], float]] = {"max": _highest, "noisy_or": _noisy_or, "mean": _mean}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the heuristics say of a push or a pop. `scores` are of all of them that speak for it, enabled or not;
+    `primary` is the enabled one with the most points, empty where none has any. `status` is what a pop would end as."""
+
+    kind: str
+    confidence: int
+    threshold: int
+    scores: Mapping[str, Score]
+    primary: str = ""
+    status: str = ""
+
+    @property
+    def reached(self) -> bool:
+        return bool(self.primary) and self.confidence >= self.threshold
+
+    @property
+    def reason(self) -> str:
+        return self.scores[self.primary].reason if self.primary else ""
+
+
+def judged(kind: str, seen: Signals, rules: Autonomy) -> Verdict:
+    """What speaks for a push or a pop, by these rules."""
+    scores = {name: each.score(seen) for name, each in HEURISTICS.items() if each.kind == kind}
+    enabled = {name: score for name, score in scores.items() if name in rules.heuristics}
+    confidence = min(HIGHEST, half_up(COMBINERS[rules.combine]([score.points for score in enabled.values()])))
+    primary = max(enabled, key=lambda name: enabled[name].points, default="")
+    if primary and not enabled[primary].points:
+        primary = ""
+    status = (enabled[primary].status if primary else "") or (Status.BLOCKED if kind == POP and primary else "")
+    return Verdict(kind, confidence, rules.threshold(kind), scores, primary, status)

@@ -1,0 +1,143 @@
+"""The seven heuristics: four that speak for a push, three that speak for a pop, each from 0 to 100 (S1-85 to S1-91).
+
+Each is a function of the signals that gives points with the figures they are made of. The constants are those of the
+requirement rows; steps are tables, the highest one that is exceeded counts.
+
+The law: **a score is explained by its inputs alone**.
+
+What this module does not do: it weighs no heuristic against another (`combining` does) and suggests nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from proxy.stack.advice import POP, PUSH
+from proxy.stack.autonomy.rules import HIGHEST
+from proxy.stack.autonomy.signals import Signals
+from proxy.stack.frames import Status
+
+Steps = Sequence[tuple[float, int]]
+"""(exceeded, points), the highest first."""
+Input = int | float | bool | str
+
+PER_ERROR, MOST_FOR_ERRORS, FOR_NEW_GOAL = 15, 50, 30
+FOR_OTHER_WORDS = 60
+FILES_SWITCHED: Steps = ((3, 20), (1, 10))
+MESSAGES: Steps = ((20, 40), (10, 25), (5, 10))
+FILES_CHANGED: Steps = ((5, 30), (2, 15))
+TOKENS: Steps = ((50_000, 70), (30_000, 50), (15_000, 30), (5_000, 15))
+PER_SUCCESS, MOST_FOR_SUCCESSES = 20, 60
+PER_ARTIFACT, MOST_FOR_ARTIFACTS = 10, 30
+FOR_COVERAGE = 30
+IDLE_TURNS: Steps = ((5, 70), (3, 40), (1, 20))
+FAILURES: Steps = ((3, 40), (1, 20))
+STUCK = 60
+"""Points of stagnation above which a pop would end the frame as blocked or failed."""
+USAGE: Steps = ((0.9, 90), (0.8, 70), (0.7, 50), (0.5, 20))
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Points from 0 to 100 and what they are made of. `reason` is a few words for whoever reads a suggestion, `status`
+    what a pop for this reason would end the frame as."""
+
+    points: int
+    reason: str
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristic:
+    """One of the seven; `kind` is what it speaks for."""
+
+    name: str
+    kind: str
+    score: Callable[[Signals], Score]
+
+
+def failure_boundary(seen: Signals) -> Score:
+    """Errors without a success since, and something else to do: a unit that may be tried again (S0-05)."""
+    points = min(MOST_FOR_ERRORS, PER_ERROR * seen.errors) + FOR_NEW_GOAL * bool(seen.goal)
+    told = [_counted(seen.errors, "error") + " since the last success"] if seen.errors else []
+    told += ["a new goal"] if seen.goal else []
+    return _scored(points, " and ".join(told), errors=seen.errors, new_goal=bool(seen.goal))
+
+
+def context_switch(seen: Signals) -> Score:
+    """The user asks for something in other words, and other files come into it (S0-06). The share is of the request's
+    own keywords; without a new goal the words count nothing."""
+    shared = len(seen.aims & seen.wanted)
+    words = half_up(FOR_OTHER_WORDS * (1 - shared / len(seen.wanted))) if seen.wanted else 0
+    told = [f"{shared} of the {len(seen.wanted)} keywords of the request are this frame's"] if words else []
+    told += [f"{seen.files} files changed lately"] if seen.files > 1 else []
+    inputs: dict[str, Input] = {"keywords": len(seen.wanted), "shared": shared, "files": seen.files}
+    return Score(min(HIGHEST, words + _step(FILES_SWITCHED, seen.files)), ", ".join(told), inputs)
+
+
+def complexity(seen: Signals) -> Score:
+    """So much was done that a part of it deserves a summary of its own (S0-07)."""
+    points = _step(MESSAGES, seen.messages) + _step(FILES_CHANGED, seen.files)
+    told = f"{seen.messages} messages and {_counted(seen.files, 'changed file')} in this frame"
+    return _scored(points, told, messages=seen.messages, files=seen.files)
+
+
+def duration(seen: Signals) -> Score:
+    """The frame's own messages have grown long."""
+    return _scored(_step(TOKENS, seen.tokens), f"{seen.tokens:,} tokens in this frame", tokens=seen.tokens)
+
+
+def goal_completion(seen: Signals) -> Score:
+    """What the frame was for seems to be done."""
+    points = min(MOST_FOR_SUCCESSES, PER_SUCCESS * len(seen.successes))
+    points += min(MOST_FOR_ARTIFACTS, PER_ARTIFACT * seen.artifacts)
+    points += half_up(FOR_COVERAGE * seen.covered)
+    signs = f" ({', '.join(seen.successes[:3])})" if seen.successes else ""
+    told = f"{_counted(len(seen.successes), 'sign')} of success{signs}, {_counted(seen.artifacts, 'file')} made"
+    covered, artifacts = round(seen.covered, 2), seen.artifacts
+    return _scored(points, told, Status.COMPLETED, successes=len(seen.successes), artifacts=artifacts, covered=covered)
+
+
+def stagnation(seen: Signals) -> Score:
+    """Turns that gave nothing new, and failures that stayed."""
+    points = _step(IDLE_TURNS, seen.idle) + _step(FAILURES, len(seen.failures))
+    failing = len(seen.failures) > len(seen.successes)
+    status = (Status.FAILED if failing else Status.BLOCKED) if points > STUCK else ""
+    told = f"{_counted(seen.idle, 'turn')} without progress, {_counted(len(seen.failures), 'failure')}"
+    return _scored(points, told, status, idle_turns=seen.idle, failures=len(seen.failures))
+
+
+def context_overflow(seen: Signals) -> Score:
+    """The model's window is nearly full."""
+    share = round(seen.usage, 3)
+    status = Status.COMPLETED if len(seen.successes) > len(seen.failures) else Status.BLOCKED
+    return _scored(_step(USAGE, seen.usage), f"the window is {seen.usage:.0%} full", status, usage=share)
+
+
+HEURISTICS: Mapping[str, Heuristic] = {
+    each.__name__: Heuristic(each.__name__, kind, each)
+    for kind, those in (
+        (PUSH, (failure_boundary, context_switch, complexity, duration)),
+        (POP, (goal_completion, stagnation, context_overflow)),
+    )
+    for each in those
+}
+
+
+def half_up(value: float) -> int:
+    """Rounded, one half upwards: the constants were made that way, and Python rounds to even."""
+    return int(value + 0.5)
+
+
+def _step(steps: Steps, value: float) -> int:
+    return next((points for exceeded, points in steps if value > exceeded), 0)
+
+
+def _scored(points: int, reason: str, status: str = "", **inputs: Input) -> Score:
+    return Score(min(HIGHEST, points), reason, inputs, status)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

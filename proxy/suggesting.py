@@ -1,0 +1,79 @@
+"""The note that suggests a push or a pop to the model, and the frames that are opened and ended without asking it
+(S1-82, S1-83).
+
+It looks at a request of an awake thread in mode `active`, unless the level is `manual`. What was read of a path is
+kept, so that with the next request only what is new is looked at; it is a cache, and forgotten without harm.
+
+The law: **at most one text of ours behind a request**. Where another note has spoken, a suggestion comes with a later
+one or not at all; where a model takes no words behind results, it is told none.
+
+What this module does not do: it finds no reason and words none (`stack.autonomy`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from proxy.acting import Actor
+from proxy.config import Config
+from proxy.stack.autonomy.acting import Place, by_itself
+from proxy.stack.autonomy.rules import Autonomy
+from proxy.stack.autonomy.signals import Reading, Signals, read, signals
+from proxy.stack.autonomy.suggesting import suggestion, words
+from proxy.stack.events import Suggested
+from proxy.standing import Standing
+from proxy.telling import Teller
+
+REMEMBERED = 512
+"""Threads of which a reading is kept."""
+
+
+@dataclass(frozen=True)
+class Suggesting:
+    """Asked last, for its words can wait."""
+
+    teller: Teller
+    actor: Actor
+    config: Config
+    readings: OrderedDict[tuple[str, str], Reading] = field(default_factory=OrderedDict)
+
+    def __call__(self, standing: Standing) -> Standing:
+        rules = self.config.autonomy_rules.with_chosen(standing.story.tree.advice.chosen)
+        if standing.mode != "active" or rules.level == "manual":
+            return standing
+        reading = self._read(standing)
+        seen = signals(reading, standing.story.tree.current, self._window(standing))
+        if rules.level == "auto":
+            where = Place(
+                standing.story, standing.node, standing.arrival.now, self.actor.watch.names, self.config.max_depth
+            )
+            if events := by_itself(where, reading, seen, rules):
+                return self.teller.recorded(standing, events)
+        return self._suggested(standing, seen, rules)
+
+    def _suggested(self, standing: Standing, seen: Signals, rules: Autonomy) -> Standing:
+        tree = standing.story.tree
+        made = suggestion(tree, seen, rules, self.config.max_depth, standing.arrival.now)
+        if made is None:
+            return standing
+        if made.told and (
+            standing.ledger.overlays.get(standing.node) or not self.teller.takes_words(standing.request.model)
+        ):
+            return standing
+        standing = self.teller.recorded(standing, [Suggested(tree.active, made)])
+        if not made.told:
+            return standing
+        return self.teller.told(standing, words(made, self.actor.nonce(standing.conversation)))
+
+    def _window(self, standing: Standing) -> int:
+        window = self.actor.window(standing.request.model, standing.conversation)
+        return window.tokens if window.binds else 0
+
+    def _read(self, standing: Standing) -> Reading:
+        key = (standing.conversation, standing.thread)
+        reading = self.readings.pop(key, None)
+        reading = self.readings[key] = read(standing.story, self.actor.watch.names, reading)
+        if len(self.readings) > REMEMBERED:
+            self.readings.popitem(last=False)
+        return reading
