@@ -26,16 +26,18 @@ from proxy.dialects import Dialect
 from proxy.errors import BadRequest
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
+from proxy.stack.branching import look_at, turning
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.context import on_line
 from proxy.stack.events import FrameEvent, Replaced, Rooted, Woken, frame_id, recorded
 from proxy.stack.inferring import inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
+from proxy.stack.lines import SWITCHED, Lines, Look
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.names import remember
 from proxy.stack.observe.turns import first_said, untagged
 from proxy.stack.rereading import is_note, sent_anew, supplied
-from proxy.stack.story import Story, extend
+from proxy.stack.story import Story, extend, turned
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, is_stack_tool
 from proxy.standing import Arrival, Headers, Standing, here
@@ -166,7 +168,9 @@ class Reception:
         events = [_rooted(ledger.conversation, new, arrival.now)] if opening and new else []
         before = ledger.threads.get(thread) or _thread_at(ledger, found)
         told = _thread_now(before, thread, request, self.config.sent_as(request.model))
-        story, seen = self._followed(arrival, shelved, found, new, events, told)
+        mode = asked or ledger.conversation.mode or arrival.mode or self.config.mode_of(request.model)
+        look = look_at(before) if _may_act(request, mode) else None
+        story, seen = self._followed(arrival, shelved, found, new, events, told, look)
         values: list[Entry | Event | Thread] = [*new, *seen, *([told] if told else [])]
         anchored = Anchored(
             ledger.conversation.id, ledger.conversation.hint, matching.anchors_at_opening(request), arrival.now
@@ -177,9 +181,10 @@ class Reception:
         node = new[-1].id if new else found.path[-1].id
         shelved.keep_story(node, story)
         since = before if told else None
+        if any(event.kind == SWITCHED for event in seen):
+            since = _thread_on(story.lines, told or before)
         standing = Standing(arrival, shelved, story, node, thread, "asleep", how=found.how, since=since)
-        wanted = asked or ledger.conversation.mode or arrival.mode
-        return self._decided(standing, wanted or self.config.mode_of(request.model))
+        return self._decided(standing, mode)
 
     def _followed(  # noqa: PLR0913  where the request stands, and what is new in it
         self,
@@ -189,10 +194,14 @@ class Reception:
         new: Sequence[Entry],
         rooted: Sequence[Event],
         thread: Thread | None,
+        look: Look | None,
     ) -> tuple[Story, list[Event]]:
         """The story of the path with what is new, and all events on it: the root's, and frames that can be seen in
         what the client says. What is another form of known entries has been followed before. A thread without
-        tools has no frames: there is nothing to fold."""
+        tools has no frames: there is nothing to fold.
+
+        The newest messages may stand on another line than those before them; `look` is how the request before this one
+        looked, None where this one has to stand where that did."""
         ledger = shelved.ledger
         story = shelved.story(found.path[-1].id) if found.path else Story()
         events = list(rooted)
@@ -204,6 +213,11 @@ class Reception:
         story = extend(ledger, story, new[:known], _by_entry(events))
         for run in _runs(new[known:]):
             last = run[-1]
+            turns = turning(story, ledger, run, arrival.request, look) if look and last is new[-1] else None
+            if turns:
+                told = recorded(turns, run[0].id, 0, seq, arrival.now)
+                events, seq = [*events, told], seq + 1
+                story = turned(ledger, story, turns, arrival.now)
             before = extend(ledger, story, run[:-1], _by_entry(events))
             if watched and last.message and last.message.role != "assistant":
                 decided = self._inferred(before, run, arrival.now)
@@ -224,19 +238,17 @@ class Reception:
     def _decided(self, standing: Standing, mode: str) -> Standing:
         request = standing.request
         standing = replace(standing, mode=mode)
-        clash = any(is_stack_tool(name) for name in request.tool_names)
         if mode not in ACTING:
             return replace(standing, status=mode)
         if request.answers_wanted > 1:
             return replace(standing, status="side", reason="several_answers")
-        if clash:
+        if _clashes(request):
             return replace(standing, status="asleep", reason="name_clash")
         return self._acted(standing)
 
     def would_wake(self, standing: Standing) -> Woken | None:
         """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
-        clash = any(is_stack_tool(name) for name in standing.request.tool_names)
-        if clash or standing.request.answers_wanted > 1:
+        if _clashes(standing.request) or standing.request.answers_wanted > 1:
             return None
         acted = self.actor.act(here(standing, "active"))
         return next((event for event in acted.events if isinstance(event, Woken)), None)
@@ -265,6 +277,15 @@ class Reception:
         if not given:
             return standing
         return self.teller.recorded(standing, [Replaced(entry, text, "read again") for entry, text in given])
+
+
+def _clashes(request: Request) -> bool:
+    """Whether the client has tools by names of ours."""
+    return any(is_stack_tool(name) for name in request.tool_names)
+
+
+def _may_act(request: Request, mode: str) -> bool:
+    return mode in ACTING and request.answers_wanted == 1 and not _clashes(request)
 
 
 def _runs(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -341,6 +362,15 @@ def _thread_now(known: Thread | None, thread: str, request: Request, model: str)
     names = request.tool_names or (known.tool_names if known else ())
     now = Thread(thread, request.system_hash, names, request.tools_hash, model)
     return None if now == known else now
+
+
+def _thread_on(lines: Lines, thread: Thread | None) -> Thread | None:
+    """The thread as the last request on the current line showed it, where it looks otherwise now."""
+    look = lines.looks.get(lines.current)
+    if look is None or thread is None:
+        return None
+    then = replace(thread, system_hash=look[0], tools_hash=look[1], model=look[2])
+    return None if then == thread else then
 
 
 def _rooted(conversation: Conversation, entries: Sequence[Entry], now: int) -> Event:

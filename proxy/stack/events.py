@@ -254,6 +254,18 @@ class LoopsCleared(msgspec.Struct, frozen=True, tag="loops cleared"):
     at: str
 
 
+class Pressed(msgspec.Struct, frozen=True, tag="pressed"):
+    """The window has filled up, `filled` tokens of `window`, and the model is told so."""
+
+    frame: str
+    filled: int
+    window: int
+
+
+class Relieved(msgspec.Struct, frozen=True, tag="relieved"):
+    """The line has become clearly shorter than when the model was told that the window fills up."""
+
+
 class Dequeued(msgspec.Struct, frozen=True, tag="dequeued"):
     """What people said from beside the client is told to the model: `entry` are the words, `messages` the ids of what
     was said. On a turn they stand behind its round at which this happened."""
@@ -295,24 +307,28 @@ class Switched(msgspec.Struct, frozen=True, tag="switched"):
     look: tuple[str, str, str] = ("", "", "")
 
 
+class Copied(msgspec.Struct, frozen=True):
+    """A text of a line: its message of this number (0: what a frame returned), who said it, and where it stands."""
+
+    ref: str
+    role: str
+    source: str
+    text: str
+    number: int = 0
+
+
 class InjectionWanted(msgspec.Struct, frozen=True, tag="injection wanted"):
-    """`text`, copied from the line `source`, is to be told once at the end of the line `line`."""
+    """These texts of the line `source` are to be told once at the end of the line `line`."""
 
     line: str
     source: str
-    text: str
+    texts: tuple[Copied, ...]
 
 
 class Injected(msgspec.Struct, frozen=True, tag="injected"):
     """What waited to be copied to the line `line` was told."""
 
     line: str
-
-
-class RetryTold(msgspec.Struct, frozen=True, tag="retry told"):
-    """The model was told that a person wants another attempt, which is planned as this frame."""
-
-    frame: str
 
 
 class Suggested(msgspec.Struct, frozen=True, tag="suggested"):
@@ -374,6 +390,8 @@ FrameEvent = (
     | ProviderTrimmed
     | Looped
     | LoopsCleared
+    | Pressed
+    | Relieved
     | Dequeued
     | Suggested
     | SuggestionsCleared
@@ -383,7 +401,6 @@ FrameEvent = (
     | Switched
     | InjectionWanted
     | Injected
-    | RetryTold
     | ByHand
     | HandTold
 )

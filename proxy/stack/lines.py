@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from proxy.stack.events import CheckpointSet, FrameEvent, Injected, InjectionWanted, LineWanted, Switched
+from proxy.stack.events import CheckpointSet, Copied, FrameEvent, Injected, InjectionWanted, LineWanted, Switched
 
 MAIN = "main"
 """The line on which every conversation begins."""
@@ -24,6 +24,8 @@ AUTOMATIC_KEPT = 32
 """Checkpoints that nobody asked for, the newest ones; one named by somebody stays."""
 KINDS = frozenset({"checkpoint", "line wanted", "switched", "injection wanted", "injected"})
 """Kinds of events that say something of lines."""
+SWITCHED = "switched"
+"""The kind of the event with which another line becomes current."""
 Look = tuple[str, str, str]
 """Of a request: the hashes of its system text and of its tools, and the model."""
 
@@ -42,11 +44,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """A text of the line `source` that waits for the next request on the line `line`."""
+    """Texts of the line `source` that wait for the next request on the line `line`."""
 
     line: str
     source: str
-    text: str
+    texts: tuple[Copied, ...]
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,11 @@ def after(lines: Lines, event: FrameEvent, created: int) -> Lines:
             made = Checkpoint(event.name, event.at, event.line, event.automatic, event.look, created)
             return replace(lines, checkpoints=_bounded({**lines.checkpoints, made.name: made}))
         case LineWanted():
-            return replace(lines, wanted=event)
+            return replace(lines, wanted=None if event.line == lines.current else event)
         case Switched():
             return _switched(lines, event)
         case InjectionWanted():
-            waiting = Injection(event.line, event.source, event.text)
+            waiting = Injection(event.line, event.source, event.texts)
             return replace(lines, injections=(*lines.injections, waiting))
         case Injected():
             return replace(lines, injections=tuple(each for each in lines.injections if each.line != event.line))

@@ -61,15 +61,16 @@ class Piece:
 
 # -------------------------------------------------------------------------------------------------------------- pieces
 def everything(ledger: Ledger, story: Story) -> tuple[Placed, ...]:
-    """All that stands on this path, and on the ones it went on from where the client rewrote or compacted its history:
-    oldest first, each once, with the owner it has now."""
-    stories, seen = [story], {story.tip}
+    """All that stands on this path, on whichever of its lines, and on the ones it went on from where the client rewrote
+    or compacted its history: oldest first, each once, with the owner it has now."""
+    stories, seen = [story, *story.aside.values()], {story.tip}
     waiting = _adopted(ledger, story.tip)
     while waiting:
         tip = waiting.pop()
         if tip not in seen:
             seen.add(tip)
-            stories.append(follow(ledger, ledger.path(tip), {}))
+            earlier = follow(ledger, ledger.path(tip), {})
+            stories += [earlier, *earlier.aside.values()]
             waiting += _adopted(ledger, tip)
     held: dict[tuple[str, int], Placed] = {}
     for placed in (p for each in stories for p in each.placed):

@@ -112,6 +112,7 @@ class _Walk:
             self._placed += [replace(p, at=entry.id) for p in self._adopted[entry.alias]]
             for event in events:  # a person may have decided something where the client's other form of it stood
                 self._tree = apply(self._tree, read_event(event), event.created)
+                self._lines = after(self._lines, read_event(event), event.created)
         elif entry.alias and entry.alias in self._on_other_lines():
             self._renamed[entry.alias] = entry.id
         else:

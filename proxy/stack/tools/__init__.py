@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from proxy.stack.tools import looking, moves, notes, plans, recall
+from proxy.stack.tools import branches, looking, moves, notes, plans, recall
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool
 from proxy.stack.transcript import Call
 
-TOOLS: tuple[Tool, ...] = (*moves.TOOLS, *plans.TOOLS, *recall.TOOLS, *looking.TOOLS, *notes.TOOLS)
+TOOLS: tuple[Tool, ...] = (*moves.TOOLS, *plans.TOOLS, *recall.TOOLS, *looking.TOOLS, *notes.TOOLS, *branches.TOOLS)
 _BY_NAME: Mapping[str, Tool] = {name: tool for tool in TOOLS for name in (tool.name, tool.op, f"stack_{tool.op}")}
 _BEHIND = tuple(tool for tool in TOOLS if not tool.core)
 DISPATCHER = "stack"

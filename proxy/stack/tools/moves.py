@@ -38,6 +38,7 @@ from proxy.stack.frames import (
 from proxy.stack.ledger import Round
 from proxy.stack.observe.files import artifacts_of, paths_of_calls
 from proxy.stack.story import Story
+from proxy.stack.tools.branches import at_push
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.views import AUTO, choice_at, chosen_view
 
@@ -81,7 +82,8 @@ def push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
         _retried(desk.tree, text_of(arguments, "retry_of", "retryOf")),
     )
     done = replace_block(event, _block(desk, apply(desk.tree, event, desk.now), event.frame))
-    return Outcome(done.block, (done,), replace(desk.group, opened=done.frame))
+    before = at_push(desk, done.frame)
+    return Outcome(done.block, (*before, done), replace(desk.group, opened=done.frame))
 
 
 def _planned_by_title(tree: Tree, title: str) -> Frame | None:
