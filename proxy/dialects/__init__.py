@@ -17,6 +17,7 @@ from proxy.dialects.dialect import TOLD, Body, Dialect, References, Wanted, Writ
 from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.openai_chat import OPENAI_CHAT
 from proxy.dialects.openai_responses import OPENAI_RESPONSES
+from proxy.dialects.saying import Saying
 
 __all__ = [
     "ANTHROPIC_MESSAGES",
@@ -28,6 +29,7 @@ __all__ = [
     "Dialect",
     "Known",
     "References",
+    "Saying",
     "Unreadable",
     "Wanted",
     "Writing",

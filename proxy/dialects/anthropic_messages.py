@@ -38,6 +38,7 @@ from proxy.dialects.anthropic_message import (
 from proxy.dialects.dialect import Appending, Body, Dialect, Headers, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
+from proxy.dialects.saying import message_said
 from proxy.stack.transcript import Message, Request, Source
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "forced"}
@@ -275,6 +276,7 @@ ANTHROPIC_MESSAGES = Dialect(
     retold,
     error_body,
     answer,
+    message_said,
     seals=seals,
     manual=manual,
     appending=Appending("claude", takes_tools_inside, tools_inside, read_message),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from proxy.dialects.known import Known
+from proxy.dialects.saying import Saying
 from proxy.stack.intercept import Refusing
 from proxy.stack.transcript import Message, Request, Spoken
 
@@ -165,6 +166,8 @@ class Dialect:
     error_body: Callable[[int, str, str], bytes]
     """An error of ours in the API's own shape, from its HTTP status, its words and its code."""
     answer: Writer
+    says: Callable[[Request, Saying], bytes]
+    """A whole answer of ours to a request: a plain body, or all of a stream where it asks for one."""
     references: References | None = None
     """None where every request holds its whole history."""
     seals: Callable[[Message], bool] = lambda _: False

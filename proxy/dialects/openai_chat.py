@@ -32,6 +32,7 @@ from proxy.dialects.chat_message import (
 from proxy.dialects.dialect import Body, Dialect, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
+from proxy.dialects.saying import chat_said
 from proxy.stack.transcript import Message, Request
 
 TOOL_ARRAYS = ("tools", "functions")
@@ -175,4 +176,5 @@ OPENAI_CHAT = Dialect(
     retold,
     error_body,
     answer,
+    chat_said,
 )

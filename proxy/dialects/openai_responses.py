@@ -59,6 +59,7 @@ from proxy.dialects.responses_item import (
 )
 from proxy.dialects.responses_kept import keeps, lasting, opening
 from proxy.dialects.responses_seen import seen
+from proxy.dialects.saying import response_said
 from proxy.stack.context import NEVER_ANSWERED
 from proxy.stack.transcript import Message, Request, Source, identity_of
 
@@ -379,6 +380,7 @@ OPENAI_RESPONSES = Dialect(
     retold,
     error_body,
     Answer,
+    response_said,
     References(kept, previous, referred, unplaceable, resolved, items_by_id, seen, lasting, opening),
     seals=seals,
     appending=Appending("gpt", takes_tools_inside, tools_inside, read_appended),
