@@ -96,6 +96,10 @@ class Config(Strict):
     infer_requests: bool = True
     """Whether a request of the user that starts something else ends the frame before it."""
 
+    pressure_warning: float = Field(default=0.75, ge=0, le=1, allow_inf_nan=False)
+    """In mode `active`, the share of a known window from which the model is told that it fills up, once for each rise;
+    0: never."""
+
     loops: Literal["off", "warn", "block"] = "warn"
     """In mode `active`, `warn` tells the model when its calls run in a loop: the same call with the same result, steps
     that take turns, a task that failed again. `block` also answers the next of these calls itself."""

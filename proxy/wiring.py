@@ -25,6 +25,7 @@ from proxy.metrics import Metrics
 from proxy.reception import Reception, tool_settings
 from proxy.referring import remembered
 from proxy.report import Accountant
+from proxy.pressing import PressureWarning
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack import tools
@@ -88,10 +89,10 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         process.nonce,
         tool_settings(config),
         config.prices_of,
-        partial(names_in, dialect),
-        partial(remembered, dialect),
-        partial(suffixed, config),
-        partial(form_of, config),
+        named=partial(names_in, dialect),
+        remembered=partial(remembered, dialect),
+        suffixed=partial(suffixed, config),
+        form=partial(form_of, config),
     )
     actor = actor_for(process, dialect, writer, kit)
     teller = Teller(config, process.shelf, dialect)
@@ -99,6 +100,7 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         config=config,
         dialect=dialect,
         shelf=process.shelf,
+    hearing = Hearing(process.shelf, process.flights, writer, process.metrics, kit.suffixed)
         routes=process.routes,
         counter=counter,
         writer=writer,
@@ -128,6 +130,7 @@ def names_in(dialect: Dialect, request: Request, rounds: Sequence[Round]) -> tup
     """The ids by which a client may name this answer to its request, or parts of it."""
     references = dialect.references
     if references is None or not references.kept(request):
+        PressureWarning(teller, actor, process.config),
         return ()
     items = (name for done in rounds for name in references.items(done.spoken.message))
     return tuple(name for name in dict.fromkeys((answer_of(rounds), *items)) if name)

@@ -35,9 +35,11 @@ from proxy.stack.events import (
     Parted,
     Planned,
     Popped,
+    Pressed,
     ProviderTrimmed,
     Pushed,
     ReasoningRemoved,
+    Relieved,
     Replaced,
     Replanned,
     Rooted,
@@ -140,6 +142,8 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return replace(tree, sealed=tree.sealed | set(event.entries))
         case ProviderTrimmed():
             return replace(tree, provider_trimmed=True)
+        case Pressed() | Relieved():
+            return replace(tree, pressed=isinstance(event, Pressed))
         case Looped() | LoopsCleared() | ByHand() | HandTold():
             return _remembered(tree, event)
         case Suggested() | SuggestionsCleared() | AutonomySet():
@@ -181,7 +185,8 @@ def _born(tree: Tree, event: Rooted | Planned | Pushed, status: Status, now: int
         return Frame(event.frame, "", event.title, event.criteria, "", status, len(tree.frames), "root", now, now)
     words = (event.frame, event.parent, event.title, event.criteria, event.compacted)
     key = event.key if isinstance(event, Planned) else ""
-    return Frame(*words, status, len(tree.frames), event.origin, now, now, key=key)
+    planned = isinstance(event, Planned)
+    return Frame(*words, status, len(tree.frames), event.origin, now, now, key=key, was_planned=planned)
 
 
 def _with(tree: Tree, *frames: Frame, active: str = "", told: Mapping[tuple[str, str], str] | None = None) -> Tree:

@@ -35,6 +35,14 @@ CRITERION = 20_000
 because a message may be a file of 60 MiB."""
 NONE = "none"
 
+RE_PLAN = (
+    "Re-plan before you go on. Still planned beside it: {named}. Keep, change (stack_frame_plan with frameID) "
+    "or invalidate them; another attempt is a push with retry_of={frame}."
+)
+LAST = "Nothing is left of this plan."
+ENDED = "If the criteria of {frame} ({title}) are met, pop it with results; else plan what is missing."
+ENDED_ROOT = "If the overall goal is reached, answer the user; else plan what is missing."
+
 READ, CHANGED = "read", "changed"
 _HOW = re.compile(rf" \(({READ}|{CHANGED})\)$")
 
@@ -80,8 +88,27 @@ def returned_text(  # noqa: PLR0913  what a frame returns is these facts; each h
         leaf("decisions", _lines(dict.fromkeys((*frame.decisions, *decisions_in(results))))),
         leaf("children", _lines(f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children)),
         _past(past_speech),
+        _advice(tree, frame, status),
         leaf("details", f'All of its messages and outputs: stack_recall with ref "{frame.id}".'),
     )
+
+
+def _advice(tree: Tree, frame: Frame, status: Status) -> str:
+    """What the model may do now that a step of its own plan failed, or the last one has ended (S2-11, S3-33). A plan of
+    the client's is managed there."""
+    parent = tree.frames.get(frame.parent)
+    if parent is None or not frame.was_planned or frame.is_inferred:
+        return ""
+    beside = (f for f in tree.frames.values() if f.parent == parent.id and f.id != frame.id)
+    others = [f for f in beside if not f.is_inferred]
+    waiting = [f for f in others if f.status is Status.PLANNED]
+    if status is Status.FAILED and waiting:
+        named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in waiting)
+        return leaf("next", RE_PLAN.format(frame=frame.id, named=named))
+    if waiting or any(f.status is Status.IN_PROGRESS for f in others):
+        return ""
+    done = ENDED_ROOT if not parent.parent else ENDED.format(frame=parent.id, title=cut_for_display(parent.title))
+    return leaf("next", f"{LAST} {done}")
 
 
 def _whole(results: str, limit: int, count: Count, ref: str) -> str:

@@ -97,6 +97,8 @@ class Frame:
     """How the client's own plan calls it; of a subagent's frame the id of the call that delegated it."""
     conversation: str = ""
     """The conversation of its own in which a subagent does the work."""
+    was_planned: bool = False
+    """It was laid out before it began."""
 
     @property
     def owner(self) -> str:
@@ -177,6 +179,8 @@ class Tree:
     """Loops that were warned of, the oldest first."""
     loops_cleared: str = ""
     """The entry up to which a person cleared them: what came before it is no part of any."""
+    pressed: bool = False
+    """The model was told that its window fills up, and the line has not become shorter since."""
     advice: Advice = field(default_factory=Advice)
     """What was suggested to the model here, and what somebody set about that."""
     by_hand: tuple[str, ...] = ()
