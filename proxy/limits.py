@@ -63,6 +63,11 @@ class Window:
         """Somebody said so; a request may be trimmed for it."""
         return self.source != "assumed"
 
+    @property
+    def known(self) -> int:
+        """`tokens` where somebody said so, else 0."""
+        return self.tokens if self.binds else 0
+
 
 def prompt_limit(window: int, max_output: int) -> int:
     """What of a window a prompt may fill, cached tokens included (S4-20); at least half of it, for there are models

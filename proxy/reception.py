@@ -395,4 +395,6 @@ def tool_settings(config: Config) -> Settings:
         isolate_above=config.isolate_above,
         max_depth=config.max_depth,
         recall_page=config.recall_page_tokens,
+        autonomy=config.autonomy_rules,
+        names=config.observed_tools,
     )

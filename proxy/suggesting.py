@@ -43,7 +43,8 @@ class Suggesting:
         if standing.mode != "active" or rules.level == "manual":
             return standing
         reading = self._read(standing)
-        seen = signals(reading, standing.story.tree.current, self._window(standing))
+        window = self.actor.window(standing.request.model, standing.conversation).known
+        seen = signals(reading, standing.story.tree.current, window)
         if rules.level == "auto":
             where = Place(
                 standing.story, standing.node, standing.arrival.now, self.actor.watch.names, self.config.max_depth
@@ -65,10 +66,6 @@ class Suggesting:
         if not made.told:
             return standing
         return self.teller.told(standing, words(made, self.actor.nonce(standing.conversation)))
-
-    def _window(self, standing: Standing) -> int:
-        window = self.actor.window(standing.request.model, standing.conversation)
-        return window.tokens if window.binds else 0
 
     def _read(self, standing: Standing) -> Reading:
         key = (standing.conversation, standing.thread)

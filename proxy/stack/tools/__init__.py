@@ -12,11 +12,19 @@ from typing import Any
 
 import msgspec
 
-from proxy.stack.tools import branches, looking, moves, notes, plans, recall
+from proxy.stack.tools import autonomy, branches, looking, moves, notes, plans, recall
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool
 from proxy.stack.transcript import Call
 
-TOOLS: tuple[Tool, ...] = (*moves.TOOLS, *plans.TOOLS, *recall.TOOLS, *looking.TOOLS, *notes.TOOLS, *branches.TOOLS)
+TOOLS: tuple[Tool, ...] = (
+    *moves.TOOLS,
+    *plans.TOOLS,
+    *recall.TOOLS,
+    *looking.TOOLS,
+    *notes.TOOLS,
+    *branches.TOOLS,
+    *autonomy.TOOLS,
+)
 _BY_NAME: Mapping[str, Tool] = {name: tool for tool in TOOLS for name in (tool.name, tool.op, f"stack_{tool.op}")}
 _BEHIND = tuple(tool for tool in TOOLS if not tool.core)
 DISPATCHER = "stack"
@@ -40,9 +48,10 @@ def _definition(name: str, description: str, parameters: Mapping[str, Any]) -> M
 
 
 def _dispatcher() -> Mapping[str, Any]:
-    ops = [t.op for t in _BEHIND]
+    listed_tools = [t for t in _BEHIND if t.listed]
+    ops = [t.op for t in listed_tools]
     properties = {"op": {"type": "string", "enum": ops}, "args": {"type": "object"}}
-    listed = "; ".join(f"{t.op}({', '.join(t.parameters.get('properties', {}))})" for t in _BEHIND)
+    listed = "; ".join(f"{t.op}({', '.join(t.parameters.get('properties', {}))})" for t in listed_tools)
     return _definition(
         DISPATCHER,
         f"Other frame operations: {listed}.",

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.stack.autonomy.rules import Autonomy
 from proxy.stack.block_forms import FLAT, Form
 from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent
 from proxy.stack.frames import Opening, Tree
 from proxy.stack.ledger import Ledger
+from proxy.stack.observe import NAMES, Names
 from proxy.stack.story import Story
 
 UNBOUNDED = 1 << 62
@@ -50,6 +52,9 @@ class Settings:
     recall_call: int = 8000
     keep_siblings: int = 3
     checkpoint_at_push: bool = False
+    autonomy: Autonomy = field(default_factory=Autonomy)
+    names: Names = NAMES
+    """Which tool of which client is for what."""
     form: Form = FLAT
     """How the block of a frame is written for the model that is asked."""
 
@@ -92,6 +97,8 @@ class Desk:
     """Conversations of the same tenant that this one was delegated to, or came from."""
     prices: Prices = UNKNOWN_PRICES
     """Of the model that is asked."""
+    window: int = 0
+    """Tokens that the model holds; 0 where nobody knows."""
 
     @property
     def tree(self) -> Tree:
@@ -110,7 +117,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`op` is its name behind the dispatcher; `core` tools are offered by themselves."""
+    """`op` is its name behind the dispatcher; `core` tools are offered by themselves, and those that are not `listed`
+    are only offered where every tool is: they are for people rather than for the model."""
 
     name: str
     op: str
@@ -118,6 +126,7 @@ class Tool:
     parameters: Mapping[str, Any]
     run: Callable[[Desk, Mapping[str, Any]], Outcome]
     core: bool = False
+    listed: bool = True
 
 
 def text_of(arguments: Mapping[str, Any], *names: str, required: str = "") -> str:
