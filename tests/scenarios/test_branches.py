@@ -1,0 +1,262 @@
+"""Branches: a point is named, work begins there anew, and lines change where the user speaks.
+
+Every scenario ends before the judge of `tests.laws`: a line changes in its past only where its receipt tells of a
+switch, and then it is an earlier line again, as it was sent.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+
+import pytest
+
+from proxy.scripted import Call, Received, ScriptedProvider, call, says
+from tests import laws
+from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, everything, pop, push, texts
+from tests.tongues import neutral, tongue_at
+
+NOTE = '<stack-context branch="'
+
+
+def asked(
+    proxy: RunningProxy, what: str, body: Json | None = None, headers: dict[str, str] | None = None
+) -> tuple[int, Any]:
+    """Status and answer of a route of the only conversation; posted where there is a body."""
+    at = f"/stack/conversations/{proxy.conversations[0]['id']}/{what}"
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+    try:
+        sent = None if body is None else json.dumps(body)
+        told = {"content-type": "application/json", **(headers or {})}
+        connection.request("GET" if body is None else "POST", at, sent, told)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def operation(name: str, /, **arguments: Any) -> Call:
+    """An operation behind the dispatcher."""
+    return call("stack", op=name, args=arguments)
+
+
+def does_ask(proxy: RunningProxy, what: str, **body: Any) -> Json:
+    status, told = asked(proxy, what, body)
+    assert status == 200, told
+    return dict(told)
+
+
+def written(received: Received) -> tuple[str, ...]:
+    """The messages as they were sent."""
+    tongue = tongue_at(received.path)
+    assert tongue is not None
+    return laws.Body.read(neutral(tongue, received.raw)).written
+
+
+def newest(provider: ScriptedProvider) -> str:
+    """The texts of the newest line."""
+    return "\n".join(texts(provider.received[-1].messages))
+
+
+def says_to(chat: Conversation, provider: ScriptedProvider, text: str, *steps: str, answer: str) -> None:
+    """A turn of the user with these commands, whose outputs name them."""
+    provider.will(*(does(bash(step)) for step in steps), says(answer))
+    chat.says(text)
+    for step in steps:
+        chat.returns(f"OUTPUT of {step}")
+
+
+@pytest.fixture
+def begun(chat: Conversation, provider: ScriptedProvider) -> Conversation:
+    """One turn, a checkpoint `start`, and another turn behind it."""
+    says_to(chat, provider, "look at the parser", "cat parser.py", answer="PARSER seen.")
+    does_ask(chat.proxy, "checkpoints", name="start")
+    says_to(chat, provider, "rewrite it with regexes", "sed REGEX", answer="REGEX done.")
+    return chat
+
+
+@pytest.mark.rows("S2-01")
+def test_a_checkpoint_stays_as_it_was_set(begun: Conversation, provider: ScriptedProvider) -> None:
+    before = asked(begun.proxy, "checkpoints/start")[1]
+    for number in range(5):
+        says_to(begun, provider, f"step {number}", f"run {number}", answer=f"step {number} done")
+
+    assert asked(begun.proxy, "checkpoints/start")[1] == before
+    assert [m["role"] for m in before["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert json.loads(before["messages"][0]["wire"])
+    assert before["activeFrameID"] in before["frames"]
+    assert [row["name"] for row in asked(begun.proxy, "checkpoints")[1]["checkpoints"]] == ["start"]
+
+
+@pytest.mark.rows("S2-02")
+def test_a_branch_knows_nothing_of_what_came_behind_its_checkpoint(
+    begun: Conversation, provider: ScriptedProvider
+) -> None:
+    at_start = written(provider.received[1])
+    told = does_ask(begun.proxy, "branches", name="grammar", reason="regexes do not nest")
+    says_to(begun, provider, "write a grammar instead", "edit GRAMMAR", answer="GRAMMAR done.")
+
+    line = newest(provider)
+    assert (told["branch"], told["checkpoint"]) == ("grammar", "start")
+    assert written(provider.received[-1])[: len(at_start)] == at_start
+    assert "REGEX" not in line
+    assert "rewrite it" not in line
+    assert line.count("write a grammar instead") == 1
+    assert line.count(NOTE) == 1
+    assert "regexes do not nest" in line
+    assert "switched grammar" in begun.proxy.receipts()[-2]["events"]
+
+
+@pytest.mark.rows("S2-03")
+def test_back_on_the_main_line_it_begins_with_the_bytes_it_had(begun: Conversation, provider: ScriptedProvider) -> None:
+    main = written(provider.received[-1])
+    does_ask(begun.proxy, "branches", name="grammar")
+    says_to(begun, provider, "write a grammar instead", "edit GRAMMAR", answer="GRAMMAR done.")
+    branch = written(provider.received[-1])
+    does_ask(begun.proxy, "switch", branch="main")
+    says_to(begun, provider, "are the regexes fast?", "time REGEX", answer="Fast.")
+    back = written(provider.received[-1])
+    does_ask(begun.proxy, "switch", branch="grammar")
+    says_to(begun, provider, "and the grammar?", answer="Slow.")
+
+    assert back[: len(main)] == main
+    assert "GRAMMAR" not in "".join(back)
+    assert written(provider.received[-1])[: len(branch)] == branch
+    assert "time REGEX" not in newest(provider)
+
+
+def test_a_switch_waits_for_the_users_next_message(chat: Conversation, provider: ScriptedProvider) -> None:
+    """A call group is never cut through: results go where their calls are."""
+    says_to(chat, provider, "begin", answer="Begun.")
+    does_ask(chat.proxy, "checkpoints", name="start")
+    provider.will(does(bash("one")), does(bash("two")), says("Both done."))
+    chat.says("run both")
+    does_ask(chat.proxy, "branches", name="other")
+    chat.returns("ONE")
+    in_loop = newest(provider)
+    chat.returns("TWO")
+    waiting = asked(chat.proxy, "branches")[1]["branches"]
+    says_to(chat, provider, "now the other way", answer="Yes.")
+
+    assert "ONE" in in_loop
+    assert [(row["name"], row["current"], row["wanted"]) for row in waiting] == [
+        ("main", True, False), ("other", False, True),
+    ]  # fmt: skip
+    assert "run both" not in newest(provider)
+    assert [row["name"] for row in asked(chat.proxy, "branches")[1]["branches"] if row["current"]] == ["other"]
+
+
+def test_frames_belong_to_their_line(chat: Conversation, provider: ScriptedProvider) -> None:
+    """What was pushed, planned and returned behind the checkpoint is unknown on the branch, and there again on main."""
+    says_to(chat, provider, "begin", answer="Begun.")
+    does_ask(chat.proxy, "checkpoints")
+    provider.will(does(push("Regexes")), does(bash("sed")), does(pop("REGEX RESULT")), says("done"))
+    chat.says("use regexes")
+    chat.returns("ok")
+    main = set(chat.proxy.frames())
+    does_ask(chat.proxy, "branches")
+    says_to(chat, provider, "use a grammar", answer="Yes.")
+
+    assert "Regexes" in main
+    assert "Regexes" not in chat.proxy.frames()
+    frame = next(
+        f for f in chat.proxy.get(f"/stack/conversations/{chat.proxy.conversations[0]['id']}/frames")["frames"]
+    )
+    assert frame["status"] == "in_progress"
+    does_ask(chat.proxy, "switch", branch="main")
+    says_to(chat, provider, "go on", answer="Yes.")
+    assert set(chat.proxy.frames()) == main
+    assert "REGEX RESULT" in newest(provider)
+
+
+@pytest.mark.rows("S2-04")
+def test_injected_messages_stand_once_at_the_end(begun: Conversation, provider: ScriptedProvider) -> None:
+    does_ask(begun.proxy, "branches", name="grammar")
+    says_to(begun, provider, "write a grammar instead", "edit GRAMMAR", answer="GRAMMAR done.")
+    rows = asked(begun.proxy, "branches/main")[1]["messages"]
+    wanted = next(row["number"] for row in rows if "OUTPUT of sed REGEX" in row["text"])
+    told = does_ask(begun.proxy, "inject", branch="main", messages=[wanted])
+    says_to(begun, provider, "compare", "diff", answer="Compared.")
+    says_to(begun, provider, "go on", answer="Yes.")
+
+    line = newest(provider)
+    assert (told["branch"], told["texts"]) == ("grammar", 1)
+    assert line.count("OUTPUT of sed REGEX") == 1
+    assert "REGEX done." not in line
+    carried = next(
+        r for r in provider.received if "OUTPUT of sed REGEX" in r.raw.decode() and "compare" in r.raw.decode()
+    )
+    assert "OUTPUT of sed REGEX" in json.dumps(carried.messages[-1])
+
+
+@pytest.mark.rows("S2-04")
+def test_what_a_frame_returned_is_injected_by_its_name(chat: Conversation, provider: ScriptedProvider) -> None:
+    says_to(chat, provider, "begin", answer="Begun.")
+    does_ask(chat.proxy, "checkpoints")
+    provider.will(does(push("Regexes")), does(pop("REGEX RESULT")), says("done"))
+    chat.says("use regexes")
+    does_ask(chat.proxy, "branches", name="grammar")
+    does_ask(chat.proxy, "inject", branch="main", frame="Regexes")
+    says_to(chat, provider, "use a grammar", answer="Yes.")
+    says_to(chat, provider, "go on", answer="Yes.")
+
+    assert newest(provider).count("REGEX RESULT") == 1
+
+
+@pytest.mark.parametrize("when", ["wanted", "begun"])
+def test_branches_outlive_a_restart(begun: Conversation, provider: ScriptedProvider, when: str) -> None:
+    main = written(provider.received[-1])
+    does_ask(begun.proxy, "branches", name="grammar")
+    if when == "begun":
+        says_to(begun, provider, "write a grammar instead", answer="GRAMMAR done.")
+    begun.proxy.restart()
+    says_to(begun, provider, "and now?", answer="GRAMMAR goes on.")
+    assert "REGEX" not in newest(provider)
+    does_ask(begun.proxy, "switch", branch="main")
+    begun.proxy.restart()
+    says_to(begun, provider, "back", answer="Yes.")
+
+    assert written(provider.received[-1])[: len(main)] == main
+    assert "GRAMMAR" not in newest(provider)
+
+
+def test_the_model_branches_by_its_own_calls(chat: Conversation, provider: ScriptedProvider) -> None:
+    """S2-01 to S2-04 behind the dispatcher."""
+    provider.will(does(operation("checkpoint", name="start")), says("Set."))
+    chat.says("begin")
+    provider.will(does(bash("sed REGEX")), does(operation("branch", name="grammar", checkpoint="start")), says("Soon."))
+    chat.says("rewrite it")
+    chat.returns("REGEX output")
+    provider.will(
+        does(operation("inject", branch="main", messages=[4])),
+        does(operation("switch", branch="main")),
+        says("Back soon."),
+    )
+    chat.says("a grammar, please")
+    on_branch = newest(provider)
+    says_to(chat, provider, "go on", answer="Yes.")
+
+    assert "begins at checkpoint start" in everything(provider.received[4].messages)
+    assert "rewrite it" not in everything(provider.received[5].messages)
+    assert "<<recall" in on_branch
+    assert "a grammar, please" not in newest(provider)
+    assert "rewrite it" in newest(provider)
+
+
+def test_a_checkpoint_is_set_at_each_push_where_that_is_configured(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(checkpoint_at_push="true"))
+    provider.will(
+        does(push("Regexes")), does(bash("sed REGEX")), does(pop("failed", status="failed")), says("It failed.")
+    )
+    chat.says("parse it")
+    chat.returns("REGEX output")
+    (point,) = asked(chat.proxy, "checkpoints")[1]["checkpoints"]
+    does_ask(chat.proxy, "branches", checkpoint=point["name"])
+    says_to(chat, provider, "another way", answer="Yes.")
+
+    assert point["automatic"]
+    assert point["name"] == f"before-{chat.proxy.get('/stack/frames/' + point['name'][7:])['sessionID']}"
+    assert "REGEX" not in newest(provider)
+    assert "parse it" in newest(provider)
+    assert "Regexes" not in newest(provider)
