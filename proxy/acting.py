@@ -56,7 +56,7 @@ cached."""
 class Here:
     """A request where it stands: the path up to its last entry `node`, at `now` (ms), in the conversation. `mode` is
     active or passive; `since` is how the thread looked with the request before, None where that is as now; `headers`
-    are those of the request."""
+    are those of the request; `spoken_to`: what a person said from beside the client waits for its thread."""
 
     story: Story
     request: Request
@@ -66,6 +66,7 @@ class Here:
     mode: str
     since: Thread | None = None
     headers: Headers = ()
+    spoken_to: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +119,20 @@ class Actor:
                 return Acted(again)
             done = self._folding(here, None)
             return Acted((*again, *done.events), done.decisions)
-        if reason := self._stays_asleep(here.request):
+        wanted = here.spoken_to or bool(here.story.aside)  # on a branch the client's own bytes tell too much
+        if reason := self._stays_asleep(here.request, spoken_to=wanted):
             return Acted(reason=reason)
         return self._woken(here)
 
     # --------------------------------------------------------------------------------------------------------- waking
-    def _stays_asleep(self, request: Request) -> str:
-        """Why this request cannot wake its thread, whatever there is to fold; empty where it can."""
+    def _stays_asleep(self, request: Request, *, spoken_to: bool) -> str:
+        """Why this request cannot wake its thread, whatever there is to fold; empty where it can. A thread that a
+        person speaks to, or branches, may be small."""
         if not request.tool_names:
             return "no_tools"
         if request.choice not in ("auto", "required") or request.structured:
             return "no_choice"
-        return "small" if request.tokens < self.config.wake_at_tokens else ""
+        return "small" if request.tokens < self.config.wake_at_tokens and not spoken_to else ""
 
     def _woken(self, here: Here) -> Acted:
         """Wake, with all folds that are due. At the user's words that is done whatever it costs now; inside a tool loop
@@ -142,7 +145,7 @@ class Actor:
         added = sum(map(self.weigh, woken.texts))
         appended = bool(woken.appended)
         done = self._folding(here, None if appended and not in_loop else added, appended=appended)
-        if in_loop and not done.events:
+        if in_loop and not done.events and not here.spoken_to:
             return Acted((), done.decisions, "in_loop")
         return Acted((woken, *([] if appended else self._voided(here)), *done.events), done.decisions)
 
@@ -236,13 +239,13 @@ class Actor:
         frame_max = int(self.config.frame_max_tokens * (BORDER if user_spoke_last(here.request.messages) else 1))
         if added is None and not here.story.tree.kept and not is_due(here.story, frame_max):
             return Folding()
-        tariff, window = self._tariff(here), self._window(here)
-        usages = [p.round.spoken.usage for p in here.story.placed if p.round and p.round.spoken.usage]
         moment = self._moment(here, added, appended=appended, frame_max=frame_max)
         pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
         return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)
 
     def _moment(self, here: Here, added: int | None, *, appended: bool = False, frame_max: int = 0) -> Moment:
+        tariff, window = self._tariff(here), self._window(here)
+        usages = [p.round.spoken.usage for p in here.story.placed if p.round and p.round.spoken.usage]
         uncached = _tells_of_none(usages)
         return Moment(
             node=here.node,
@@ -305,8 +308,6 @@ class Actor:
         return here.now - last > tariff.ttl_s * 1000
 
 
-def binds(config: Config, dialect: Dialect, model: str) -> bool:
-    """Whether reasoning that this model (by the upstream's name) made must be left out once its prefix has changed.
 def is_minimal(config: Config, model: str) -> bool:
     """Whether a model, by the client's name for it, is told no more than it needs to know."""
     return (config.for_model(model).view or config.view) == "minimal"
@@ -323,6 +324,8 @@ def form_of(config: Config, model: str) -> Form:
     )
 
 
+def binds(config: Config, dialect: Dialect, model: str) -> bool:
+    """Whether reasoning that this model (by the upstream's name) made must be left out once its prefix has changed.
     Signed reasoning always is: which models check it is told of few, and one that does refuses the request."""
     return dialect.signs or config.tariff_of(model).binding != "none"
 
@@ -341,13 +344,13 @@ def must_open(config: Config, dialect: Dialect, request: Request, model: str) ->
     return config.tariff_of(model).thinking_in_loop == "required" if told is None else told
 
 
-def _is_answer(placed: Placed) -> bool:
-    message = said_by(placed)
 def _breaks(event: FrameEvent) -> bool:
     """Whether what the provider has cached ends with this."""
     return isinstance(event, Folded | Unfolded) or (isinstance(event, Woken) and not event.appended)
 
 
+def _is_answer(placed: Placed) -> bool:
+    message = said_by(placed)
     return message is not None and message.role == "assistant"
 
 

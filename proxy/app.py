@@ -34,6 +34,7 @@ from proxy.limits import Limits
 from proxy.metrics import Metrics
 from proxy.report import Accountant
 from proxy.shelf import Shelf
+from proxy.speaking import Speaking
 from proxy.stack.matching import RETRY_MS
 from proxy.store import Health, Store
 from proxy.store.opening import open_store
@@ -128,7 +129,18 @@ class App:
         self._parts = {dialect.name: parts_for(process, dialect) for dialect in DIALECTS.values()}
         self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
         self._started = now
-        self._backstage = (self._store, self.tenant_of, shelf.drop_all, shelf.learn, lambda: self.draining, now)
+        speaking = Speaking(
+            self._store, shelf, self.config.queue_hours, now_ms, process.fresh_id, process.flights, self.metrics
+        )
+        self._backstage = (
+            self._store,
+            self.tenant_of,
+            shelf.drop_all,
+            shelf.learn,
+            speaking,
+            lambda: self.draining,
+            now,
+        )
         self._held = lambda: shelf.held
         self._routes.warm()
         lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]

@@ -28,6 +28,8 @@ from proxy.dialects import Body, Dialect, Known, Wanted
 from proxy.dialects.known import countables
 from proxy.dialects.known import weighed as weighed_by
 from proxy.errors import ProxyError, StoreError, UpstreamError
+from proxy.flights import Flights
+from proxy.hearing import Hearing
 from proxy.limits import Limits, Window
 from proxy.reception import Reception
 from proxy.scribe import Writer
@@ -93,6 +95,8 @@ class Parts:
     """Tokens of a text that is asked for with every request, remembered."""
     now: Callable[[], int]
     limits: Limits
+    hearing: Hearing
+    flights: Flights
     summaries: Summaries | None = None
     """None where it is off."""
 

@@ -154,6 +154,9 @@ class Config(Strict):
     isolate_above: int = Field(default=60_000, ge=0)
     """With `child_view: auto`: tokens of the parent's line above which isolating is weighed."""
 
+    checkpoint_at_push: bool = False
+    """Whether the point before each frame that the model pushes gets a name, so that a branch can begin there."""
+
     output_cap: int = Field(default=0, ge=0)
     """Tokens from which a single output is cut on its way to the model; the whole of it can be recalled.
     0: half of the model's window, where that is known."""
@@ -186,6 +189,9 @@ class Config(Strict):
 
     retention_days: int = Field(default=30, ge=0)
     """Days after its last request that a conversation is kept; 0 keeps it for ever. Also written `retention`."""
+
+    queue_hours: float = Field(default=24.0, gt=0, le=8760)
+    """Hours that what a person says into a conversation waits for a request that can be told; then it expires."""
 
     body_limit_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """Largest request body; above it 413."""

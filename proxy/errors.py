@@ -1,7 +1,8 @@
 """The tree of errors, each with the HTTP status it is answered with.
 
     ProxyError 500
-      BadRequest 400 · Unauthorized 401 · Forbidden 403 · UnknownFrame 404 · NotAllowed 409 · TooLarge 413
+      BadRequest 400 · Unauthorized 401 · Forbidden 403 · UnknownFrame 404 · NotAllowed 409 · TooLarge 413 ·
+      Stopped 499
       StoreError 500
       UpstreamError
         UpstreamUnreachable 502 · UpstreamClosed 502 · UpstreamTimeout 504
@@ -53,6 +54,13 @@ class NotAllowed(ProxyError):
 class TooLarge(ProxyError):
     status = 413
     code = "too_large"
+
+
+class Stopped(ProxyError):
+    """A person stopped the request. The status is one that no client asks again after."""
+
+    status = 499
+    code = "cancelled"
 
 
 class StoreError(ProxyError):

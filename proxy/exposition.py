@@ -117,6 +117,12 @@ def _frames(metrics: Metrics) -> Iterator[Metric]:
     yield _counter(
         "summaries", "Folded spans by what came of summarising them", ("outcome",), _named(metrics.summaries)
     )
+    yield _counter(
+        "messages",
+        "What people said into running conversations, by what became of it",
+        ("event",),
+        _named(metrics.messages),
+    )
 
 
 def _times(metrics: Metrics) -> Iterator[Metric]:

@@ -171,6 +171,8 @@ class Metrics:
         """Of the cost gate: its kind, and whether it was done."""
         self.summaries: dict[str, int] = {}
         """What came of folded spans that were to be summarised: `kept`, or the word for why not."""
+        self.messages: dict[str, int] = {}
+        """What people said into running conversations: `queued`, `dequeued` when the model was told, or `removed`."""
         self.duration = Histogram(DURATION_S)
         self.overhead = Histogram(OVERHEAD_S)
         self.lag = Histogram(LAG_S)
@@ -199,6 +201,10 @@ class Metrics:
     def refused(self, reason: str) -> None:
         """A request that got no further than the door."""
         _add(self.requests, ("error", self._reasons.of(reason)))
+
+    def spoken(self, what: str, count: int = 1) -> None:
+        """Messages from beside a client were taken in, told or taken back."""
+        _add(self.messages, what, count)
 
     def summary_ended(self, outcome: str) -> None:
         """A folded span was summarised, or was not."""

@@ -14,6 +14,7 @@ from proxy.shelf import Shelved
 from proxy.stack.folding import Decision
 from proxy.stack.ledger import Ledger, Thread
 from proxy.stack.matching import How
+from proxy.stack.queued import waits_for
 from proxy.stack.story import Story
 from proxy.stack.transcript import Request
 
@@ -93,4 +94,5 @@ def here(standing: Standing, mode: str = "") -> Here:
         mode or standing.mode,
         standing.since,
         arrival.headers,
+        waits_for(standing.ledger.queue.values(), standing.thread, arrival.now),
     )

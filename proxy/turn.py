@@ -13,14 +13,17 @@ import logging
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
+from proxy.flights import Glimpse
+from proxy.hearing import Hearing
 from proxy.shelf import Shelf
-from proxy.stack import matching, tools
+from proxy.stack import lines, matching, tools
 from proxy.stack.applying import apply
 from proxy.stack.block_forms import FLAT, Form
 from proxy.stack.context import Line, Scribe, assemble
 from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent, call_key, recorded
-from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round, turn_id
+from proxy.stack.ledger import JOINT, Entry, Event, Kind, Ledger, Round, turn_id
+from proxy.stack.queued import Lane
 from proxy.stack.recalled import is_recall
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import UNBOUNDED, Desk, Group, Outcome, Settings
@@ -50,6 +53,8 @@ class Toolkit:
     """Whether a model, by its name, takes no user message behind a result."""
     form: Callable[[str], Form] = lambda _: FLAT
     """How frames are told of the tree around them, by the model's name."""
+    window: Callable[[str, str], int] = lambda *_: 0
+    """What a model, by its name, holds in a conversation, in tokens; 0 where nobody knows."""
 
 
 @dataclass
@@ -128,11 +133,18 @@ class Turn:
             replace(self.kit.settings, form=self.kit.form(self.standing.request.model)),
             on_line,
             prices=self.kit.prices(self.standing.request.model),
+            window=self.kit.window(self.standing.request.model, self.standing.conversation),
         )
 
     def _recorded(self, decided: tuple[FrameEvent, ...], before: int, now: int) -> list[Event]:
         seq = self.standing.ledger.seq + before
         return [recorded(e, self.entry.id, self.number, seq + n, now) for n, e in enumerate(decided)]
+
+    def glimpse(self, said: Message) -> Glimpse:
+        """What there is of the answer while `said` arrives of its newest round."""
+        before = (r for r in self.standing.ledger.rounds.get(self.entry.id, ()) if r.number < self.number)
+        texts = (text for text in (*(r.spoken.message.text for r in before), said.text) if text.strip())
+        return Glimpse(self.story.tree.active, self.number, JOINT.join(texts), said.calls)
 
     # ------------------------------------------------------------------------------------------------------- records
     def keep(self, spoken: Spoken, results: tuple[Message, ...], events: list[Event], now: int, *, last: bool) -> None:
@@ -151,6 +163,14 @@ class Turn:
         self.shelf.record(standing.shelved, [event])
         standing.shelved.forget_story(standing.node)
         self.standing = replace(standing, story=standing.shelved.story(standing.node))
+
+    def hear(self, hearing: Hearing, lane: Lane, now: int) -> list[Event]:
+        """What people said meanwhile in this lane stands behind the newest round from now on; nothing where nothing
+        waits. Raises StoreError; then nothing was told."""
+        said = hearing.due(self.standing, self.story, lane, now)
+        if not said:
+            return []
+        return [hearing.tell(self.standing, self.story, (self.entry.id, self.number - 1), said, now)]
 
     def draft(self, spoken: Spoken, now: int) -> None:
         """Write what has arrived of a round so far; the whole round replaces it."""
@@ -191,7 +211,7 @@ def _answered(desk: Desk, call: Call) -> Outcome:
 
 
 def _after(story: Story, events: tuple[FrameEvent, ...], now: int) -> Story:
-    tree = story.tree
+    tree, of_lines = story.tree, story.lines
     for event in events:
-        tree = apply(tree, event, now)
-    return replace(story, tree=tree)
+        tree, of_lines = apply(tree, event, now), lines.after(of_lines, event, now)
+    return replace(story, tree=tree, lines=of_lines)

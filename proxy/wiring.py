@@ -17,15 +17,18 @@ from hashlib import sha256
 from proxy.acting import Actor, form_of, suffixed
 from proxy.asking import Parts
 from proxy.bookkeeping import Bookkeeper
+from proxy.branch_notes import BranchNote, InjectionNote
 from proxy.config import Config
 from proxy.dialects import Dialect, Known
+from proxy.flights import Flights
+from proxy.hearing import Hearing
 from proxy.limits import Limits, Window
 from proxy.loop_warnings import LoopWarning
 from proxy.metrics import Metrics
+from proxy.pressing import PressureWarning
 from proxy.reception import Reception, tool_settings
 from proxy.referring import remembered
 from proxy.report import Accountant
-from proxy.pressing import PressureWarning
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack import tools
@@ -62,6 +65,7 @@ class Process:
     now: Callable[[], int]
     fresh_id: Callable[[], str]
     metrics: Metrics = field(default_factory=Metrics)
+    flights: Flights = field(default_factory=Flights)
     summaries: Summaries | None = None
     """None where it is off."""
 
@@ -96,16 +100,16 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
     )
     actor = actor_for(process, dialect, writer, kit)
     teller = Teller(config, process.shelf, dialect)
+    hearing = Hearing(process.shelf, process.flights, writer, process.metrics, kit.suffixed)
     return Parts(
         config=config,
         dialect=dialect,
         shelf=process.shelf,
-    hearing = Hearing(process.shelf, process.flights, writer, process.metrics, kit.suffixed)
         routes=process.routes,
         counter=counter,
         writer=writer,
         reception=Reception(
-            config, process.shelf, dialect, actor, teller, notes_for(process, actor, teller), process.fresh_id
+            config, process.shelf, dialect, actor, teller, notes_for(process, actor, teller, hearing), process.fresh_id
         ),
         kit=kit,
         keeper=Bookkeeper(process.store, process.accountant, dialect, process.now, process.metrics),
@@ -113,16 +117,22 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         weigh=actor.weigh,
         now=process.now,
         limits=process.limits,
+        hearing=hearing,
+        flights=process.flights,
         summaries=process.summaries,
     )
 
 
-def notes_for(process: Process, actor: Actor, teller: Teller) -> tuple[Note, ...]:
-    """Who is asked, in this order, for words to the model of an awake thread."""
+def notes_for(process: Process, actor: Actor, teller: Teller, hearing: Hearing) -> tuple[Note, ...]:
+    """Who is asked, in this order, for words to the model of an awake thread. What a person said stands last."""
     return (
         Introduction(teller, actor),
+        BranchNote(teller, actor),
+        InjectionNote(teller, actor),
         LoopWarning(teller, actor, process.config),
+        PressureWarning(teller, actor, process.config),
         Suggesting(teller, actor, process.config),
+        hearing,
     )
 
 
@@ -130,7 +140,6 @@ def names_in(dialect: Dialect, request: Request, rounds: Sequence[Round]) -> tup
     """The ids by which a client may name this answer to its request, or parts of it."""
     references = dialect.references
     if references is None or not references.kept(request):
-        PressureWarning(teller, actor, process.config),
         return ()
     items = (name for done in rounds for name in references.items(done.spoken.message))
     return tuple(name for name in dict.fromkeys((answer_of(rounds), *items)) if name)

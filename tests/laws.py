@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -27,6 +27,8 @@ BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9
 RETURNED = re.compile(r'<frame-results ref="[^"]*" status="[^"]*" parent="([^"]+)"')
 OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
+SAID = "Additional user input, given while you work:\n- "
+"""How the words of a person beside the client begin."""
 LOOPING = "Not run: this call is part of a loop, and would give the same again."
 CLEARED = "[Old tool result content cleared]"
 GIVEN_AGAIN = "That earlier result is no longer in front of you."
@@ -34,8 +36,11 @@ CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall
 IN_A_LINE = re.compile(r"\S[^\n]* → [^\n]*; all of it: stack_recall with ref=\"\w+\"")
 STATELESS = "stateless"
 HEADS = ("system", "developer")
-BREAKS = ("woken", "folded", "unfolded", "trim", "replaced", "reasoning removed")
+BREAKS = ("woken", "folded", "unfolded", "trim", "replaced", "reasoning removed", "switched")
 """Events at which a line may change in its past. That a frame was entered, parted or asked back changes nothing."""
+
+SWITCHED = "switched"
+"""The event at which the work goes on on another line."""
 
 
 # ----------------------------------------------------------------------------------------------------------- evidence
@@ -320,11 +325,12 @@ def _mark(message: Json) -> str:
 
 
 def _added(line: Body, message: Json, theirs: Sequence[str]) -> bool:
-    """A message of ours: the result of a stack call or of a call that was never answered, a block, a trace."""
+    """A message of ours: the result of a stack call or of a call that was never answered, a block, a trace, what a
+    person said beside the client."""
     if message["role"] == "tool":
         stack = {id_ for m in line.messages for id_, name in calls_of(m) if is_ours(name)}
         return message["tool_call_id"] in stack or message["tool_call_id"] not in theirs
-    return TRACE in text_of(message) and _mark(message) not in theirs
+    return (TRACE in text_of(message) or text_of(message).startswith(SAID)) and _mark(message) not in theirs
 
 
 def _not_in_order(some: Sequence[str], whole: Sequence[str]) -> str | None:
@@ -348,6 +354,7 @@ def _growth(awake: Sequence[Round], excused: frozenset[int]) -> Iterator[str]:
     the receipt tells of a break, the second is the first less what left and with what stands for it."""
     newest: dict[tuple[str, str, str, int], Round] = {}
     ever: dict[tuple[str, str], set[str]] = {}
+    earlier: dict[tuple[str, str], list[Body]] = {}
     for each in awake:
         path = (each.asked.conversation, each.asked.thread)
         if each.asked.number in excused:
@@ -359,17 +366,48 @@ def _growth(awake: Sequence[Round], excused: frozenset[int]) -> Iterator[str]:
         newest.pop(place, None)
         newest[place] = each
         stood = ever.setdefault(path, set())
+        earlier.setdefault(path, [])
         if before is not None and before.body.model == each.body.model:
             at = f"request {each.asked.number}, L2: the line of {place[2]}"
             ends = len(before.body.written)
             if each.body.written[:ends] == before.body.written:
                 pass
+            elif SWITCHED in each.asked.breaks:
+                yield from (f"{at} {said}" for said in _turned(each, earlier[path], stood))
             elif not each.asked.breaks:
                 difference = _first_difference(before.body.written, each.body.written)
                 yield f"{at} changed in its past at message {difference}"
             else:
                 yield from (f"{at} {said}" for said in _rewritten(before.body, each, stood))
         stood |= set(each.body.written)
+        earlier[path].append(each.body)
+
+
+def _turned(each: Round, earlier: Sequence[Body], stood: set[str]) -> Iterator[str]:
+    """Another line: an earlier one as it was sent, or the beginning of one, the answer to it, and behind that nothing
+    that stood before: words of ours, and what the client says now. Where more came with the switch, what stays of that
+    earlier line is held to what the other events allow."""
+    after = each.body
+    begins, base = max(((_shared(body, after), body) for body in earlier), key=lambda pair: pair[0])
+    if each.asked.breaks != {SWITCHED}:
+        yield from _rewritten(
+            replace(base, messages=base.messages[:begins], written=base.written[:begins]), each, stood
+        )
+        return
+    if after.messages[0]["role"] in HEADS and not begins:
+        yield "has another head"
+    now = {after.written[at] for at in after.tail()}
+    behind = list(zip(after.messages, after.written, strict=True))[begins:]
+    told = [written for message, written in behind if written not in now and not _is_trace(message)]
+    answers = [m for m, written in behind if written in told and m["role"] == "assistant"]
+    if len(told) > len(answers) or len(answers) > 1:
+        yield f"is no earlier line with the answer to it: {told[0][:160]}"
+
+
+def _shared(before: Body, after: Body) -> int:
+    """How many messages two lines begin with in common."""
+    pairs = zip(before.written, after.written, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _rewritten(before: Body, each: Round, stood: set[str]) -> Iterator[str]:
@@ -486,7 +524,7 @@ def _unseen(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
     made = {call for each in awake for m in each.body.messages for call in calls_of(m)}
     kept = {id_ for each in awake for id_ in refused(each.body)}
     ids = {id_ for id_, name in made if is_ours(name)} - {id_ for id_, name in made if not is_ours(name)} | kept
-    marks = {each.body.nonce for each in awake if each.body.nonce} | {TRACE, "stack_"} | ids
+    marks = {each.body.nonce for each in awake if each.body.nonce} | {TRACE, SAID.partition(":")[0], "stack_"} | ids
     for asked in evidence.asked:
         if asked.status == AWAKE:
             for mark in sorted(m for m in marks if m.encode() in asked.answer):

@@ -4,6 +4,7 @@
     backstage.py  what the routes look at
     identity.py   who is asking, before any route is looked up
     answers.py    JSON that can say everything, and the one shape of an error
+    asking.py     what every module of routes begins with
     routes.py     the routes
     client_side   what OpenAPI says of `/v1`
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from proxy.speaking import Speaking
 from proxy.stack.ledger import Event
 from proxy.store import Store
 from proxy.tenancy import Headers, Tenant
@@ -16,14 +17,15 @@ class Backstage:
 
     `tenant_of` raises Unauthorized. `changed` is called with a tenant and a conversation (None and "" mean all) after
     something was deleted or set, so that nothing older is kept in memory; `decided` with a tenant, a conversation and
-    what was decided about it, after that was stored. `operator_token` is a secret of this process that opens
-    everything, or empty.
+    what was decided about it, after that was stored; `speaking` is where people speak to what runs. `operator_token`
+    is a secret of this process that opens everything, or empty.
     """
 
     store: Store
     tenant_of: Callable[[Headers], Tenant]
     changed: Callable[[str | None, str], None]
     decided: Callable[[str, str, Sequence[Event]], None]
+    speaking: Speaking
     draining: Callable[[], bool]
     started: int
     counter: str

@@ -7,19 +7,20 @@ out, so what is stored is what is shown.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from proxy.api import client_side
+from proxy.api import branches, client_side, speaking
 from proxy.api.answers import Error, Json
+from proxy.api.asking import ERRORS, UNKNOWN, Asked, Id, Limit, Thread
 from proxy.api.backstage import Backstage
 from proxy.export import writing
 from proxy.export.flames import MEASURES
@@ -27,7 +28,6 @@ from proxy.export.formats import FORMATS, Options, format_named, measure_named
 from proxy.export.material import gathered
 from proxy.report import By
 from proxy.stack.frames import Status
-from proxy.tenancy import Tenant
 from proxy.views import conversations, logs, lookup, loops, requests, totals, unfolding
 from proxy.views.health import Health
 from proxy.views.health import health as told_health
@@ -46,13 +46,6 @@ from proxy.views.shapes import (
     UnfoldingTold,
 )
 
-Documented = dict[int | str, dict[str, Any]]
-ERRORS: Documented = {
-    400: {"model": Error, "description": "A parameter that is not as described"},
-    401: {"model": Error, "description": "No key, or one that is not known here"},
-    500: {"model": Error, "description": "The store could not answer"},
-}
-UNKNOWN: Documented = {404: {"model": Error, "description": "Not there, or not yours"}}
 LATEST = 2**53
 """ms since the epoch: the largest number that every reader of JSON can say."""
 
@@ -60,28 +53,7 @@ router = APIRouter(prefix="/stack", responses=ERRORS)
 open_router = APIRouter()
 
 
-@dataclass(frozen=True)
-class Asking:
-    """Who asks, and what of. `scope` is the tenant, or None for an operator."""
-
-    backstage: Backstage
-    tenant: Tenant
-
-    @property
-    def scope(self) -> str | None:
-        return None if self.tenant.admin else self.tenant.id
-
-
-async def asking(request: Request) -> Asking:
-    return Asking(request.app.state.backstage, request.state.tenant)
-
-
-Asked = Annotated[Asking, Depends(asking)]
-Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many, the newest first")]
 Offset = Annotated[int, Query(ge=0, le=LATEST, description="Leave out so many of the newest")]
-Id = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
-"""Described as narrow as ids are; whatever else comes is no id that anything has, and answered like an unknown one."""
-Thread = Annotated[str, Query(description="The path of this thread instead of the one that grew last")]
 
 
 # -------------------------------------------------------------------------------------------------------------- loops
@@ -376,3 +348,7 @@ async def openapi(request: Request) -> Response:
         for operation in path.values():
             operation["responses"].pop("422", None)  # the library adds it to each; what is invalid is answered 400
     return Json({**schema, "paths": {**client_side.described(), **schema["paths"]}})
+
+
+for each in (branches, speaking):
+    router.include_router(each.router)

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from proxy.dialects import slices
 from proxy.dialects.sse import Events, SseEvent
-from proxy.stack.intercept import Calls, Event, Owner, Piece, Refusing, Show, Shown
+from proxy.stack.intercept import Calls, Event, Following, Owner, Piece, Refusing, Show, Shown
 from proxy.stack.transcript import REFUSED, Spoken, is_stack_tool
 
 BODY_LIMIT = 64 * 1024 * 1024
@@ -89,6 +89,8 @@ class Answering(ABC, Generic[R]):
         """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
         self.refuses: Refusing | None = None
         """Calls of the client's tools that it is not to see."""
+        self.follows: Following | None = None
+        """Whether a round without a call is followed by another one."""
 
     # ---------------------------------------------------------------------------------------------------------- rounds
     def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
@@ -101,6 +103,7 @@ class Answering(ABC, Generic[R]):
         self._rounds += 1
         self._round, self._events = self._begin(), Events()
         self._round.calls.refuses = self.refuses
+        self._show.follows = self.follows
         self._show.begin_round(self._round.calls)
         self._body.clear()
         self._fault = self.error_body = b""
@@ -120,6 +123,11 @@ class Answering(ABC, Generic[R]):
     def told(self) -> bytes:
         """The answer as its client may ask for it again; b"" in an API that has no such request."""
         return b""
+
+    @property
+    def goes_on(self) -> bool:
+        """This round has no call, and its ending was held because another round is to follow."""
+        return self._show.goes_on and not self._show.finish_left
 
     def again(self) -> None:
         """Another round comes in the place of one that was silent."""

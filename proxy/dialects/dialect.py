@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from proxy.dialects.known import Known
 from proxy.dialects.saying import Saying
-from proxy.stack.intercept import Refusing
+from proxy.stack.intercept import Following, Refusing
 from proxy.stack.transcript import Message, Request, Spoken
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -48,6 +48,8 @@ class Writing(Protocol):
     """This round's reply is no completion: an error status, or a content type that is not read."""
     refuses: Refusing | None
     """Calls of the client's tools that are answered here and not shown; set before the first round."""
+    follows: Following | None
+    """Whether a round without a call is followed by another one, asked when its end comes; set before the first."""
     error_body: bytes
     """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
 
@@ -70,6 +72,10 @@ class Writing(Protocol):
     def told(self) -> bytes:
         """The whole answer as the client is told it, once its last round has ended; b"" where it cannot ask for it
         again, or the provider has the very same."""
+
+    @property
+    def goes_on(self) -> bool:
+        """This round has no call, and its ending was held because another round is to follow."""
 
     def again(self) -> None:
         """Another round comes in the place of one that was silent."""

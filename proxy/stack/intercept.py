@@ -55,6 +55,8 @@ class OpenCall:
         return "".join(self.written)
 
 
+Following = Callable[[str], bool]
+"""Whether another round follows one that has no call and ends with this word."""
 Refusing = Callable[[str, str], bool]
 """Whether a call of the client's, by name and arguments, is answered here all the same."""
 
@@ -254,6 +256,8 @@ class Show:
         self.said = False
         """A text that is not blank has left, in whatever round."""
         self.shown_calls = 0
+        self.follows: Following | None = None
+        """Where it is there, it is asked about every round that would end the answer."""
         self._begin()
 
     def _begin(self) -> None:
@@ -264,6 +268,8 @@ class Show:
         self._over = False
         self.hides = False
         """This round has a call of ours."""
+        self.goes_on = False
+        """This round has no call, and another one follows all the same."""
         self.held_finish: Piece | None = None
         self.held_end: Piece | None = None
 
@@ -280,7 +286,7 @@ class Show:
     @property
     def spliced(self) -> bool:
         """The client's stream is no longer the provider's: it has a round behind another, or a call left out."""
-        return self._round > 1 or self.hides
+        return self._round > 1 or self.hides or self.goes_on
 
     @property
     def finish_left(self) -> bool:
@@ -326,6 +332,8 @@ class Show:
         elif isinstance(event, Finish | End | Fault):
             self._over = True
             self._calls.settle(over=True)
+            if isinstance(event, Finish) and self.follows is not None and not self._calls.all:
+                self.goes_on = self.goes_on or self.follows(event.reason)
         self._look_at_calls()
 
     def _look_at_calls(self) -> None:
@@ -401,7 +409,7 @@ class Show:
         if isinstance(event, End):
             self.held_end = piece if self.spliced else None
             return None if self.spliced else event
-        if self.hides and not self._finish_left:
+        if (self.hides or self.goes_on) and not self._finish_left:
             self.held_finish = piece
             return None
         again, self._finish_left = self._finish_left and self.spliced, True

@@ -54,6 +54,11 @@ def waiting(queue: Iterable[Queued], now: int) -> tuple[Queued, ...]:
     return tuple(said for said in queue if said.state is State.WAITING and now < said.expires)
 
 
+def waits_for(queue: Iterable[Queued], thread: str, now: int) -> bool:
+    """Whether something waits at `now` (ms) that this thread may be told."""
+    return any(said.thread in ("", thread) for said in waiting(queue, now))
+
+
 def told(said: Sequence[Queued]) -> str:
     """One message for the model. A text of several lines stays under its bullet."""
     return "\n".join([HEADING, *("- " + each.text.strip().replace("\n", "\n  ") for each in said)])

@@ -36,11 +36,23 @@ async def everything(store: Store, scope: Scope) -> AsyncIterator[Conversation]:
 
 async def ledger_of(store: Store, scope: Scope, conversation: str) -> Ledger:
     """A conversation by its whole id. Raises UnknownFrame."""
-    tenant = scope if scope is not None else await _tenant_of(store, conversation)
-    ledger = await store.load(tenant, conversation) if tenant is not None else None
+    ledger = await store.load(await tenant_of(store, scope, conversation), conversation)
     if ledger is None:
-        raise UnknownFrame(f"There is no conversation {shown(conversation)}. GET /stack/conversations lists yours.")
+        raise _unknown(conversation)
     return ledger
+
+
+async def tenant_of(store: Store, scope: Scope, conversation: str) -> str:
+    """Whose a conversation is, or would be: who asks, or for an operator whoever has one of this whole id. Raises
+    UnknownFrame."""
+    tenant = scope if scope is not None else await _tenant_of(store, conversation)
+    if tenant is None:
+        raise _unknown(conversation)
+    return tenant
+
+
+def _unknown(conversation: str) -> UnknownFrame:
+    return UnknownFrame(f"There is no conversation {shown(conversation)}. GET /stack/conversations lists yours.")
 
 
 async def _tenant_of(store: Store, conversation: str) -> str | None:
@@ -109,10 +121,13 @@ def newest_story(ledger: Ledger) -> Story:
 
 
 def stories(ledger: Ledger) -> Iterator[Story]:
-    """Every path to its end, the newest first."""
+    """Every path to its end, the newest first; where the work on one was branched, the line it ends on and then the
+    others."""
     for entry in reversed(tuple(ledger.entries.values())):
         if not entry.is_beside and entry.id not in ledger.has_child:
-            yield follow(ledger, ledger.path(entry.id), {})
+            story = follow(ledger, ledger.path(entry.id), {})
+            yield story
+            yield from reversed(tuple(story.aside.values()))
 
 
 def story_with(ledger: Ledger, frame: str) -> Story | None:

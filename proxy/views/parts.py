@@ -51,7 +51,7 @@ def states_of(path: Iterable[Placed]) -> Mapping[Place, tuple[PartState, ...]]:
             continue
         at = place_of(placed)
         whole = placed.round is None or placed.round.spoken.complete
-        found[at] = [_under_way(call, whole=whole) for call in said.calls]
+        found[at] = [under_way(call, whole=whole) for call in said.calls]
         asked: dict[str, deque[tuple[Place, int]]] = defaultdict(deque)
         for number, call in enumerate(said.calls):
             asked[call.id].append((at, number))
@@ -61,7 +61,7 @@ def states_of(path: Iterable[Placed]) -> Mapping[Place, tuple[PartState, ...]]:
     return {at: tuple(states) for at, states in found.items()}
 
 
-def _under_way(call: Call, *, whole: bool) -> PartState:
+def under_way(call: Call, *, whole: bool) -> PartState:
     """Before its result: pending while its arguments arrive, running once they are whole."""
     return "running" if whole or _is_json(call.arguments) else "pending"
 

@@ -137,6 +137,39 @@ class CallMade(TypedDict):
     state: PartState
 
 
+MessageState = Literal["waiting", "delivered", "expired"]
+
+
+class MessageRow(TypedDict):
+    """What a person said into a conversation. `position` counts what waits, from 1; `thread` is the only one that may
+    be told, null for any; `delivered` and `entry` say when the model was told, and with which words of the ledger."""
+
+    id: str
+    lane: str
+    thread: str | None
+    text: str
+    state: MessageState
+    position: int | None
+    created: int
+    expires: int
+    delivered: int | None
+    entry: str | None
+
+
+class FlightRow(TypedDict):
+    """A request under way. `round` counts from 0 the rounds with the provider; `text` is what all of them said so far,
+    at most its newest 20,000 characters, `calls` are those of the newest one."""
+
+    request: str
+    thread: str
+    frame: str
+    status: str
+    created: int
+    round: int
+    text: str
+    calls: list[CallMade]
+
+
 class MessageShown(TypedDict):
     """`answers` is the id of the call this is the result of, or empty; `error`: that result tells of a failure. `wire`,
     the stored text byte for byte, is there when it was asked for."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,11 @@ import pytest
 import uvicorn
 
 from proxy.api import Backstage, build_api
+from proxy.app import now_ms
 from proxy.config import Config
 from proxy.edge import Edge
+from proxy.shelf import Shelf
+from proxy.speaking import Speaking
 from proxy.store import Store
 from proxy.store.opening import open_store
 from proxy.tenancy import KeyRing, Tenancy, issue_key
@@ -71,6 +75,7 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             tenant_of=tenancy.tenant_of,
             changed=lambda tenant, conversation: here.changed.append((tenant, conversation)),
             decided=lambda tenant, conversation, events: here.changed.append((tenant, conversation)),
+            speaking=Speaking(store, Shelf(store), 24.0, now_ms, lambda: secrets.token_hex(16)),
             draining=lambda: here.draining,
             started=7,
             counter="o200k_base",

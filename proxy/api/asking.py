@@ -1,0 +1,46 @@
+"""Who asks, what of, and how routes say what they take and answer: what every module of routes begins with.
+
+The law: **an id is described as narrow as ids are**, and whatever else comes is answered like one that is not known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query, Request
+
+from proxy.api.answers import Error
+from proxy.api.backstage import Backstage
+from proxy.tenancy import Tenant
+
+Documented = dict[int | str, dict[str, Any]]
+ERRORS: Documented = {
+    400: {"model": Error, "description": "A parameter that is not as described"},
+    401: {"model": Error, "description": "No key, or one that is not known here"},
+    500: {"model": Error, "description": "The store could not answer"},
+}
+UNKNOWN: Documented = {404: {"model": Error, "description": "Not there, or not yours"}}
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who asks, and what of. `scope` is the tenant, or None for an operator."""
+
+    backstage: Backstage
+    tenant: Tenant
+
+    @property
+    def scope(self) -> str | None:
+        return None if self.tenant.admin else self.tenant.id
+
+
+async def asking(request: Request) -> Asking:
+    return Asking(request.app.state.backstage, request.state.tenant)
+
+
+Asked = Annotated[Asking, Depends(asking)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many, the newest first")]
+Id = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
+"""Described as narrow as ids are; whatever else comes is no id that anything has, and answered like an unknown one."""
+Thread = Annotated[str, Query(description="The path of this thread instead of the one that grew last")]

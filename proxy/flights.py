@@ -1,0 +1,86 @@
+"""Requests under way, by conversation: what is seen of an answer while it is made, and how a person stops it.
+
+The law: **a flight is known exactly as long as its request is carried out**, whichever way that ends. To stop one is to
+cancel the task that carries it out, which closes the upstream at once; what is told to the client then is its own
+business (`exchange`).
+
+What this module does not do: it keeps nothing. After a restart nothing is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from proxy.stack.transcript import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """What there is of an answer so far: the frame its newest round is made in, the number of that round from 0, the
+    text of all rounds, and the calls of the newest one."""
+
+    frame: str
+    round: int
+    text: str
+    calls: tuple[Call, ...] = ()
+
+
+@dataclass(eq=False)
+class Flight:
+    """One request. `node` is the entry of its last message, empty where it stands on no path; `created` is ms since the
+    epoch."""
+
+    request: str
+    tenant: str
+    conversation: str
+    thread: str
+    node: str
+    status: str
+    created: int
+    glimpse: Callable[[], Glimpse]
+    stopped: bool = False
+    """A person wants it stopped."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[object] | None = None
+
+    def stop(self) -> None:
+        """Once is enough: what is told to the client then must not be cut off."""
+        if not self.stopped and self.task is not None:
+            self.stopped = True
+            self.task.cancel()
+
+
+class Flights:
+    """All requests of this process that are under way and belong to a conversation."""
+
+    def __init__(self) -> None:
+        self._by_conversation: dict[tuple[str, str], list[Flight]] = {}
+
+    @contextmanager
+    def under_way(self, flight: Flight) -> Iterator[None]:
+        """Known while the block runs, in the task that runs it."""
+        key = (flight.tenant, flight.conversation)
+        flight.task = asyncio.current_task()
+        self._by_conversation.setdefault(key, []).append(flight)
+        try:
+            yield
+        finally:
+            flight.over.set()
+            flying = self._by_conversation[key]
+            flying.remove(flight)
+            if not flying:
+                del self._by_conversation[key]
+
+    def of(self, tenant: str, conversation: str) -> tuple[Flight, ...]:
+        """Those of a conversation, the oldest first."""
+        return tuple(self._by_conversation.get((tenant, conversation), ()))
+
+    def nodes(self, tenant: str, conversation: str) -> frozenset[str]:
+        """The entries at which they stand."""
+        return frozenset(flight.node for flight in self.of(tenant, conversation))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_conversation.values()))

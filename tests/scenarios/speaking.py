@@ -1,0 +1,86 @@
+"""A person beside the client: what they say into its conversation, see of it, and stop."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from proxy.scripted import Answer, Received, ScriptedProvider
+from proxy.stack.queued import HEADING
+from tests.harness import WAIT_S, Conversation, Json, RunningProxy
+from tests.laws import text_of
+
+
+def asked(proxy: RunningProxy, method: str, path: str, body: Json | None = None) -> tuple[int, Any]:
+    """Status and answer of the management API."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=WAIT_S)
+    try:
+        sent = None if body is None else json.dumps(body)
+        connection.request(method, path, sent, {"content-type": "application/json"} | proxy.headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+class Beside:
+    """The person. `conversation` is the only one, unless it is named."""
+
+    def __init__(self, proxy: RunningProxy, conversation: str = "") -> None:
+        self.proxy = proxy
+        self.at = f"/stack/conversations/{conversation or proxy.conversations[0]['id']}"
+
+    def says(self, text: str, lane: str = "steer", **more: str) -> Json:
+        status, told = asked(self.proxy, "POST", f"{self.at}/messages", {"text": text, "lane": lane, **more})
+        assert status == 202, told
+        assert told["queued"] is True
+        return dict(told)
+
+    def refused(self, text: str, **more: str) -> tuple[int, str]:
+        """The status and the code of a refusal."""
+        status, told = asked(self.proxy, "POST", f"{self.at}/messages", {"text": text, **more})
+        return status, told["error"]["code"]
+
+    @property
+    def messages(self) -> list[Json]:
+        return list(self.proxy.get(f"{self.at}/messages")["messages"])
+
+    @property
+    def states(self) -> list[str]:
+        return [message["state"] for message in self.messages]
+
+    @property
+    def live(self) -> list[Json]:
+        return list(self.proxy.get(f"{self.at}/live")["requests"])
+
+    def cancels(self, **how: bool) -> Json:
+        status, told = asked(self.proxy, "POST", f"{self.at}/cancel", how)
+        assert status == 200, told
+        return dict(told)
+
+
+def beside(chat: Conversation) -> Beside:
+    return Beside(chat.proxy)
+
+
+def words(*texts: str) -> str:
+    """What the model is told of these."""
+    return "\n".join([HEADING, *(f"- {text}" for text in texts)])
+
+
+def told_in(messages: Sequence[Json]) -> list[str]:
+    """What a line holds of a person's words."""
+    return [text_of(m) for m in messages if m["role"] == "user" and HEADING in text_of(m)]
+
+
+def meanwhile(provider: ScriptedProvider, number: int, act: Callable[[], object], answer: Answer) -> None:
+    """The provider's request of this number, from 1, is answered with `answer`, once `act` was done."""
+
+    def arrived(received: Received) -> bool:
+        if received.chat == number:
+            act()
+        return received.chat == number
+
+    provider.when(arrived, answer)
