@@ -11,7 +11,9 @@ What this module does not do: it takes no word off a line. That a suggestion has
 
 from __future__ import annotations
 
-from proxy.stack.advice import POP, PUSH, Advice, Suggestion
+from dataclasses import replace
+
+from proxy.stack.advice import POP, PUSH, Advice, Suggestion, Tally
 from proxy.stack.autonomy.combining import Verdict, judged
 from proxy.stack.autonomy.rules import Autonomy
 from proxy.stack.autonomy.signals import Signals
@@ -79,19 +81,10 @@ def waiting(advice: Advice, now: int) -> tuple[Suggestion, ...]:
     return tuple(each for each in advice.history if each.waits(now))
 
 
-def stats(advice: Advice, now: int) -> dict[str, int]:
+def stats(advice: Advice, now: int) -> Tally:
     """The counts, what expired by now among the ignored ones (S1-95)."""
-    tally = advice.tally
     expired = sum(each.expired(now) and not each.cleared for each in advice.history)
-    return {
-        "total": tally.total,
-        "push": tally.push,
-        "pop": tally.pop,
-        "acted": tally.acted,
-        "ignored": tally.ignored + expired,
-        "auto_pushes": tally.auto_pushes,
-        "auto_pops": tally.auto_pops,
-    }
+    return replace(advice.tally, ignored=advice.tally.ignored + expired)
 
 
 def _made(tree: Tree, seen: Signals, verdict: Verdict, *, told: bool) -> Suggestion:

@@ -10,7 +10,7 @@ What this module does not do: it pushes and pops nothing; whoever asks decides.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, get_args
 
 from proxy.stack.advice import POP, PUSH, Chosen, Suggestion
@@ -211,7 +211,7 @@ def _told_once(each: Suggestion, now: int) -> str:
 
 def autonomy_stats(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """The counts of suggestions and of what the proxy did by itself; with `reset` they begin anew (S1-130)."""
-    told = ", ".join(f"{name} {count}" for name, count in stats(desk.tree.advice, desk.now).items())
+    told = ", ".join(f"{name} {count}" for name, count in asdict(stats(desk.tree.advice, desk.now)).items())
     if not _flag(arguments, "reset"):
         return Outcome(told)
     _may(desk, "stats")
