@@ -97,6 +97,14 @@ class Record:
         self.decided(map(in_a_receipt, standing.decisions))
         return self
 
+    def addressed(self, standing: Standing) -> Record:
+        """The record of what a person said to the proxy itself. The account is empty: nothing would have been sent for
+        it without us, for nobody would have typed it."""
+        self.standing = standing
+        self.account = self.keeper.accountant.open((), tenant=self.tenant, upstream=self.upstream, model=self.model)
+        self.overhead_ms = (perf_counter() - self.arrived) * 1000
+        return self
+
     # ---------------------------------------------------------------------------------------------------------- note
     def sending(
         self, chain: Chain, body: Body | None, *, own_tools: int = 0, own_texts: int = 0, own_traces: int = 0

@@ -89,9 +89,9 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
         log.exception("request could not be placed", extra={"request": incoming.id})
         await _without_us(passing, reply, "internal")
     else:
+        incoming = came if standing.status in UNTOUCHED else incoming
         if standing.request.body is not request.body:  # it named what only we know
             incoming = under_its_name(replace(incoming, body=standing.request.body), request.model, route)
-        incoming = came if standing.status in UNTOUCHED else incoming
         await Call(parts, incoming, reply, route, standing).carry_out()
 
 

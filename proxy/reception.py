@@ -50,7 +50,9 @@ MODES = ("off", "shadow", "passive", "active")
 PROMPTS = 4
 """User messages at the beginning of a conversation that may be what it was told to do."""
 ACTING = ("passive", "active")
-"""Modes in which a thread may wake."""
+"""Modes in which a thread may wake, and a person is answered who types to the proxy."""
+ANSWERED = "answered"
+"""The status of a request that the proxy answered by itself."""
 LOOKED_AT = 32
 """New messages of a request whose names are looked for when they come: a trace will ask for them all at once, and then
 somebody waits. Of a history that comes whole they are looked for only then, for it would hold up everybody."""
@@ -93,9 +95,43 @@ class Reception:
             if shelved is None or part is Part.FORK:
                 origin = _fork_point(shelved, found) if shelved else await self._origin(arrival)
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
-            standing = self._arrived(arrival, shelved, found, asked)
+            arrived = self._arrived(arrival, shelved, found, asked)
+            standing = self._decided(arrived, arrived.mode)
             await self._delegation(standing, origin)
             return standing
+
+    async def addressed(self, arrival: Arrival) -> tuple[str, Standing | None]:
+        """The mode, and where somebody stands who speaks to the proxy itself: at the newest known entry of the path;
+        None where no conversation has begun. Nothing is decided, and nothing recorded, for all of it comes again with
+        the next request; only a history that nobody knows is taken in. Raises as `stand` does."""
+        asked = _asked_mode(arrival.headers)
+        hint, messages = clients.session_hint(arrival.headers), arrival.request.messages
+        async with self.shelf.lock(arrival.tenant, hint):
+            shelved, found = None, Match(How.NEW)
+            if messages:
+                shelved, found = await self.shelf.locate(
+                    arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name
+                )
+            if shelved is None and any(m.role == "assistant" for m in messages):
+                opened = self._opened(arrival, hint, Origin())
+                standing = self._arrived(arrival, opened, found, asked)
+                return standing.mode, replace(standing, status=ANSWERED)
+            if shelved is None:
+                return self._mode(arrival, asked, ""), None
+            ledger = shelved.ledger
+            tip = ledger.entries[found.path[-1].id if found.path else found.adopts]
+            mode = self._mode(arrival, asked, ledger.conversation.mode)
+            story = shelved.story(tip.id)
+            return mode, Standing(arrival, shelved, story, tip.id, tip.thread, ANSWERED, how=found.how, mode=mode)
+
+    def _mode(self, arrival: Arrival, asked: str, known: str) -> str:
+        """`asked` by the request, `known` of the conversation."""
+        return asked or known or arrival.mode or self.config.mode_of(arrival.request.model)
+
+    def mode_of(self, headers: Headers, issued: str, model: str) -> str:
+        """The mode of a request as far as it can be told without its conversation; `issued` is the one of its key.
+        Raises BadRequest."""
+        return _asked_mode(headers) or issued or self.config.mode_of(model)
 
     async def beside(self, arrival: Arrival, reason: str) -> Standing | None:
         """Where a request stands that passes as it came, for this reason; None where it belongs to no conversation.
@@ -160,7 +196,7 @@ class Reception:
 
     # --------------------------------------------------------------------------------------------------------- record
     def _arrived(self, arrival: Arrival, shelved: Shelved, found: Match, asked: str) -> Standing:
-        """Record what is new, fold the path, and decide whether the proxy acts."""
+        """Record what is new, and fold the path."""
         ledger, request = shelved.ledger, arrival.request
         thread = _thread_of(ledger, found, request)
         new = matching.grown(ledger, request, found, thread, arrival.now)
@@ -168,7 +204,7 @@ class Reception:
         events = [_rooted(ledger.conversation, new, arrival.now)] if opening and new else []
         before = ledger.threads.get(thread) or _thread_at(ledger, found)
         told = _thread_now(before, thread, request, self.config.sent_as(request.model))
-        mode = asked or ledger.conversation.mode or arrival.mode or self.config.mode_of(request.model)
+        mode = self._mode(arrival, asked, ledger.conversation.mode)
         look = look_at(before) if _may_act(request, mode) else None
         story, seen = self._followed(arrival, shelved, found, new, events, told, look)
         values: list[Entry | Event | Thread] = [*new, *seen, *([told] if told else [])]
@@ -183,8 +219,7 @@ class Reception:
         since = before if told else None
         if any(event.kind == SWITCHED for event in seen):
             since = _thread_on(story.lines, told or before)
-        standing = Standing(arrival, shelved, story, node, thread, "asleep", how=found.how, since=since)
-        return self._decided(standing, mode)
+        return Standing(arrival, shelved, story, node, thread, "asleep", how=found.how, since=since, mode=mode)
 
     def _followed(  # noqa: PLR0913  where the request stands, and what is new in it
         self,
@@ -395,6 +430,7 @@ def tool_settings(config: Config) -> Settings:
         isolate_above=config.isolate_above,
         max_depth=config.max_depth,
         recall_page=config.recall_page_tokens,
+        checkpoint_at_push=config.checkpoint_at_push,
         autonomy=config.autonomy_rules,
         names=config.observed_tools,
     )

@@ -21,6 +21,7 @@ from proxy.branch_notes import BranchNote, InjectionNote
 from proxy.config import Config
 from proxy.dialects import Dialect, Known
 from proxy.flights import Flights
+from proxy.hand_note import HandNote
 from proxy.hearing import Hearing
 from proxy.limits import Limits, Window
 from proxy.loop_warnings import LoopWarning
@@ -127,6 +128,7 @@ def notes_for(process: Process, actor: Actor, teller: Teller, hearing: Hearing) 
     """Who is asked, in this order, for words to the model of an awake thread. What a person said stands last."""
     return (
         Introduction(teller, actor),
+        HandNote(teller, actor),
         BranchNote(teller, actor),
         InjectionNote(teller, actor),
         LoopWarning(teller, actor, process.config),

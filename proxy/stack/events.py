@@ -362,7 +362,9 @@ class ByHand(msgspec.Struct, frozen=True, tag="by hand"):
 
 
 class HandTold(msgspec.Struct, frozen=True, tag="hand told"):
-    """The model was told of all that a person did to the tree so far."""
+    """The model was told of all that a person did to the tree so far; `words` is a digest of how."""
+
+    words: str
 
 
 FrameEvent = (

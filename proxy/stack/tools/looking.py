@@ -72,14 +72,19 @@ def _without_parent(tree: Tree) -> tuple[list[Frame], list[Frame]]:
 def status(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """All frames in order of birth, with icons and short texts (S1-107)."""
     del arguments  # it takes none
-    roots, orphans = _without_parent(desk.tree)
-    lines = [line for root in roots for line in _status_lines(desk.tree, root, 0)]
+    return Outcome(status_text(desk.tree))
+
+
+def status_text(state: Tree) -> str:
+    """The same of any tree that has an active frame."""
+    roots, orphans = _without_parent(state)
+    lines = [line for root in roots for line in _status_lines(state, root, 0)]
     if orphans:
         lines.append("Orphans (their parent is unknown):")
-        lines += [line for frame in orphans for line in _status_lines(desk.tree, frame, 1)]
-    current = desk.tree.current
+        lines += [line for frame in orphans for line in _status_lines(state, frame, 1)]
+    current = state.current
     where = f"Active: {current.id} ({cut_for_display(current.title)})"
-    return Outcome("\n".join([*lines, where]))
+    return "\n".join([*lines, where])
 
 
 def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
