@@ -35,6 +35,12 @@ GIVEN_AGAIN = "That earlier result is no longer in front of you."
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")
 IN_A_LINE = re.compile(r"\S[^\n]* → [^\n]*; all of it: stack_recall with ref=\"\w+\"")
 STATELESS = "stateless"
+ANSWERED = "answered"
+UNTOUCHED = ("off", "shadow")
+TYPED = re.compile(r"/stack(?:[ \t]+\S.*)?")
+ADDED = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+OWN = "[callstack]"
+"""What an answer to a person who types to the proxy begins with."""
 HEADS = ("system", "developer")
 BREAKS = ("woken", "folded", "unfolded", "trim", "replaced", "reasoning removed", "switched")
 """Events at which a line may change in its past. That a frame was entered, parted or asked back changes nothing."""
@@ -224,6 +230,7 @@ def breaches(evidence: Evidence) -> list[str]:
     found += list(_growth(awake, evidence.excused))
     found += list(_told_of(awake))
     found += list(_passed(evidence))
+    found += list(_typed(evidence))
     found += list(_shortened(evidence))
     found += list(_unseen(evidence, awake))
     found += list(_tools(awake))
@@ -480,11 +487,61 @@ def _passed(evidence: Evidence) -> Iterator[str]:
         if asked.status in (AWAKE, STATELESS, "error", "unknown"):
             continue
         left = [sent for sent in evidence.left if sent.of == asked.number]
+        if asked.status == ANSWERED:
+            yield from (
+                f"request {asked.number}: the proxy answered it, and asked the provider all the same" for _ in left
+            )
+            continue
         if asked.status == "bypass":
             left = left[-1:]  # we may have stood aside after rounds of which the client saw nothing
         same = [sent.raw or sent.body for sent in left] == [asked.raw or asked.body]
-        if not same and not _less_thoughts(evidence, asked.body, [sent.body for sent in left]):
+        if (
+            not same
+            and not _less_thoughts(evidence, asked.body, [s.body for s in left])
+            and not _less_typed(asked, left)
+        ):
             yield f"request {asked.number}, L5: {asked.status}, yet {len(left)} bodies left that are not the client's"
+
+
+def _less_typed(asked: Asked, left: Sequence[Left]) -> bool:
+    """The client's own request less what was typed to the proxy, and nothing else."""
+    if len(left) != 1 or asked.status in UNTOUCHED:
+        return False
+    theirs, sent = Body.read(asked.body), Body.read(left[0].body)
+    around = [{n: raw for n, raw in members(b.decode()).items() if n != "messages"} for b in (asked.body, left[0].body)]
+    gone = set(_typed_at(theirs.messages))
+    rest = tuple(written for at, written in enumerate(theirs.written) if at not in gone)
+    return bool(gone) and rest == sent.written and around[0] == around[1]
+
+
+def _typed_at(messages: Sequence[Json]) -> Iterator[int]:
+    """Where commands to the proxy stand, and its answers behind them."""
+    for at, message in enumerate(messages):
+        if _is_typed(message):
+            answer = next((n for n in range(at + 1, len(messages)) if not _is_added_by_client(messages[n])), at)
+            if answer == at or messages[answer]["role"] != "assistant":
+                yield at
+            elif text_of(messages[answer]).startswith(OWN):
+                yield from (at, answer)
+
+
+def _is_typed(message: Json) -> bool:
+    return message["role"] == "user" and TYPED.fullmatch(ADDED.sub("", text_of(message)).strip()) is not None
+
+
+def _is_added_by_client(message: Json) -> bool:
+    said = text_of(message)
+    return message["role"] in HEADS or (message["role"] == "user" and bool(said) and not ADDED.sub("", said).strip())
+
+
+def _typed(evidence: Evidence) -> Iterator[str]:
+    """What a person typed to the proxy never goes upstream where it is on, nor what was answered."""
+    status = {asked.number: asked.status for asked in evidence.asked}
+    for sent in evidence.left:
+        if status.get(sent.of, "unknown") not in ("unknown", *UNTOUCHED) and list(
+            _typed_at(Body.read(sent.body).messages)
+        ):
+            yield f"request {sent.of}: what was typed to the proxy went upstream"
 
 
 def _shortened(evidence: Evidence) -> Iterator[str]:

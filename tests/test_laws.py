@@ -39,6 +39,8 @@ LS = calls("b1", "bash")
 FILES = result("b1", "a.py")
 DONE = {"role": "assistant", "content": "done"}
 MORE = {"role": "user", "content": "and logout"}
+TYPED = {"role": "user", "content": "/stack push Parser | tests pass"}
+OURS = {"role": "assistant", "content": "[callstack] Begun."}
 TOOLS = [offered("bash")]
 OUR_TOOLS = [offered("bash"), offered("stack_frame_push"), offered("stack_recall")]
 
@@ -105,6 +107,8 @@ BROKEN = {
     "L6: the client saw 'p1'": with_asked(1, answer=b'{"id":"p1"}'),
     "L7: recall is not offered": with_left(0, line(HELLO, tools=OUR_TOOLS[:2])),
     "stands in fauth, the client was told froot": with_asked(1, frame="froot"),
+    "what was typed to the proxy went upstream": with_left(4, line(HELLO, PUSH, RETURNED, DONE, TYPED, OURS, MORE)),
+    "the proxy answered it, and asked the provider": with_asked(0, status="answered"),
     "x-stack-mode went upstream": with_left(0, LEFT[0].body, ("X-Stack-Mode",)),
 }
 
@@ -114,6 +118,19 @@ def test_a_law_broken_by_hand_is_named(law: str) -> None:
     found = breaches(BROKEN[law])
 
     assert any(law.replace("x-stack-mode", "X-Stack-Mode") in each for each in found), found
+
+
+@pytest.mark.parametrize("behind", [(OURS,), ()], ids=["answered", "never answered"])
+def test_a_request_that_sleeps_passes_less_what_was_typed_to_the_proxy(behind: tuple[Json, ...]) -> None:
+    """S0-36: and less nothing else."""
+    asked = Asked(1, client(HELLO, DONE, TYPED, *behind, MORE), status="asleep")
+    mended = replace(SOUND, asked=[asked], left=[Left(1, client(HELLO, DONE, MORE))], kept=None)
+    less = replace(mended, left=[Left(1, client(HELLO, MORE))])
+    off = replace(mended, asked=[replace(asked, status="off")])
+
+    assert breaches(mended) == []
+    assert [each[:13] for each in breaches(less)] == ["request 1, L5"]
+    assert [each[:13] for each in breaches(off)] == ["request 1, L5"]
 
 
 def test_an_excused_request_may_change_its_past() -> None:
