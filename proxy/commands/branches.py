@@ -1,0 +1,174 @@
+"""The commands that branch: `checkpoint`, `branch`, `switch` and `inject`.
+
+Without anything to do, `checkpoint` and `branch` list what there is. A running proxy is asked, which keeps
+conversations in memory; where none runs, the store is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
+from proxy.commands.presence import ask, running
+from proxy.commands.printing import columns, counted, say, say_json
+from proxy.config import Config
+from proxy.stack.ledger import Event
+from proxy.store import Store
+from proxy.views import branches, lookup
+from proxy.views.branches import BranchRow, BranchTold, CheckpointRow, Choice, InjectionTold, Path
+from proxy.views.conversations import story_of
+from proxy.views.totals import moment
+
+Conversation = Annotated[
+    str, typer.Option("--in", help="Id, or its beginning (4 characters or more); default: the newest.")
+]
+Reason = Annotated[str, typer.Option("--reason", help="For the model: why.")]
+Ask = Callable[[Store, Path], Coroutine[Any, Any, tuple[Any, Sequence[Event]]]]
+
+
+def checkpoint(  # noqa: PLR0913 - one parameter for each option
+    name: Annotated[str, typer.Argument(help="Letters, digits, dots, dashes, underscores; default: a fresh one.")] = "",
+    conversation: Conversation = "",
+    listed: Annotated[bool, typer.Option("--list", help="Only list what there is.")] = False,  # noqa: FBT002 - a flag
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Name the newest point of a conversation, so that a branch can begin there."""
+    settings = at(config, data)
+    if listed:
+        rows = branches.checkpoint_rows(run(_path(settings, conversation)).story)
+        _print(as_json, {"checkpoints": rows}, checkpoints_text(rows))
+        return
+
+    async def set_it(store: Store, path: Path) -> tuple[CheckpointRow, Sequence[Event]]:
+        return await branches.set_checkpoint(store, path, name)
+
+    told: CheckpointRow = run(_asked(settings, conversation, set_it, ("checkpoints", {"name": name})))
+    _print(as_json, told, [f"checkpoint {told['name']} is set on {told['branch']}"])
+
+
+def branch(  # noqa: PLR0913 - one parameter for each option
+    name: Annotated[str, typer.Argument(help="Of the new branch; default: a fresh one.")] = "",
+    start: Annotated[str, typer.Option("--from", help="The checkpoint it begins at; default: the newest.")] = "",
+    reason: Reason = "",
+    conversation: Conversation = "",
+    listed: Annotated[bool, typer.Option("--list", help="Only list what there is.")] = False,  # noqa: FBT002 - a flag
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Begin a new line of work at a checkpoint, with the user's next message."""
+    settings = at(config, data)
+    if listed:
+        rows = branches.branch_rows(run(_path(settings, conversation)).story)
+        _print(as_json, {"branches": rows}, branches_text(rows))
+        return
+
+    async def begin(store: Store, path: Path) -> tuple[BranchTold, Sequence[Event]]:
+        return await branches.begin_branch(store, path, start, name, reason)
+
+    body = {"checkpoint": start, "name": name, "reason": reason}
+    told: BranchTold = run(_asked(settings, conversation, begin, ("branches", body)))
+    _print(as_json, told, [f"branch {told['branch']} begins at checkpoint {told['checkpoint']} {told['comes']}"])
+
+
+def switch(  # noqa: PLR0913 - one parameter for each option
+    name: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to go on with; main is the first line.")],
+    reason: Reason = "",
+    conversation: Conversation = "",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Go on with another branch, as it was left, with the user's next message."""
+
+    async def turn(store: Store, path: Path) -> tuple[BranchTold, Sequence[Event]]:
+        return await branches.switch(store, path, name, reason)
+
+    asked = ("switch", {"branch": name, "reason": reason})
+    told: BranchTold = run(_asked(at(config, data), conversation, turn, asked))
+    _print(as_json, told, [f"the work goes on on {told['branch']} {told['comes']}"])
+
+
+def inject(  # noqa: PLR0913 - one parameter for each option
+    source: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to copy from.")],
+    messages: Annotated[
+        list[int] | None, typer.Argument(help="Numbers, as GET .../branches/BRANCH tells them.")
+    ] = None,
+    frame: Annotated[str, typer.Option("--frame", help="Instead: what this frame of the branch returned.")] = "",
+    to: Annotated[
+        str, typer.Option("--to", help="The branch to copy to; default: where the next request stands.")
+    ] = "",
+    conversation: Conversation = "",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Copy messages of a branch, or what a frame of it returned, once to the end of another."""
+    choice = Choice(source, messages or [], frame, to)
+
+    async def copy(store: Store, path: Path) -> tuple[InjectionTold, Sequence[Event]]:
+        return await branches.inject(store, path, choice)
+
+    body = {"branch": source, "messages": choice.numbers, "frame": frame, "to": to}
+    told: InjectionTold = run(_asked(at(config, data), conversation, copy, ("inject", body)))
+    _print(
+        as_json,
+        told,
+        [f"{counted(told['texts'], 'text')} of {source} will be copied to {told['branch']} {told['comes']}"],
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- working
+async def _path(settings: Config, reference: str) -> Path:
+    async with opened(settings) as store:
+        return await _newest(store, reference)
+
+
+async def _newest(store: Store, reference: str) -> Path:
+    ledger = await lookup.ledger_named(store, None, reference)
+    return Path(ledger, story_of(ledger), time.time_ns() // 1_000_000)
+
+
+async def _asked(settings: Config, reference: str, work: Ask, route: tuple[str, object]) -> Any:
+    """What the running proxy answers to this body at this route of the conversation, or what is done in the store."""
+    async with opened(settings) as store:
+        path = await _newest(store, reference)
+        server = running(settings.data)
+        if server is None:
+            told, _ = await work(store, path)
+            return told
+    where, body = route
+    return ask(server, "POST", f"/stack/conversations/{path.ledger.conversation.id}/{where}", body)
+
+
+def _print(as_json: bool, told: object, lines: Sequence[str] | Iterator[str]) -> None:  # noqa: FBT001 - the option of every command
+    if as_json:
+        say_json(told)
+        return
+    for line in lines:
+        say(line)
+
+
+def checkpoints_text(rows: Sequence[CheckpointRow]) -> Iterator[str]:
+    """One line for each, the oldest first."""
+    if not rows:
+        yield "There is no checkpoint here. `callstack checkpoint NAME` sets one."
+        return
+    cells = [(row["name"], row["branch"], moment(row["created"])) for row in rows]
+    yield from columns([("checkpoint", "branch", "set"), *cells])
+
+
+def branches_text(rows: Sequence[BranchRow]) -> Iterator[str]:
+    """One line for each, the main one first."""
+    cells = [(row["name"], row["checkpoint"] or "", _standing(row)) for row in rows]
+    yield from columns([("branch", "begins at", ""), *cells])
+
+
+def _standing(row: BranchRow) -> str:
+    return "next" if row["wanted"] else "current" if row["current"] else ""
