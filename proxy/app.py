@@ -30,6 +30,8 @@ from proxy.delivery import fail
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at, slices
 from proxy.edge import Edge, tell_refusal
 from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
+from proxy.event_file import EventFile
+from proxy.feed import Feed
 from proxy.limits import Limits
 from proxy.metrics import Metrics
 from proxy.report import Accountant
@@ -80,6 +82,7 @@ class App:
         self._api: asyncio.Task[ASGIApp] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics = Metrics()
+        self.feed = Feed()
         self._held: Callable[[], int] = lambda: 0
         self._edge = Edge(self._inside, config, self.metrics.refused)
 
@@ -108,7 +111,7 @@ class App:
         for name in self.config.unknown_heuristics:
             log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
         now = now_ms()
-        shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS)
+        shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS, told=self.feed.happened)
         summariser = summaries(
             self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _request_id
         )
@@ -124,6 +127,7 @@ class App:
             now=now_ms,
             fresh_id=lambda: secrets.token_hex(16),
             metrics=self.metrics,
+            feed=self.feed,
             summaries=summariser,
         )
         self._parts = {dialect.name: parts_for(process, dialect) for dialect in DIALECTS.values()}
@@ -145,6 +149,7 @@ class App:
         self._routes.warm()
         lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
         lasting += [summariser.run()] if summariser else []
+        lasting += [EventFile(self.feed, self.config.data).run()] if self.config.events_file else []
         self._tasks = [asyncio.create_task(work) for work in lasting]
 
     async def _opened(self) -> bytes:
@@ -284,7 +289,7 @@ class App:
     def _built_management(self) -> ASGIApp:
         from proxy.api import Backstage, build_api
 
-        return build_api(Backstage(*self._backstage, self._counter.name, self._token))
+        return build_api(Backstage(*self._backstage, self._counter.name, self._token, self.config, self.feed))
 
     def _incoming(self, request: str, scope: Scope, body: bytes) -> Incoming:
         """Raises Unauthorized."""

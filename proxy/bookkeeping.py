@@ -19,6 +19,7 @@ import msgspec
 
 from proxy.dialects import Dialect
 from proxy.errors import StoreError
+from proxy.feed import Feed
 from proxy.metrics import Metrics
 from proxy.report import Account, Accountant, Chain, Decision, Outcome, Receipt, response_headers
 from proxy.stack import folding, tools
@@ -51,6 +52,7 @@ class Bookkeeper:
     dialect: Dialect
     now: Callable[[], int]
     metrics: Metrics = field(default_factory=Metrics)
+    feed: Feed = field(default_factory=Feed)
 
 
 @dataclass
@@ -181,6 +183,7 @@ class Record:
         outcome = self._outcome(client_status)
         if self.account is not None:
             self.settled = self.account.settle(outcome, self.usages)
+            self.keeper.feed.answered(self.tenant, self.settled)
         told = self.settled or outcome
         self.keeper.metrics.settled(told, self.calls, self.tries)
         level = logging.WARNING if self.status in ("bypass", "error") else logging.INFO

@@ -214,6 +214,9 @@ class Config(Strict):
     fail_policy: Literal["open", "closed"] = "open"
     """When our own bookkeeping fails: `open` sends the original upstream, `closed` answers with an error."""
 
+    events_file: bool = False
+    """Whether what happens (frames, folds, requests, by ids and figures) is also written to `events.jsonl` in `data`."""
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """How much is logged. Message content and keys never are."""
 

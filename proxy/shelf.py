@@ -114,7 +114,8 @@ class Shelved:
 
 class Shelf:
     """`most_bytes` bounds the messages held. `ask_until`: up to this time (ms) openings are asked of the store too,
-    because one that another process took may be sent again. `clock` tells seconds and never goes back."""
+    because one that another process took may be sent again. `clock` tells seconds and never goes back. `told`
+    is told what was decided about a conversation, once it is in its ledger."""
 
     def __init__(
         self,
@@ -123,9 +124,11 @@ class Shelf:
         ask_until: int = 0,
         most_bytes: int = 48 << 20,
         clock: Callable[[], float] = monotonic,
+        told: Callable[[Ledger, Sequence[Event]], None] = lambda *_: None,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._told = told
         self._ask_until = ask_until
         self._most = most_bytes
         self._shelved: OrderedDict[tuple[str, str], Shelved] = OrderedDict()
@@ -269,6 +272,8 @@ class Shelf:
             _add(shelved.ledger, value)
         for anchored in (r for r in others if isinstance(r, Anchored)):
             self._keep_anchors(shelved.tenant, anchored)
+        if decided := [value for value in values if isinstance(value, Event)]:
+            self._told(shelved.ledger, decided)
         return ticket
 
     def _keep_anchors(self, tenant: str, anchored: Anchored) -> None:
@@ -318,6 +323,8 @@ class Shelf:
                 for event in events:
                     shelved.ledger.add_event(event)
                 shelved.stories.clear()
+        at_hand = self._shelved.get(key) or self._in_use.get(key)
+        self._told(at_hand.ledger if at_hand else Ledger(Conversation(conversation, tenant)), events)
 
     def _shrink(self) -> None:
         """Drop the conversations unused for longest, until what is held fits. The one in use is never dropped."""

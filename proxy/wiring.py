@@ -20,6 +20,7 @@ from proxy.bookkeeping import Bookkeeper
 from proxy.branch_notes import BranchNote, InjectionNote
 from proxy.config import Config
 from proxy.dialects import Dialect, Known
+from proxy.feed import Feed
 from proxy.flights import Flights
 from proxy.hand_note import HandNote
 from proxy.hearing import Hearing
@@ -66,6 +67,7 @@ class Process:
     now: Callable[[], int]
     fresh_id: Callable[[], str]
     metrics: Metrics = field(default_factory=Metrics)
+    feed: Feed = field(default_factory=Feed)
     flights: Flights = field(default_factory=Flights)
     summaries: Summaries | None = None
     """None where it is off."""
@@ -113,7 +115,7 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
             config, process.shelf, dialect, actor, teller, notes_for(process, actor, teller, hearing), process.fresh_id
         ),
         kit=kit,
-        keeper=Bookkeeper(process.store, process.accountant, dialect, process.now, process.metrics),
+        keeper=Bookkeeper(process.store, process.accountant, dialect, process.now, process.metrics, process.feed),
         known=Known(),
         weigh=actor.weigh,
         now=process.now,

@@ -21,7 +21,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from proxy import __version__
-from proxy.api import routes
+from proxy.api import events, routes
 from proxy.api.answers import Json, answer_errors
 from proxy.api.backstage import Backstage
 from proxy.api.identity import Identity
@@ -44,9 +44,9 @@ def build_api(backstage: Backstage) -> FastAPI:
         default_response_class=Json,
     )
     api.state.backstage = backstage
-    for router in (routes.open_router, routes.router):
+    for router in (routes.open_router, routes.router, events.router):
         api.include_router(router)
-    api.state.pages = [*routes.open_router.routes, *routes.router.routes]
+    api.state.pages = [*routes.open_router.routes, *routes.router.routes, *events.router.routes]
     answer_errors(api)
     api.add_middleware(Identity, tenant_of=backstage.tenant_of, operator_token=backstage.operator_token)
     return api

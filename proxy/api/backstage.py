@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from proxy.config import Config
+from proxy.feed import Feed
 from proxy.speaking import Speaking
 from proxy.stack.ledger import Event
 from proxy.store import Store
@@ -30,3 +32,6 @@ class Backstage:
     started: int
     counter: str
     operator_token: str = ""
+    config: Config = field(default_factory=Config)
+    feed: Feed = field(default_factory=Feed)
+    """Where what happens is heard."""
