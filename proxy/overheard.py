@@ -176,7 +176,7 @@ async def _carried_out(parts: Parts, standing: Standing | None, command: str, be
         return told
     if tip in ledger.has_child:
         return ELSEWHERE
-    kit, model = parts.kit, parts.config.sent_as(standing.request.model)
+    kit, model = parts.kit, standing.request.model
     hand = Hand(standing.story, ledger, key, parts.now(), kit.count, kit.settings, kit.suffixed(model))
     try:
         done = did(hand, asked)

@@ -43,7 +43,7 @@ from proxy.stack.events import (
 from proxy.stack.facts import said_by
 from proxy.stack.frames import BY_HAND, RETURNED, Frame, Status, Tree, ancestors, children, find
 from proxy.stack.ledger import Event, Kind, Ledger
-from proxy.stack.ranking import cut_for_display, escape_xml
+from proxy.stack.ranking import clean, cut_for_display, escape_xml
 from proxy.stack.story import Story
 from proxy.stack.tools import moves, plans
 from proxy.stack.tools.desk import Desk, Group, Mistake, Outcome, Settings
@@ -243,7 +243,8 @@ def _planned(hand: Hand, deed: Plan) -> Done:
 
 def _step(step: Step) -> dict[str, Any]:
     below = [_step(child) for child in step.children]
-    return {"title": step.title, "successCriteria": step.criteria or step.title, "children": below}
+    title = clean(step.title).strip()
+    return {"title": title, "successCriteria": clean(step.criteria).strip() or title, "children": below}
 
 
 def _renamed(hand: Hand, deed: Rename) -> Done:
@@ -254,7 +255,7 @@ def _renamed(hand: Hand, deed: Rename) -> Done:
 
 
 def _given(*, title: str, criteria: str) -> Mapping[str, str]:
-    return {name: text for name, text in (("title", title), ("successCriteria", criteria)) if text}
+    return {name: clean(text) for name, text in (("title", title), ("successCriteria", criteria)) if text}
 
 
 # ----------------------------------------------------------------------------------------------------------------- end
@@ -265,7 +266,7 @@ def _popped(hand: Hand, deed: Pop) -> Done:
     open_ones = (tree.current, *ancestors(tree, tree.active))
     below = [f for f in open_ones if frame.id in {a.id for a in ancestors(tree, f.id)}]
     _refuse_busy(hand, [*below, *way_back(tree, frame.id)])
-    results = deed.results or _last_words(hand.story, frame) or NO_RESULTS
+    results = clean(deed.results).strip() or _last_words(hand.story, frame) or NO_RESULTS
     return _done(hand, moves.pop(hand.desk, {"frameID": frame.id, "status": deed.status, "results": results}))
 
 
@@ -282,7 +283,7 @@ def _invalidated(hand: Hand, deed: Invalidate) -> Done:
     if frame.id == tree.active and frame.parent:
         _refuse_over(tree)
         _refuse_busy(hand, way_back(tree, frame.id))
-    return _done(hand, plans.invalidate(hand.desk, {"frameID": frame.id, "reason": deed.reason}))
+    return _done(hand, plans.invalidate(hand.desk, {"frameID": frame.id, "reason": clean(deed.reason)}))
 
 
 def _refuse_over(tree: Tree) -> None:
