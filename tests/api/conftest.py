@@ -16,6 +16,7 @@ from proxy.api import Backstage, build_api
 from proxy.app import now_ms
 from proxy.config import Config
 from proxy.edge import Edge
+from proxy.feed import Feed
 from proxy.shelf import Shelf
 from proxy.speaking import Speaking
 from proxy.store import Store
@@ -49,6 +50,7 @@ class Served:
     client: aiohttp.ClientSession
     changed: list[tuple[str | None, str]] = field(default_factory=list)
     draining: bool = False
+    feed: Feed = field(default_factory=Feed)
 
     async def ask(self, path: str, key: str | None = "ours", method: str = "GET", **kwargs: Any) -> Answer:
         """`key` is a name of `keys`, or None for nobody."""
@@ -80,6 +82,7 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             started=7,
             counter="o200k_base",
             operator_token=TOKEN,
+            feed=here.feed,
         )
         config = uvicorn.Config(Edge(build_api(stage), Config()), port=0, log_config=None, lifespan="off", ws="none")
         server = uvicorn.Server(config)
