@@ -300,9 +300,16 @@ class RunningProxy:
             at = conversation["id"]
             threads = (self.get(f"/stack/conversations/{at}/frames?thread={t}") for t in conversation["threads"])
             frames = {frame["sessionID"] for thread in threads for frame in thread["frames"]}
+            frames |= {frame for thread in conversation["threads"] for frame in self._left_on_branches(at, thread)}
             entries = [entry for frame in frames for entry in self.log(frame)]
             stored[at] = {said["wire"] for entry in entries for said in (entry, *entry["results"])}
         return {conversation: frozenset(texts) for conversation, texts in stored.items()}
+
+    def _left_on_branches(self, conversation: str, thread: str) -> list[str]:
+        """Frames on the lines that a thread does not stand on."""
+        at = f"/stack/conversations/{conversation}/branches"
+        left = [row for row in self.get(f"{at}?thread={thread}")["branches"] if row["begun"] and not row["current"]]
+        return [frame for row in left for frame in self.get(f"{at}/{row['name']}?thread={thread}")["frames"]]
 
     def receipts(self) -> list[Json]:
         """Of all requests, the oldest first."""

@@ -403,7 +403,8 @@ def _turned(each: Round, earlier: Sequence[Body], stood: set[str]) -> Iterator[s
         return
     if after.messages[0]["role"] in HEADS and not begins:
         yield "has another head"
-    now = {after.written[at] for at in after.tail()}
+    client = Body.read(each.asked.body)
+    now = {client.written[at] for at in client.tail()}
     behind = list(zip(after.messages, after.written, strict=True))[begins:]
     told = [written for message, written in behind if written not in now and not _is_trace(message)]
     answers = [m for m, written in behind if written in told and m["role"] == "assistant"]

@@ -206,6 +206,54 @@ def test_what_was_folded_may_come_back_as_it_stood() -> None:
     assert any("has in its past what no event tells of" in each for each in again(HELLO, calls("b1", "read"), FILES))
 
 
+TURN = {"role": "user", "content": "try it another way"}
+WORDS = {"role": "user", "content": f'<stack-context branch="b1" nonce="{NONCE}">a branch begins</stack-context>'}
+
+
+def turned(*line_after: Json, told: tuple[str, ...] = ("switched b1",)) -> Evidence:
+    """A turn with a call, its answer, another turn, and a request with which a branch begins."""
+    asked = (
+        Asked(1, client(HELLO), frame="froot"),
+        Asked(2, client(HELLO, LS, FILES), frame="froot"),
+        Asked(3, client(HELLO, LS, FILES, DONE, MORE), frame="froot"),
+        Asked(4, client(HELLO, LS, FILES, DONE, MORE, OURS, TURN), frame="froot", events=told),
+    )
+    left = (
+        Left(1, line(HELLO)),
+        Left(2, line(HELLO, LS, FILES)),
+        Left(3, line(HELLO, LS, FILES, DONE, MORE)),
+        Left(4, line(*line_after)),
+    )
+    return Evidence(asked, left)
+
+
+@pytest.mark.parametrize(
+    "before", [(HELLO,), (HELLO, LS, FILES), (HELLO, LS, FILES, DONE), (HELLO, LS, FILES, DONE, MORE, OURS)]
+)
+def test_a_switch_that_the_receipt_tells_of_goes_to_an_earlier_line(before: tuple[Json, ...]) -> None:
+    """At a checkpoint, or at its end; behind it stands what the client says now, and a word of ours."""
+    assert breaches(turned(*before, TURN, WORDS)) == []
+
+
+@pytest.mark.parametrize("before", [(HELLO,), (HELLO, LS, FILES, DONE)])
+def test_the_same_line_without_a_switch_is_broken(before: tuple[Json, ...]) -> None:
+    assert any("L2" in said for said in breaches(turned(*before, TURN, WORDS, told=())))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        (HELLO, MORE),
+        (HELLO, DONE, MORE),
+        (HELLO, LS, FILES, MORE),
+        (HELLO, DONE, OURS),
+        (HELLO, LS, result("b1", "b.py"), DONE),
+    ],
+)
+def test_a_switch_explains_no_message_that_stood_behind_the_point(before: tuple[Json, ...]) -> None:
+    assert any("no earlier line" in said for said in breaches(turned(*before, TURN, WORDS)))
+
+
 def test_another_model_begins_a_line_of_its_own() -> None:
     """L2: a new line version is no breach."""
     assert breaches(with_left(4, LEFT[4].body.replace(b'"model": "m"', b'"model": "n"'))) == []

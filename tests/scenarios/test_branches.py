@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from proxy.scripted import Call, Received, ScriptedProvider, call, says
+from proxy.tenancy import issue_key
 from tests import laws
-from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, everything, pop, push, texts
+from tests.harness import Conversation, Habits, Json, RunningProxy, Stage, bash, does, everything, pop, push, texts
 from tests.tongues import neutral, tongue_at
 
 NOTE = '<stack-context branch="'
@@ -260,3 +261,228 @@ def test_a_checkpoint_is_set_at_each_push_where_that_is_configured(stage: Stage,
     assert "REGEX" not in newest(provider)
     assert "parse it" in newest(provider)
     assert "Regexes" not in newest(provider)
+
+
+# --------------------------------------------------------------------------------------------------- where it is harder
+def test_a_branch_of_a_small_conversation_wakes_it(stage: Stage, provider: ScriptedProvider) -> None:
+    """Asleep the client's own bytes would go, and they tell everything."""
+    chat = stage.chat(stage.proxy(wake_at_tokens=1_000_000))
+    says_to(chat, provider, "look", answer="Seen.")
+    does_ask(chat.proxy, "checkpoints")
+    says_to(chat, provider, "use REGEX", answer="REGEX done.")
+    asleep = chat.last.stack_status if chat.last else ""
+    does_ask(chat.proxy, "branches")
+    says_to(chat, provider, "use a grammar", "edit grammar", answer="Done.")
+
+    assert asleep.startswith("asleep")
+    assert chat.last is not None
+    assert chat.last.stack_status == "full"
+    assert "REGEX" not in newest(provider)
+    assert "look" in newest(provider)
+
+
+@pytest.mark.parametrize("changed", ["system", "tools"])
+def test_reasoning_of_a_line_that_is_taken_up_again_is_left_out_where_its_beginning_changed(
+    chat: Conversation, provider: ScriptedProvider, changed: str
+) -> None:
+    """L8: the client's system text or tools were others while the work was on a branch; the provider's check judges."""
+    provider.will(does(bash("a"), reasoning="THOUGHT of main"), says("Seen.").but(reasoning="more"))
+    chat.says("look")
+    chat.returns("A")
+    does_ask(chat.proxy, "checkpoints")
+    provider.will(does(bash("b"), reasoning="THOUGHT two of main"), says("Done.").but(reasoning="still more"))
+    chat.says("use regexes")
+    chat.returns("B")
+    does_ask(chat.proxy, "branches", name="other")
+    chat.habits = Habits(keeps_reasoning=False)
+    if changed == "system":
+        chat.system = "You are a bold engineer."
+    else:
+        chat.tools = ("bash", "read", "write")
+    chat.proxy.stage.excuse()
+    says_to(chat, provider, "use a grammar", answer="Yes.")
+    does_ask(chat.proxy, "switch", branch="main")
+    chat.proxy.stage.excuse()
+    says_to(chat, provider, "go on", answer="Yes.")
+
+    assert chat.last is not None
+    assert chat.last.status == 200
+    assert "use regexes" in newest(provider)
+
+
+def test_reasoning_comes_back_with_its_line(chat: Conversation, provider: ScriptedProvider) -> None:
+    """L8: the line begins as it was sent, so what was thought behind it still holds."""
+    provider.will(says("Seen.").but(reasoning="a first thought"))
+    chat.says("look")
+    does_ask(chat.proxy, "checkpoints")
+    provider.will(does(bash("b"), reasoning="THOUGHT of main"), says("Done.").but(reasoning="more"))
+    chat.says("use regexes")
+    chat.returns("B")
+    main = written(provider.received[-1])
+    does_ask(chat.proxy, "branches", name="other")
+    says_to(chat, provider, "use a grammar", answer="Yes.")
+    does_ask(chat.proxy, "switch", branch="main")
+    says_to(chat, provider, "go on", answer="Yes.")
+
+    assert written(provider.received[-1])[: len(main)] == main
+    assert "THOUGHT of main" in everything(provider.received[-1].messages)
+
+
+def test_a_client_that_tidies_its_history_stays_on_its_branch(stage: Stage, provider: ScriptedProvider) -> None:
+    """What stands on the other line stays there, in whichever form the client sends it."""
+    chat = stage.chat(habits=Habits(results="tidied"))
+    rough = "\n\n  OUTPUT of {}  \n\n"
+    for text, step in (("look at the parser", "cat"), ("rewrite it", "sed REGEX")):
+        provider.will(does(bash(step)), says(f"{step} is done, as was wanted."))
+        chat.says(text)
+        chat.returns(rough.format(step))
+        if step == "cat":
+            does_ask(chat.proxy, "checkpoints")
+    main = written(provider.received[-1])
+    does_ask(chat.proxy, "branches", name="other")
+    for step in ("edit GRAMMAR", "run it"):
+        provider.will(does(bash(step)), says(f"{step} is done, as was wanted."))
+        chat.says(f"please {step}")
+        chat.returns(rough.format(step))
+    branch = newest(provider)
+    does_ask(chat.proxy, "switch", branch="main")
+    provider.will(does(bash("time")), says("It is fast enough for all of us."))
+    chat.says("is it fast?")
+    chat.returns(rough.format("time"))
+
+    assert "REGEX" not in branch
+    assert "GRAMMAR" in branch
+    assert "GRAMMAR" not in newest(provider)
+    assert written(provider.received[-1])[: len(main)] == main
+
+
+def test_the_request_that_began_a_branch_asked_again_has_the_same_line(
+    begun: Conversation, provider: ScriptedProvider
+) -> None:
+    does_ask(begun.proxy, "branches", name="grammar")
+    provider.will(says("Yes."), says("Yes, again."))
+    begun.history.append({"role": "user", "content": "write a grammar instead"})
+    begun.tries()
+    first = written(provider.received[-1])
+    begun.tries()
+
+    assert written(provider.received[-1]) == first
+    assert "REGEX" not in newest(provider)
+
+
+def test_a_history_that_goes_back_before_the_branch_is_on_the_main_line_again(
+    begun: Conversation, provider: ScriptedProvider
+) -> None:
+    """A client that rewinds makes another path, and a branch is of its own path alone."""
+    main = begun.branch(len(begun.history))
+    does_ask(begun.proxy, "branches", name="grammar")
+    says_to(begun, provider, "write a grammar instead", answer="GRAMMAR done.")
+    main.history.pop()
+    main.proxy.stage.excuse()  # the client goes back by itself
+    provider.will(says("REGEX done in another way."), says("It is."))
+    main.asks()
+    main.says("is that faster?")
+
+    assert "GRAMMAR" not in newest(provider)
+    assert "rewrite it with regexes" in newest(provider)
+
+
+def test_a_request_without_tools_turns_nothing(begun: Conversation, provider: ScriptedProvider) -> None:
+    """What could not be rendered would pass with the whole history in it: the wish waits."""
+    does_ask(begun.proxy, "branches", name="grammar")
+    provider.will(says("{}"), says("Yes."))
+    begun.says("as JSON", response_format={"type": "json_object"})
+    waiting = asked(begun.proxy, "branches")[1]["branches"][-1]
+    begun.says("write a grammar instead")
+
+    assert waiting["wanted"]
+    assert "REGEX" not in newest(provider)
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+@pytest.mark.parametrize(
+    ("what", "body", "status", "says_so"),
+    [
+        ("checkpoints", {"name": "start"}, 409, "already"),
+        ("checkpoints", {"name": "a/b"}, 409, "no name"),
+        ("checkpoints", {"name": "x" * 65}, 400, "name"),
+        ("checkpoints", {"nmae": "x"}, 400, "nmae"),
+        ("checkpoints", {"name": 7}, 400, "name"),
+        ("checkpoints", {"thread": "nowhere"}, 404, "thread"),
+        ("branches", {"checkpoint": "nowhere"}, 409, "start"),
+        ("branches", {"name": "main"}, 409, "already"),
+        ("branches", {"name": "../x"}, 409, "no name"),
+        ("branches", {"reason": "x" * 2_001}, 400, "reason"),
+        ("switch", {"branch": "nowhere"}, 409, "main"),
+        ("switch", {"branch": "main"}, 409, "already"),
+        ("switch", {}, 400, "branch"),
+        ("inject", {"branch": "main"}, 409, "message numbers"),
+        ("inject", {"branch": "main", "messages": [1], "frame": "f"}, 409, "message numbers"),
+        ("inject", {"branch": "main", "messages": [99], "to": "other"}, 409, "1 to 8"),
+        ("inject", {"branch": "nowhere", "messages": [1]}, 409, "main"),
+        ("inject", {"branch": "main", "frame": "nothing"}, 409, "results"),
+        ("inject", {"branch": "main", "messages": [1]}, 409, "already"),
+        ("inject", {"branch": "main", "messages": list(range(101))}, 400, "messages"),
+    ],
+)
+@pytest.mark.asked("plain")
+@pytest.mark.spoken_in("chat", reason="what the management API refuses is the same in every dialect")
+def test_what_cannot_be_is_refused_with_a_sentence(
+    begun: Conversation, what: str, body: Json, status: int, says_so: str
+) -> None:
+    got, told = asked(begun.proxy, what, body)
+
+    assert got == status
+    assert says_so in told["error"]["message"]
+    assert [row["name"] for row in asked(begun.proxy, "branches")[1]["branches"]] == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("operation_name", "arguments"),
+    [
+        ("checkpoint", {"name": "a b"}),
+        ("checkpoint", {"name": ["x"] * 3, "thread": {"a": 1}}),
+        ("branch", {}),
+        ("branch", {"checkpoint": "no" * 5_000}),
+        ("switch", {}),
+        ("switch", {"branch": "</stack-context>"}),
+        ("inject", {"branch": "main"}),
+        ("inject", {"branch": "main", "messages": ["one"]}),
+        ("inject", {"branch": "main", "messages": [10**30]}),
+        ("inject", {"branch": "main", "messages": [True]}),
+        ("inject", {"branch": 7, "frameID": "x"}),
+    ],
+)
+@pytest.mark.asked("plain")
+@pytest.mark.spoken_in("chat", reason="tool texts are the same in every dialect")
+def test_a_mistake_by_the_model_is_text_that_says_what_to_do(
+    chat: Conversation, provider: ScriptedProvider, operation_name: str, arguments: Json
+) -> None:
+    provider.will(does(operation(operation_name, **arguments)), says("I see."))
+    answer = chat.says("begin")
+
+    told = texts(provider.received[-1].messages)[-1]
+    assert answer.text == "I see."
+    if operation_name == "checkpoint" and not isinstance(arguments["name"], str):
+        assert "Checkpoint c1 is set" in told  # what is no text counts as not given
+    else:
+        assert "Error" in told
+        assert len(told) < 500
+
+
+def test_what_belongs_to_another_tenant_is_answered_like_what_never_was(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    proxy = stage.proxy(tenancy="key")
+    proxy.headers = {"authorization": f"Bearer {issue_key(proxy.config.keys_path, 'operator', admin=True)}"}
+    mine, other = ({"authorization": f"Bearer {issue_key(proxy.config.keys_path, n)}"} for n in ("mine", "other"))
+    chat = stage.chat(proxy, headers=mine)
+    says_to(chat, provider, "begin", answer="Begun.")
+
+    for what, body in (
+        ("checkpoints", {}), ("checkpoints", None), ("checkpoints/c1", None), ("branches", {}), ("branches", None),
+        ("branches/main", None), ("switch", {"branch": "main"}), ("inject", {"branch": "main", "messages": [1]}),
+    ):  # fmt: skip
+        assert asked(proxy, what, body, other)[0] == 404, what
+        assert asked(proxy, what, body, {"authorization": "Bearer wrong"})[0] == 401, what
+    assert asked(proxy, "checkpoints", {}, mine)[0] == 200
