@@ -11,10 +11,8 @@ What it does not do: it knows no thread, no retry and no circuit; errors of the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
 
 from sqlalchemy import Connection, Table
 
@@ -24,9 +22,7 @@ from proxy.stack.queued import Queued
 from proxy.stack.transcript import Message
 from proxy.store import Anchored, Body, Owned, Record, RequestRecord, SentRecord, rows, schema
 from proxy.store.statements import Statements
-
-ASKED = 500
-"""Keys looked up with one statement."""
+from proxy.store.tasks import News, Tasks
 
 Owner = tuple[str, str]
 """Tenant and conversation."""
@@ -53,25 +49,38 @@ class Committed:
     conversations: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Ongoing:
+    """What goes on from group to group. `place` numbers the rows. `drafted` are the rounds of which a draft was written
+    so far: most end before there is one, and have nothing to take away. `tasks` follows what is written; whoever
+    catches an error of `commit` has it forget."""
+
+    place: Callable[[], int]
+    drafted: dict[Place, None]
+    tasks: Tasks
+
+
 def commit(
     connection: Connection,
     statements: Statements,
     batches: Sequence[Batch],
-    place: Callable[[], int],
-    drafted: dict[Place, None],
+    going: Ongoing,
 ) -> Committed:
-    """Write `batches` in order, in one transaction. `place` numbers the rows. `drafted` are the rounds of which a draft
-    was written so far, which this keeps up: most end before there is one, and have nothing to take away."""
+    """Write `batches` in order, in one transaction."""
     done = Committed()
     with connection.begin():
         known = _known(connection, statements, batches)
-        gathered = _Gathered(place, drafted)
+        gathered = _Gathered(going.place, going.drafted)
+        news: dict[Owner, News] = defaultdict(News)
         for batch in batches:
             missing = gathered.missing(batch, known)
             if missing:
                 done.refused[batch.ticket] = StoreError(f"conversation {missing} is not in the store any more")
             else:
                 gathered.take(batch)
+                _tell(news, batch)
+        for owner in gathered.made - known:
+            news[owner].opened = True
         done.conversations = len(gathered.made - known)
         _write_bodies(connection, statements, gathered)
         for table, values in gathered.rows.items():
@@ -81,6 +90,7 @@ def commit(
             for taken_away in statements.finished:
                 taken_away.run(connection, tenant, digests)
         statements.newest.run(connection, gathered.newest_rows())
+        statements.inserts[schema.task_rows].run(connection, going.tasks.after(connection, news))
     return done
 
 
@@ -131,11 +141,17 @@ def _known(connection: Connection, statements: Statements, batches: Iterable[Bat
     return found
 
 
-def chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """As many at a time as one statement asks for."""
-    left = iter(items)
-    while some := list(islice(left, ASKED)):
-        yield some
+def _tell(news: dict[Owner, News], batch: Batch) -> None:
+    """What `batch` has for those who follow the frames."""
+    for record in batch.records:
+        if isinstance(record, Owned):
+            match record.value:
+                case Entry() as entry:
+                    news[batch.tenant, record.conversation].entries.append(entry)
+                case Event() as event:
+                    news[batch.tenant, record.conversation].events.append(event)
+                case Round() | Thread() | Queued():
+                    pass
 
 
 class _Gathered:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, and_, delete, exists, func, select
 
 from proxy.store import rows, schema
-from proxy.store.committing import chunks
+from proxy.store.statements import chunks
 
 AT_ONCE = 20
 """Conversations deleted in one transaction."""
@@ -60,6 +60,8 @@ def _delete_one(connection: Connection, tenant: str, conversation: str) -> int:
     ids = list(connection.execute(select(requests.c.id).where(of_it)).scalars())
     for table in schema.OF_A_CONVERSATION:
         connection.execute(delete(table).where(table.c.tenant == tenant, table.c.conversation == conversation))
+    told = schema.task_rows
+    connection.execute(delete(told).where(told.c.tenant == tenant, told.c.session_id == conversation))
     table = schema.conversations
     connection.execute(delete(table).where(table.c.tenant == tenant, table.c.id == conversation))
     return _let_go(connection, tenant, [f"c:{conversation}"]) + _delete_requests(connection, tenant, ids)

@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import Connection, bindparam, inspect, select, text
 
 from proxy.errors import StoreError
-from proxy.store import schema
+from proxy.store import schema, tasks
 
 FOLDER = Path(__file__).parent / "migrations"
 SECRET = "secret"  # noqa: S105 - the name of the row, not what is in it
@@ -60,6 +60,10 @@ def upgrade(connection: Connection) -> None:
     config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+    table = schema.task_rows
+    if connection.execute(select(table.c.id).limit(1)).first() is None:  # they are derived, and were not kept before
+        for row in tasks.all_rows(connection):
+            connection.execute(table.insert().values(row))
 
 
 def secret_of(connection: Connection) -> bytes:

@@ -7,7 +7,7 @@ these runs in one transaction, so a ledger is never read half before and half af
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, and_, func, select
@@ -16,8 +16,8 @@ from sqlalchemy.engine import Row
 from proxy.stack.ledger import Conversation, Ledger, Value
 from proxy.stack.transcript import Message
 from proxy.store import Body, RequestRecord, SentRecord, StoredRequest, rows, schema
-from proxy.store.committing import chunks
 from proxy.store.replay import replayed
+from proxy.store.statements import chunks
 
 _LAST_CHARACTER = "\U0010ffff"
 
@@ -55,15 +55,26 @@ def sessions(connection: Connection, tenant: str, hint: str, limit: int) -> tupl
 
 
 def load(connection: Connection, tenant: str, conversation: str) -> Ledger | None:
-    table = schema.conversations
     owner = (rows.words(tenant), rows.words(conversation))
+    return _built(connection, owner, _messages(connection, owner))
+
+
+def outline(connection: Connection, tenant: str, conversation: str) -> Ledger | None:
+    """A conversation without what was said: of every message only who spoke. Frames can be folded from it."""
+    owner = (rows.words(tenant), rows.words(conversation))
+    return _built(connection, owner, _speakers(connection, owner))
+
+
+def _built(
+    connection: Connection, owner: tuple[str, str], messages: Mapping[tuple[str, int], Sequence[Message]]
+) -> Ledger | None:
+    table = schema.conversations
     row = connection.execute(select(table).where(table.c.tenant == owner[0], table.c.id == owner[1])).one_or_none()
     if row is None:
         return None
-    messages = _messages(connection, owner)
     placed: list[tuple[int, Value]] = []
     for row_of_entry in _of(connection, schema.entries, owner):
-        message = messages.get((row_of_entry.id, rows.OF_ENTRY), [None])[0]
+        message = next(iter(messages.get((row_of_entry.id, rows.OF_ENTRY), ())), None)
         placed.append((row_of_entry.place, rows.entry_of(row_of_entry, message)))
     for done in _of(connection, schema.rounds, owner):
         spoken, *results = messages[done.turn, done.number]
@@ -91,6 +102,16 @@ def _messages(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str,
     found: dict[tuple[str, int], list[Message]] = defaultdict(list)
     for row in connection.execute(query):
         found[row.entry, row.round].append(rows.message_of(row))
+    return found
+
+
+def _speakers(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str, int], list[Message]]:
+    """The same as far as their roles go."""
+    table = schema.messages
+    query = select(table.c.entry, table.c.round, table.c.role).order_by(table.c.position)
+    found: dict[tuple[str, int], list[Message]] = defaultdict(list)
+    for row in connection.execute(query.where(table.c.tenant == owner[0], table.c.conversation == owner[1])):
+        found[row.entry, row.round].append(Message(rows.plain(row.role), b"", ""))
     return found
 
 

@@ -4,6 +4,7 @@
                    ├─ rounds ─── messages        place 0 is what was spoken, 1.. are the results
                    ├─ events, threads, anchors, queued
                    └─ requests ─ sent            bodies as lists of pages of blobs
+    task_rows                                    frames for other readers, by the view `tasks`
     blobs, holds                                 bytes once per tenant, and who needs them
     meta                                         what is true of the whole store (tenant is empty)
 
@@ -21,10 +22,10 @@ tables directly; a test holds them equal to what the migrations build.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import DDL, BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, event
 from sqlalchemy.schema import SchemaItem
 
-VERSIONS = ("0001", "0002", "0003")
+VERSIONS = ("0001", "0002", "0003", "0004")
 """Every schema this program knows, oldest first. The last one is written, the others are migrated."""
 
 VERSION_TABLE = "alembic_version"
@@ -209,6 +210,29 @@ meta = _table(
     _key("name"),
     _bytes("value"),
 )
+task_rows = _table(  # written by `tasks`; the names are those of the view, `session_id` is a conversation
+    "task_rows",
+    _key("tenant"),
+    _key("session_id"),
+    _key("id"),
+    Column("parent_id", Text),
+    _text("goal"),
+    Column("status", Text, nullable=False, server_default="active"),
+    Column("result", Text),
+    Column("depth", Integer, nullable=False, server_default="0"),
+    _whole("created_at"),
+    Column("completed_at", BigInteger),
+    _whole("valid_from"),
+    Column("valid_to", BigInteger),
+    Index("tasks_by_parent", "parent_id"),
+    Index("tasks_by_status", "session_id", "status"),
+)
+TASKS = (
+    "CREATE VIEW tasks AS SELECT id, session_id, parent_id, goal, status, result, depth, created_at, completed_at, "
+    "valid_from, valid_to FROM task_rows"
+)
+"""What others read. The tenant is left out: who opens the file sees everybody's."""
+event.listen(metadata, "after_create", DDL(TASKS))  # type: ignore[no-untyped-call]  # SQLAlchemy's own
 
 OF_A_CONVERSATION = (entries, messages, rounds, events, threads, anchors, queued)
 """Tables whose rows go with their conversation."""

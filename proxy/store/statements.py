@@ -49,8 +49,17 @@ nobody else wants to run."""
 BLOCKS = (64, 8, 1)
 """Rows of one insert, the largest that fits first; 64 rows of any table stay below 999 parameters, which every SQLite
 takes."""
+ASKED = 500
+"""Keys looked up at a time, by whoever writes the question out for them."""
 KEYS = 64
 """Keys of one statement about keys; a last one with fewer is filled with one of its own."""
+
+
+def chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
+    """As many at a time as one statement asks for."""
+    left = iter(items)
+    while some := list(islice(left, ASKED)):
+        yield some
 
 
 class Prepared:
@@ -138,6 +147,7 @@ class Statements:
         ]
         inserts[schema.threads] = _replacing(schema.threads, insert(schema.threads))
         inserts[schema.queued] = _replacing(schema.queued, insert(schema.queued), keep=("place",))
+        inserts[schema.task_rows] = _replacing(schema.task_rows, insert(schema.task_rows))
         inserts[schema.sent] = _replacing(schema.sent, insert(schema.sent))
         inserts[schema.requests] = _replacing_request(insert(schema.requests))
         anchored = insert(schema.anchors)

@@ -32,9 +32,10 @@ from sqlalchemy.exc import DBAPIError
 from proxy.errors import StoreError
 from proxy.store import Record, reading, schema
 from proxy.store.circuit import Circuit
-from proxy.store.committing import Batch, Committed, Owner, Place, commit, owner_of, owners_of, weight
+from proxy.store.committing import Batch, Committed, Ongoing, Owner, Place, commit, owner_of, owners_of, weight
 from proxy.store.failures import as_store_error
 from proxy.store.statements import Statements
+from proxy.store.tasks import Tasks
 from proxy.store.waiting import Waiter, again, tell
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ class Writer:
         self._closing = False
         self._place = 0
         self._drafted: dict[Place, None] = {}
+        self._going = Ongoing(self._next_place, self._drafted, Tasks())
         self._thread: threading.Thread | None = None
         self.dropped = 0
         self.conversations = 0
@@ -304,7 +306,7 @@ class Writer:
 
     def _commit(self, batches: Sequence[Batch]) -> Committed:
         connection, statements = self._connected()
-        done = commit(connection, statements, batches, self._next_place, self._drafted)
+        done = commit(connection, statements, batches, self._going)
         _forget_oldest(self._drafted)
         return done
 
@@ -337,6 +339,7 @@ class Writer:
         """Count it, and leave the database so that the next attempt starts clean. A value that cannot be written says
         nothing about the store. A full disk leaves the connections as good as they were, and reading goes on; but
         whoever asked next would be helped with what is never kept, so nothing is taken until a probe succeeds."""
+        self._going.tasks.forget()
         error = as_store_error(caught)
         log.warning("store write failed", extra={"code": error.code, "cause": type(caught).__name__})
         if not isinstance(caught, DBAPIError | OSError | StoreError):
