@@ -79,8 +79,9 @@ class Flights:
         return tuple(self._by_conversation.get((tenant, conversation), ()))
 
     def nodes(self, tenant: str, conversation: str) -> frozenset[str]:
-        """The entries at which they stand."""
-        return frozenset(flight.node for flight in self.of(tenant, conversation))
+        """The entries at which they stand, but for the one that this task carries out."""
+        asking = asyncio.current_task()
+        return frozenset(flight.node for flight in self.of(tenant, conversation) if flight.task is not asking)
 
     def __len__(self) -> int:
         return sum(map(len, self._by_conversation.values()))

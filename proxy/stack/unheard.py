@@ -23,7 +23,7 @@ def unheard(  # noqa: PLR0913 - a path, who stands on it, and when
     ledger: Ledger, story: Story, thread: str, lane: Lane, now: int, under_way: Container[str] = _NOBODY
 ) -> tuple[Queued, ...]:
     """What people said in this lane and `thread` is to be told now (ms) behind `story`, in the order in which they said
-    it. `under_way` are the last entries of the requests that are being answered."""
+    it. `under_way` are the last entries of other requests that are being answered."""
     queue = ledger.queue
     if not queue:
         return ()

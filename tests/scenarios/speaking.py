@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from proxy.scripted import Answer, Received, ScriptedProvider
 from proxy.stack.queued import HEADING
 from tests.harness import WAIT_S, Conversation, Json, RunningProxy
 from tests.laws import text_of
 
+Result = TypeVar("Result")
 
-def asked(proxy: RunningProxy, method: str, path: str, body: Json | None = None) -> tuple[int, Any]:
+
+def asked(proxy: RunningProxy, method: str, path: str, body: object = None) -> tuple[int, Any]:
     """Status and answer of the management API."""
     connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=WAIT_S)
     try:
@@ -84,3 +89,47 @@ def meanwhile(provider: ScriptedProvider, number: int, act: Callable[[], object]
         return received.chat == number
 
     provider.when(arrived, answer)
+
+
+class InFlight:
+    """A client's request whose answer is read later, or never."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    def rest(self) -> tuple[bytes, bool]:
+        """What came of a stream, and whether it came to a regular end."""
+        response = http.client.HTTPResponse(self._socket)
+        response.begin()
+        try:
+            return response.read(), True
+        except http.client.IncompleteRead as broken:
+            return broken.partial, False
+
+    def answer(self) -> tuple[int, Any]:
+        """Status and body of an answer in JSON."""
+        response = http.client.HTTPResponse(self._socket)
+        response.begin()
+        return response.status, json.loads(response.read())
+
+
+@contextmanager
+def in_flight(chat: Conversation, text: str = "") -> Iterator[InFlight]:
+    """The user's next message, or the history as it stands, asked with. The end of the block is hanging up."""
+    if text:
+        chat.history.append({"role": "user", "content": text})
+    body, tongue = chat.body(), chat.proxy.tongue
+    head = {"host": "127.0.0.1", "content-type": "application/json", "content-length": len(body), **tongue.headers}
+    lines = [f"POST {tongue.path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
+    with socket.create_connection(("127.0.0.1", chat.proxy.port), timeout=WAIT_S) as connection:
+        connection.sendall("\r\n".join(lines).encode() + body)
+        yield InFlight(connection)
+
+
+def until(found: Callable[[], Result | None]) -> Result:
+    """What is `found`, once it is. Asked again and again: what it waits for is what the management API tells."""
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        if result := found():
+            return result
+    raise AssertionError("it never came")

@@ -6,12 +6,15 @@ Every scenario ends before the judge of `tests.laws`.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.scripted import ScriptedProvider, call, says, status
+from proxy.speaking import LONGEST, MOST_WAITING
 from proxy.stack.queued import HEADING
-from tests.harness import Conversation, bash, does, op, pop, push, texts
-from tests.scenarios.speaking import beside, meanwhile, told_in, words
+from tests.harness import Conversation, Stage, bash, does, op, pop, push, texts
+from tests.scenarios.speaking import asked, beside, meanwhile, told_in, words
 
 
 @pytest.mark.rows("S4-40", "S4-04")
@@ -88,5 +91,218 @@ def test_what_is_told_inside_a_frame_follows_it_out_while_the_turn_goes_on(
     beside(chat).says("use tabs")
     chat.returns("a.py")
     chat.returns("/home")
+
+    assert told_in(provider.received[-1].messages) == [words("use tabs")]
+
+
+# ----------------------------------------------------------------------------------------------------- who is told,
+# when
+def test_a_message_wakes_a_small_thread_also_inside_a_tool_loop(stage: Stage, provider: ScriptedProvider) -> None:
+    """Asleep, a request passes byte for byte (L5); with something to tell it is told."""
+    chat = stage.chat(stage.proxy(wake_at_tokens=20000))
+    provider.will(does(bash("ls")), says("done"), says("more"))
+    chat.says("Look around.")
+    beside(chat).says("use tabs")
+    told = chat.returns("a.py")
+    later = chat.says("go on")
+
+    assert (told.stack_status, later.stack_status) == ("full", "full")
+    assert [told_in(r.messages) for r in provider.received] == [[], [words("use tabs")], [words("use tabs")]]
+
+
+def test_in_mode_passive_it_is_told_too(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(mode="passive"))
+    provider.will(does(bash("ls")), says("done"))
+    chat.says("Look around.")
+    beside(chat).says("use tabs")
+    chat.returns("a.py")
+
+    assert told_in(provider.received[-1].messages) == [words("use tabs")]
+
+
+@pytest.mark.parametrize("mode", ["off", "shadow"])
+def test_where_requests_pass_as_they_are_a_message_is_refused_with_what_to_do(
+    stage: Stage, provider: ScriptedProvider, mode: str
+) -> None:
+    chat = stage.chat(stage.proxy(mode=mode))
+    provider.will(does(bash("ls")), says("done"))
+    chat.says("Look around.")
+    person = beside(chat)
+
+    assert person.refused("use tabs") == (409, "mode")
+    asked(chat.proxy, "PUT", f"{person.at}/mode", {"mode": "active"})
+    person.says("use tabs")
+    chat.returns("a.py")
+    assert told_in(provider.received[-1].messages) == [words("use tabs")]
+
+
+def test_a_conversation_without_tools_is_told_nothing_and_says_so(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(tools=())
+    provider.will(says("hello"))
+    chat.says("hello")
+
+    assert beside(chat).refused("use tabs") == (409, "no_tools")
+
+
+def test_a_summary_of_the_thread_is_not_told(chat: Conversation, provider: ScriptedProvider) -> None:
+    """A request without tools that carries the history asks about it; the message waits for the work to go on."""
+    provider.will(does(bash("ls")), says("a summary"), says("done"))
+    chat.says("Look around.")
+    beside(chat).says("use tabs")
+    chat.tries(tools=...)
+    chat.returns("a.py")
+
+    assert [told_in(r.messages) for r in provider.received] == [[], [], [words("use tabs")]]
+
+
+def test_only_the_thread_that_is_named_is_told(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(says("one"), says("two"), says("other"), says("main"))
+    chat.says("first")
+    branch = chat.branch(1)
+    chat.says("second")
+    branch.history[0]["content"] = "first"
+    branch.history.append(dict(chat.history[1]))
+    other = branch.says("another second")
+    thread = other.headers["x-stack-thread"]
+    person = beside(chat)
+    person.says("use tabs", thread=thread)
+    assert person.refused("x", thread="nobody") == (404, "not_found")
+    provider.will(says("on"), says("on"))
+    chat.says("third")
+    branch.says("another third")
+
+    assert [told_in(r.messages) for r in provider.received[-2:]] == [[], [words("use tabs")]]
+
+
+def test_of_two_requests_at_once_one_is_told(stage: Stage, provider: ScriptedProvider) -> None:
+    """Two threads of a conversation; which one comes first is nobody's promise."""
+    chat = stage.chat()
+    provider.will(says("one"))
+    chat.says("first")
+    threads = [chat.branch(2) for _ in range(4)]
+    beside(chat).says("use tabs")
+    provider.when(lambda _: True, says("on"), loop=True)
+    with ThreadPoolExecutor(len(threads)) as pool:
+        list(pool.map(lambda pair: pair[1].says(f"second {pair[0]}"), enumerate(threads)))
+
+    assert sorted(len(told_in(r.messages)) for r in provider.received[1:]) == [0, 0, 0, 1]
+
+
+def test_a_subagent_is_not_told_what_its_parent_is(chat: Conversation, provider: ScriptedProvider) -> None:
+    prompt = "Find out which module renders the invoice."
+    provider.will(does(call("task", description="look", prompt=prompt)), says("it is pdf.py"), says("done"))
+    chat.says("Where is the bug?")
+    beside(chat).says("use tabs")
+    chat.proxy.stage.chat(chat.proxy, system="You are a subagent.", tools=("read",)).says(prompt)
+    chat.returns("it is pdf.py")
+
+    assert [told_in(r.messages) for r in provider.received] == [[], [], [words("use tabs")]]
+
+
+# ------------------------------------------------------------------------------------------------- what is not
+# forgotten
+@pytest.mark.rows("S4-45")
+def test_what_waits_survives_a_restart_and_is_told_once(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(does(bash("ls")), does(bash("pwd")), says("done"))
+    chat.says("Look around.")
+    beside(chat).says("use tabs")
+    chat.proxy.restart()
+    assert beside(chat).states == ["waiting"]
+    chat.returns("a.py")
+    chat.proxy.restart()
+    chat.returns("/home")
+
+    assert [told_in(r.messages) for r in provider.received] == [[], [words("use tabs")], [words("use tabs")]]
+    assert beside(chat).states == ["delivered"]
+
+
+@pytest.mark.rows("S4-45")
+def test_what_nobody_asked_for_in_time_is_expired_and_never_told(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(queue_hours=1e-9))
+    provider.will(does(bash("ls")), says("done"))
+    chat.says("Look around.")
+    person = beside(chat)
+    person.says("use tabs")
+    assert person.states == ["expired"]
+    chat.returns("a.py")
+
+    assert not told_in(provider.received[-1].messages)
+
+
+@pytest.mark.rows("S4-43")
+def test_what_waits_is_listed_and_taken_back_one_by_one_or_all(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(does(bash("ls")), says("done"))
+    chat.says("Look around.")
+    person = beside(chat)
+    first, *_ = [person.says(text) for text in ("one", "two", "three")]
+    assert asked(chat.proxy, "DELETE", f"{person.at}/messages/{first['id']}") == (200, {"removed": 1})
+    assert [(m["text"], m["position"]) for m in person.messages] == [("two", 1), ("three", 2)]
+    assert asked(chat.proxy, "DELETE", f"{person.at}/messages") == (200, {"removed": 2})
+    assert person.messages == []
+    person.says("four")
+    chat.returns("a.py")
+
+    assert told_in(provider.received[-1].messages) == [words("four")]
+    (four,) = person.messages
+    assert asked(chat.proxy, "DELETE", f"{person.at}/messages/{four['id']}")[0] == 409
+    assert asked(chat.proxy, "DELETE", f"{person.at}/messages/{first['id']}")[0] == 404
+
+
+def test_the_queue_is_bounded_and_so_is_a_text(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(says("hello"))
+    chat.says("hello")
+    person = beside(chat)
+    assert person.refused("x" * (LONGEST + 1)) == (400, "bad_request")
+    assert person.refused(" \n") == (400, "no_text")
+    for n in range(MOST_WAITING):
+        person.says(f"message {n}")
+
+    assert person.refused("one more") == (409, "queue_full")
+    assert len(person.messages) == MOST_WAITING
+
+
+def test_words_told_with_a_request_that_failed_are_told_with_the_next_try_once(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    provider.will(does(bash("ls")), status(500), says("done"), says("more"))
+    chat.says("Look around.")
+    beside(chat).says("use tabs")
+    chat.returns("a.py")
+    assert chat.asks().text == "done"
+    chat.says("go on")
+
+    assert [told_in(r.messages) for r in provider.received] == [[], *[[words("use tabs")]] * 3]
+
+
+def test_words_told_between_rounds_of_a_turn_that_failed_are_told_again_where_it_is_tried_again(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """They hang on the turn that nobody saw the end of; the client goes on from before it."""
+    provider.will(does(bash("ls")))
+    chat.says("Look around.")
+    person = beside(chat)
+    meanwhile(provider, 2, lambda: person.says("use tabs"), does(op("status")))
+    provider.will(status(400), says("done"), says("more"))
+    broken = chat.returns("a.py")
+    assert broken.status == 400 or not broken.ended
+    chat.proxy.stage.excuse()  # the hidden round of the turn that failed is on no line any more
+    chat.asks()
+    chat.says("go on")
+
+    assert [told_in(r.messages) for r in provider.received] == [[], [], *[[words("use tabs")]] * 3]
+
+
+def test_where_the_client_rewrites_its_history_the_words_stay(chat: Conversation, provider: ScriptedProvider) -> None:
+    """Clients prune old results: what stands in the place of one is another entry, and what the user said stays."""
+    provider.will(
+        does(bash("ls")), does(bash("pwd")), says("That is all there is to see here, I am done."), says("more")
+    )
+    chat.says("Look around.")
+    beside(chat).says("use tabs")
+    chat.returns("a.py\n" * 200)
+    chat.returns("/home")
+    next(m for m in chat.history if m["role"] == "tool")["content"] = "[Old tool result content cleared]"
+    chat.proxy.stage.excuse()
+    chat.says("go on")
 
     assert told_in(provider.received[-1].messages) == [words("use tabs")]

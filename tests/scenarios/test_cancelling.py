@@ -1,0 +1,157 @@
+"""A person looks at an answer while it is made, and stops it; a client that leaves stops its own request alone."""
+
+from __future__ import annotations
+
+import http.client
+from contextlib import ExitStack
+
+import pytest
+
+from proxy.scripted import ScriptedProvider, says, stall
+from tests.harness import WAIT_S, Conversation, Stage, bash, does, everything, op
+from tests.scenarios.speaking import asked, beside, in_flight, told_in, until, words
+from tests.tongues import MESSAGES
+
+LONG = "an answer that stops in the middle of what it says " * 20
+
+
+@pytest.mark.asked("streamed")
+@pytest.mark.rows("S4-12", "S4-13")
+def test_an_answer_is_seen_while_it_is_made(chat: Conversation, provider: ScriptedProvider) -> None:
+    """The text of all rounds; a call is pending while its arguments arrive, and running from then on."""
+    whole = does(bash("ls"), bash("make " * 2000), text="I build. ")
+    provider.will(says("hello"), does(op("status"), text="A look. "), stall(whole, after_events=40))
+    chat.says("hello")
+    person = beside(chat)
+    assert person.live == []
+    with in_flight(chat, "Build it."):
+        seen = until(lambda: next((r for r in person.live if len(r["calls"]) == 2), None))
+
+        assert (seen["round"], seen["status"], seen["thread"]) == (1, "full", "main")
+        assert seen["text"].split() == ["A", "look.", "I", "build."]
+        assert [(c["name"], c["state"]) for c in seen["calls"]] == [("bash", "running"), ("bash", "pending")]
+    until(lambda: person.live == [])
+
+
+@pytest.mark.asked("streamed")
+@pytest.mark.rows("S4-50", "S4-52", "C17")
+def test_a_cancelled_answer_ends_at_once_and_its_words_are_never_sent_again(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    provider.will(says("hello"), stall(says(LONG), after_events=9), says("from the start"))
+    chat.says("hello")
+    person = beside(chat)
+    person.says("then push", "follow_up")
+    with in_flight(chat, "Build it.") as client:
+        seen = until(lambda: next((r for r in person.live if r["text"]), None))
+        assert person.cancels() == {"requests": 1, "messages": 1}
+        told, ended = client.rest()
+
+    assert not ended or b"error" in told
+    assert chat.proxy.stage.tongue.terminator not in told
+    assert (b"event: error" in told) is (chat.proxy.stage.tongue is MESSAGES)
+    provider.wait_until(lambda: provider.open_connections == 0)
+    assert (person.messages, person.live) == ([], [])
+    root = next(iter(chat.proxy.frames().values()))["sessionID"]
+    cancelled = [e for e in chat.proxy.log(root) if e["finish"] == "cancelled"]
+    assert [(e["text"][: len(seen["text"])], e["complete"]) for e in cancelled] == [(seen["text"], False)]
+    assert chat.proxy.receipts()[-1]["reason"] == "cancelled"
+    chat.asks()
+    assert LONG[:30] not in everything(provider.received[-1].messages)
+
+
+@pytest.mark.rows("S4-50")
+def test_cancelled_before_the_first_byte_the_client_gets_an_error_it_does_not_repeat(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    provider.will(says("hello"), says("late", delay_s=60.0))
+    chat.says("hello")
+    person = beside(chat)
+    with in_flight(chat, "Build it.") as client:
+        provider.wait_for(2)
+        assert person.cancels()["requests"] == 1
+        status, told = client.answer()
+
+    assert status == 499
+    assert "stopped" in str(told)
+    provider.wait_until(lambda: provider.open_connections == 0)
+
+
+@pytest.mark.rows("S4-50")
+def test_an_asleep_request_is_stopped_too(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(wake_at_tokens=20000))
+    provider.will(says("hello"), says("late", delay_s=60.0))
+    chat.says("hello")
+    with in_flight(chat, "Build it.") as client:
+        provider.wait_for(2)
+        assert beside(chat).cancels() == {"requests": 1, "messages": 0}
+        assert client.answer()[0] == 499
+
+
+def test_to_cancel_where_nothing_runs_is_no_mistake(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(says("hello"))
+    chat.says("hello")
+
+    assert beside(chat).cancels() == {"requests": 0, "messages": 0}
+
+
+@pytest.mark.asked("streamed")
+@pytest.mark.rows("S4-50", "C17")
+def test_a_client_that_leaves_takes_nothing_back(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(says("hello"), stall(says(LONG), after_events=9), says("from the start"), says("pushed"))
+    chat.says("hello")
+    person = beside(chat)
+    person.says("then push", "follow_up")
+    with in_flight(chat, "Build it."):
+        until(lambda: any(r["text"] for r in person.live))
+    provider.wait_until(lambda: provider.open_connections == 0)
+    until(lambda: person.live == [])
+
+    assert person.states == ["waiting"]
+    chat.asks()
+    assert told_in(provider.received[-1].messages) == [words("then push")]
+
+
+@pytest.mark.asked("streamed")
+@pytest.mark.rows("S4-51")
+def test_two_hundred_stopped_requests_leave_nothing_behind(chat: Conversation, provider: ScriptedProvider) -> None:
+    """Half of them by the client, half by a person: no connection, no flight, no message, and the next one is
+    answered."""
+    provider.will(says("hello"))
+    chat.says("hello")
+    person = beside(chat)
+    chat.history.append({"role": "user", "content": "Build it."})
+    provider.when(lambda r: r.chat < 202, stall(says(LONG), after_events=9), loop=True)
+    for round_ in range(10):
+        with ExitStack() as clients:
+            for _ in range(20):
+                clients.enter_context(in_flight(chat))
+            provider.wait_for(1 + 20 * (round_ + 1))
+            if round_ % 2:
+                assert person.cancels()["requests"] == 20
+    provider.wait_until(lambda: provider.open_connections == 0)
+    until(lambda: person.live == [])
+    provider.will(says("built"))
+
+    assert chat.asks().text == "built"
+    until(lambda: "callstack_open_requests 0.0" in metrics(chat))
+
+
+def metrics(chat: Conversation) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", chat.proxy.port, timeout=WAIT_S)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
+def test_a_cancel_that_is_no_cancel_is_refused_with_a_sentence(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(says("hello"))
+    chat.says("hello")
+    at = beside(chat).at
+
+    wrong: tuple[object, ...] = ({"tree": "perhaps"}, {"everything": True}, [], "all")
+    for body in wrong:
+        status, told = asked(chat.proxy, "POST", f"{at}/cancel", body)
+        assert (status, told["error"]["code"]) == (400, "bad_request")
