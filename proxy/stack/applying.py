@@ -129,7 +129,8 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             )
         case Decided() if event.frame in tree.frames:
             frame = tree.frames[event.frame]
-            return _with(tree, replace(frame, decisions=(*frame.decisions, event.decision), updated_at=now))
+            standing = (d for d in frame.decisions if d != event.supersedes)
+            return _with(tree, replace(frame, decisions=(*standing, event.decision), updated_at=now))
         case Woken():
             return replace(tree, waking=Waking(event.guidance, event.tools, event.appended, event.at))
         case Trimmed():

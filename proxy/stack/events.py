@@ -112,8 +112,11 @@ class ArtifactAdded(msgspec.Struct, frozen=True, tag="artifact"):
 
 
 class Decided(msgspec.Struct, frozen=True, tag="decision"):
+    """`supersedes` is the decision of the same frame whose place it takes, in its words."""
+
     frame: str
     decision: str
+    supersedes: str = ""
 
 
 class Woken(msgspec.Struct, frozen=True, tag="woken"):

@@ -96,10 +96,10 @@ class Tasks:
         except _Elsewhere:
             after, known = _folded(reading.outline(connection, *owner)), {}
         frames = after.tree.frames
-        if frames is not known:
-            frames = {i: frame if known.get(i) is frame else _without_texts(frame) for i, frame in frames.items()}
-        self._at[owner] = _Grown(after.tip, Tree(frames, after.tree.active))
-        return list(_changed(owner, known, after.tree))
+        same = frames is known
+        kept = frames if same else {i: f if known.get(i) is f else _without_texts(f) for i, f in frames.items()}
+        self._at[owner] = _Grown(after.tip, Tree(kept, after.tree.active))
+        return [] if same else list(_changed(owner, known, after.tree))
 
 
 def all_rows(connection: Connection) -> Iterator[rows.Values]:

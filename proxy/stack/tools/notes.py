@@ -29,14 +29,32 @@ def add_artifact(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
 
 
 def add_decision(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
-    """Note what was decided, with the reason where one is given (S1-111)."""
+    """Note what was decided, with the reason where one is given (S1-111). With `supersedes` it takes the place of an
+    earlier decision of the frame, which is kept with its end (S2-26)."""
     decision = text_of(arguments, "decision", required=DECISION_MISSING)
     reason = text_of(arguments, "reason", "rationale")
     frame = _noted_on(desk, arguments)
     whole = f"{decision} (because: {reason})" if reason else decision
     if whole in frame.decisions:
         return Outcome(f"{frame.id} has this decision already.")
-    return Outcome(f"Decision noted on {frame.id}.", (Decided(frame.id, whole),))
+    old = _superseded(frame, text_of(arguments, "supersedes"))
+    instead = f" It takes the place of: {cut_for_display(old)}." if old else ""
+    return Outcome(f"Decision noted on {frame.id}.{instead}", (Decided(frame.id, whole, old),))
+
+
+def _superseded(frame: Frame, reference: str) -> str:
+    """The decision of `frame` that is meant, by its words or some of them; empty where none is."""
+    if not reference:
+        return ""
+    wanted = reference.casefold()
+    found = [d for d in frame.decisions if d.casefold() == wanted] or [
+        d for d in frame.decisions if wanted in d.casefold()
+    ]
+    if len(found) == 1:
+        return found[0]
+    known = "; ".join(cut_for_display(d) for d in frame.decisions) or "none"
+    which = "more than one decision" if found else "no decision"
+    raise Mistake(f"Error: {which} of {frame.id} is {reference[:80]!r}. Its decisions: {known}.")
 
 
 def _noted_on(desk: Desk, arguments: Mapping[str, Any]) -> Frame:
