@@ -111,6 +111,7 @@ def _tokens_and_money(metrics: Metrics) -> Iterator[Metric]:
 def _frames(metrics: Metrics) -> Iterator[Metric]:
     yield _counter("stack_calls", "Stack calls of models", ("tool",), _named(metrics.calls))
     yield _counter("recalls", "Of these, calls that asked for something back", (), [((), metrics.recalls)])
+    yield _counter("regrets", "Files read again that had left the line", ("tool",), _named(metrics.regrets))
     yield _counter("frame_events", "What was decided about frames and lines", ("event",), _named(metrics.events))
     decisions = [((kind, "done" if done else "not_now"), count) for (kind, done), count in metrics.decisions.items()]
     yield _counter("gate_decisions", "What the cost gate was asked, and answered", ("kind", "outcome"), decisions)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -165,6 +165,8 @@ class Metrics:
         self.calls: dict[str, int] = {}
         """Stack calls of models, by tool."""
         self.recalls = 0
+        self.regrets: dict[str, int] = {}
+        """Reads of what had left the line, by tool."""
         self.events: dict[str, int] = {}
         """What was decided about frames and lines: pushed, popped, woken, trim and so on."""
         self.decisions: dict[tuple[str, bool], int] = {}
@@ -179,7 +181,7 @@ class Metrics:
         self.open = 0
         """Requests that are being answered, streams among them."""
         self.recent = Recent(clock)
-        self._reasons, self._models, self._kinds = Names(), Names(), Names()
+        self._reasons, self._models, self._kinds, self._tools = Names(), Names(), Names(), Names()
 
     def settled(self, told: Outcome, calls: Mapping[str, int], tries: int = 0) -> None:
         """A request is over. `calls` counts its stack calls by tool; `tries` of its rounds got no answer and were asked
@@ -197,6 +199,11 @@ class Metrics:
         if isinstance(told, Receipt):
             self.overhead.observe(told.overhead_ms / 1000)
             self._paid(told, tries)
+
+    def regretted(self, tools: Iterable[str]) -> None:
+        """The model read again by these tools what had left the line."""
+        for tool in tools:
+            _add(self.regrets, self._tools.of(tool))
 
     def refused(self, reason: str) -> None:
         """A request that got no further than the door."""

@@ -30,6 +30,7 @@ from proxy.metrics import Metrics
 from proxy.pressing import PressureWarning
 from proxy.reception import Reception, tool_settings
 from proxy.referring import remembered
+from proxy.regretting import Regret
 from proxy.report import Accountant
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
@@ -135,6 +136,7 @@ def notes_for(process: Process, actor: Actor, teller: Teller, hearing: Hearing) 
         InjectionNote(teller, actor),
         LoopWarning(teller, actor, process.config),
         PressureWarning(teller, actor, process.config),
+        Regret(process.metrics),
         Suggesting(teller, actor, process.config),
         hearing,
     )

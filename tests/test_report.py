@@ -1,6 +1,7 @@
 """Receipts and totals by value. Every figure is worked out by hand beside its test, from the prices of `PLAIN`."""
 
 import time
+from collections import Counter
 from dataclasses import fields, replace
 from datetime import timedelta, timezone
 
@@ -534,12 +535,14 @@ def any_receipt(draw: st.DrawFn) -> Receipt:
     return account.settle(outcome, [usage] * rounds)
 
 
-WHOLE = [name for name in Row.__struct_fields__ if name not in ("key", "title", "status", "peak_in", "peak_sent")]
+NO_SUMS = ("key", "title", "status", "peak_in", "peak_sent", "rereads_gone_by")
+WHOLE = [name for name in Row.__struct_fields__ if name not in NO_SUMS]
+TOOLS = st.sampled_from([(), ("read",), ("read", "view", "read")])
 
 
 @given(
     st.lists(any_receipt(), max_size=8, unique_by=lambda r: r.id),
-    st.lists(st.builds(ReadAgain, st.integers(0, 9), st.integers(0, 9)), max_size=8),
+    st.lists(st.builds(ReadAgain, st.integers(0, 9), st.integers(0, 9), TOOLS), max_size=8),
     st.sampled_from([True, False]),
 )
 def test_totals_are_the_sums_of_their_rows_whatever_they_are_grouped_by(
@@ -554,6 +557,8 @@ def test_totals_are_the_sums_of_their_rows_whatever_they_are_grouped_by(
         rows = totals(made, by, again=again)
         for name in WHOLE:
             assert getattr(whole, name) == pytest.approx(sum(getattr(row, name) for row in rows), abs=1e-12)
+        by_tool = sum((Counter(row.rereads_gone_by or {}) for row in rows), Counter())
+        assert whole.rereads_gone_by == dict(by_tool)
         assert whole.peak_in == max((row.peak_in for row in rows), default=0)
 
 

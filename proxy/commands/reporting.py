@@ -125,6 +125,8 @@ def _say_csv(rows: Iterable[Mapping[str, Any]]) -> None:
 
 def _cell(value: Any) -> Any:
     """A title is text, whatever it begins with: no spreadsheet shall run what a model wrote."""
+    if isinstance(value, Mapping):
+        value = ", ".join(f"{name} {number}" for name, number in value.items())
     if not isinstance(value, str):
         return value
     text = one_line(value)

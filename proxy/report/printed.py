@@ -91,7 +91,9 @@ def _words(row: Row) -> list[str]:
     requests = f"{row.requests:,} request{'' if row.requests == 1 else 's'}"
     words = [f"{requests}, {row.rounds:,} rounds upstream, {row.recalls:,} recalls{_share(row)}"]
     if row.rereads:
-        of_ours = f", {row.rereads_gone:,} of them after it had left the line" if row.rereads_gone else ""
+        by = ", ".join(f"{tool} {times:,}" for tool, times in (row.rereads_gone_by or {}).items())
+        told_by = f" ({by})" if by else ""
+        of_ours = f", {row.rereads_gone:,} of them after it had left the line{told_by}" if row.rereads_gone else ""
         words.append(f"{row.rereads:,} reads of what had been read before{of_ours}")
     if row.own:
         texts = f"texts {row.own_texts:,}" + (f" (traces {row.own_traces:,})" if row.own_traces else "")

@@ -10,6 +10,7 @@ is handed in.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import Literal
@@ -40,6 +41,8 @@ class Row(msgspec.Struct, kw_only=True):
     """Files read that had been read before; None where that was not looked up."""
     rereads_gone: int | None = None
     """Of `rereads`, those of what we had taken off the line."""
+    rereads_gone_by: dict[str, int] | None = None
+    """The same by the tool that asked."""
     tokens_in: int = 0
     """What the client sent; `untouched_*` is how the cache would have taken it."""
     tokens_sent: int = 0
@@ -93,6 +96,7 @@ class Row(msgspec.Struct, kw_only=True):
     def add_reads(self, again: ReadAgain) -> None:
         self.rereads = (self.rereads or 0) + again.times
         self.rereads_gone = (self.rereads_gone or 0) + again.gone
+        self.rereads_gone_by = dict(Counter(self.rereads_gone_by or {}) + Counter(again.by))
 
 
 def _reported(receipt: Receipt) -> bool:
@@ -167,7 +171,7 @@ def totals(
 
 def total(receipts: Iterable[Receipt], *, again: Mapping[str, ReadAgain] | None = None) -> Row:
     """All of them in one row."""
-    row = Row(key="total") if again is None else Row(key="total", rereads=0, rereads_gone=0)
+    row = Row(key="total") if again is None else Row(key="total", rereads=0, rereads_gone=0, rereads_gone_by={})
     for receipt in receipts:
         _add(row, receipt, again)
     return row

@@ -12,12 +12,13 @@ counts all the same. Reads by a command line and calls that name several files a
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from proxy.stack.applying import apply
 from proxy.stack.compaction import READ
 from proxy.stack.context import on_line
 from proxy.stack.events import read_event
+from proxy.stack.facts import said_by
 from proxy.stack.ledger import Entry, Kind, Ledger, seen_calls
 from proxy.stack.observe.files import touched_by
 from proxy.stack.observe.results import failed
@@ -30,13 +31,15 @@ from proxy.stack.transcript import Call
 
 @dataclass(frozen=True, slots=True)
 class ReadAgain:
-    """How many reads asked for what had been read before; of these, `gone` asked for what we had taken off the line."""
+    """How many reads asked for what had been read before; of these, `gone` asked for what we had taken off the line,
+    each with one of the tools `by`."""
 
     times: int = 0
     gone: int = 0
+    by: tuple[str, ...] = field(default=(), compare=False)
 
     def __add__(self, other: ReadAgain) -> ReadAgain:
-        return ReadAgain(self.times + other.times, self.gone + other.gone)
+        return ReadAgain(self.times + other.times, self.gone + other.gone, (*self.by, *other.by))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class _Read:
     result: Entry
     path: str
     part: str
+    tool: str
 
     @property
     def name(self) -> str:
@@ -87,7 +91,7 @@ def read_again(ledger: Ledger, ours: Container[str]) -> dict[str, ReadAgain]:
         asking = _asking(ledger, read.asked, stories)
         node = read.asked.parent
         if again := _judged(ledger, asking, earlier, is_ours=node in ours):
-            found[node] = found.get(node, ReadAgain()) + again
+            found[node] = found.get(node, ReadAgain()) + replace(again, by=(read.tool,) * again.gone)
     return found
 
 
@@ -108,22 +112,62 @@ def _is_bare_note(read: _Read, asking: _Asking) -> bool:
     return message is not None and is_note(message.text) and not given
 
 
+def regretted(ledger: Ledger, turn: Entry, story: Story, results: Sequence[Entry]) -> tuple[str, ...]:
+    """The tools by which a turn, whose request ended the path of `story`, asked for what our line no longer had:
+    `results` are what came back. The same as `read_again` says of them, found without looking at everything: for a
+    counter that runs along. Nothing where no line of ours was asked from, or nothing had left it."""
+    reads = [read for entry in results if (read := _read(ledger, entry)) is not None and read.asked.id == turn.id]
+    if not reads:
+        return ()
+    asking = _asking(ledger, turn, {story.tip: story})
+    found: list[str] = []
+    for read in reads:
+        earlier = [one for one in _reads_named(ledger, asking, read.name) if one.has_all_of(read)]
+        again = _judged(ledger, asking, earlier, is_ours=True) if earlier else None
+        found += [read.tool] * (again.gone if again else 0)
+    return tuple(found)
+
+
+def _reads_named(ledger: Ledger, asking: _Asking, name: str) -> Iterator[_Read]:
+    """Reads of files of this name on the path. Calls that do not have it among their arguments are passed over, which
+    is nearly all of them."""
+    calls: set[str] = set()
+    for placed in asking.held.values():
+        message = said_by(placed)
+        if message is None:
+            continue
+        calls |= {call.id for call in message.calls if name in call.arguments}
+        if message.answers in calls and (read := _read(ledger, placed.entry)) is not None:
+            yield read
+
+
 # ---------------------------------------------------------------------------------------------------------------- reads
 def _reads(ledger: Ledger) -> Iterator[_Read]:
     """The reads that worked, in the order of their results, each once: a client that rewrites its history gives results
     again."""
     seen: set[tuple[str, str]] = set()
     for entry in sorted(ledger.entries.values(), key=lambda entry: entry.seq):
-        message = entry.message
-        asked = _asked(ledger, entry, message.answers) if message and message.answers else None
-        if message is None or asked is None or (asked[0].id, asked[1].id) in seen:
-            continue
-        asker, call = asked
+        read = _read(ledger, entry, seen)
+        if read is not None:
+            yield read
+
+
+def _read(ledger: Ledger, entry: Entry, seen: set[tuple[str, str]] | None = None) -> _Read | None:
+    """The read that an entry is the result of, if it is one. `seen` are turns and calls that were told of already."""
+    message = entry.message
+    asked = _asked(ledger, entry, message.answers) if message and message.answers else None
+    if message is None or asked is None:
+        return None
+    asker, call = asked
+    if seen is not None:
+        if (asker.id, call.id) in seen:
+            return None
         seen.add((asker.id, call.id))
-        touched = touched_by(call)
-        is_read = len(touched) == 1 and touched[0].how == READ
-        if is_read and not failed(Done(call, message.text, entry.id)):
-            yield _Read(asker, entry, touched[0].path, part_asked(call))
+    touched = touched_by(call)
+    is_read = len(touched) == 1 and touched[0].how == READ
+    if not is_read or failed(Done(call, message.text, entry.id)):
+        return None
+    return _Read(asker, entry, touched[0].path, part_asked(call), call.name)
 
 
 def _asked(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, Call] | None:

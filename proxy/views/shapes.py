@@ -377,7 +377,8 @@ class ReceiptTold(TypedDict, total=False):
 class TotalsRow(TypedDict):
     """Receipts added up. Tokens as our counter counts, money in USD. `title` and `status` are those of a frame, a
     conversation or a request. `rereads` are reads of what had been read before in the conversation, `rereads_gone`
-    those of them whose content we had taken off the line; both are looked up for frames and conversations alone.
+    those of them whose content we had taken off the line, in all and by tool; they are looked up for frames and
+    conversations alone.
     `untouched_*` is how the cache would have taken what the client sent, `sent_*` how it
     took what was sent, both estimated; `reported_*` is the provider's own usage, told for `reported` requests, of which
     we counted `reported_sent` tokens. `own` is what we added, contained in `tokens_sent`, with its parts; `own_traces`
@@ -408,6 +409,7 @@ class TotalsRow(TypedDict):
     own_tools: int
     own_texts: int
     own_traces: int
+    rereads_gone_by: dict[str, int] | None
     own_rounds: int
     lost_reasoning: int
     peak_in: int

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from proxy.scripted import ScriptedProvider
-from tests.harness import Json, RunningProxy, Stage
+import http.client
+import re
+
+import pytest
+
+from proxy.scripted import ScriptedProvider, call, says
+from tests.harness import Json, RunningProxy, Stage, does
 from tests.scenarios.sessions import TOOLS, Session
 
 
@@ -12,6 +17,18 @@ def told(proxy: RunningProxy, by: str) -> Json:
     sums = proxy.get(f"/stack/totals?by={by}")
     rows = {row["title"] or row["key"]: row for row in [*sums["rows"], sums["total"]]}
     return {title: (row["rereads"], row["rereads_gone"]) for title, row in rows.items()}
+
+
+def regrets(proxy: RunningProxy) -> dict[str, int]:
+    """As `/metrics` counts them, by tool."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+    try:
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    told = re.findall(r'^callstack_regrets_total\{tool="(\w+)"\} (\S+)$', page, re.MULTILINE)
+    return {tool: int(float(number)) for tool, number in told}
 
 
 TWO_TASKS = """
@@ -49,6 +66,33 @@ def test_a_file_read_again_after_its_fold_is_told_as_our_cost(stage: Stage, prov
     (conversation,) = (reads for title, reads in told(proxy, "conversation").items() if title != "total")
     assert conversation == (2, 1)
     assert told(proxy, "day")["total"] == (None, None)
+
+
+@pytest.mark.rows("S2-44")
+def test_a_file_read_again_for_want_of_it_is_counted_by_tool(stage: Stage, provider: ScriptedProvider) -> None:
+    """S2-44: in the report, and along the way among the figures of the process."""
+    session = Session(stage.chat(tools=TOOLS), provider)
+    session.plays(TWO_TASKS + AGAIN)
+
+    proxy = session.chat.proxy
+    assert proxy.get("/stack/totals?by=conversation")["total"]["rereads_gone_by"] == {"read": 1}
+    assert regrets(proxy) == {"read": 1}
+
+
+@pytest.mark.rows("S2-44")
+@pytest.mark.parametrize("settings", [{"view": "minimal"}, {}])
+def test_an_output_told_in_a_line_is_one_that_left(
+    stage: Stage, provider: ScriptedProvider, settings: dict[str, object]
+) -> None:
+    """S2-44: what stands there in other words is read again at our cost; what stands as it was is not."""
+    chat = stage.chat(stage.proxy(**settings), tools=TOOLS)
+    paths = [f"src/part_{n}.py" for n in range(12)]
+    provider.will(*(does(call("read", filePath=path)) for path in (*paths, paths[0])), says("Done."))
+    chat.says("Read all of it.")
+    for path in (*paths, paths[0]):
+        chat.returns(f"the text of {path}\n" * 40)
+
+    assert regrets(chat.proxy) == ({"read": 1} if settings else {})
 
 
 def test_what_went_up_as_the_client_sent_it_lacked_nothing(stage: Stage, provider: ScriptedProvider) -> None:

@@ -1,0 +1,48 @@
+"""Counts along what the model had to read again because it had left the line: the price that no receipt shows (S2-44).
+
+It looks at the results that came with a request: did the turn they answer ask for what had been read before, and no
+longer stood on the line? By tool, so that one sees whose outputs should stay longer.
+
+The law: **it says and changes nothing**; a fault of it costs the figure.
+
+What this module does not do: it judges no read (`stack.read_again`), and is no report: that looks at whole
+conversations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.metrics import Metrics
+from proxy.stack.ledger import Entry, Kind
+from proxy.stack.read_again import regretted
+from proxy.standing import Standing
+
+
+@dataclass(frozen=True)
+class Regret:
+    """A note that says nothing."""
+
+    metrics: Metrics
+
+    def __call__(self, standing: Standing) -> Standing:
+        tree = standing.story.tree
+        if tree.trims or tree.replaced or tree.told:  # else nothing has left
+            results = _new_results(standing)
+            turn = standing.ledger.entries.get(results[0].parent) if results else None
+            if turn is not None and turn.kind is Kind.TURN:
+                story = standing.shelved.story(turn.parent)
+                if story.tree.awake:
+                    self.metrics.regretted(regretted(standing.ledger, turn, story, results))
+        return standing
+
+
+def _new_results(standing: Standing) -> list[Entry]:
+    """Results that came with this request for the first time, right behind the turn that asked for them; the oldest
+    first."""
+    found: list[Entry] = []
+    entry = standing.ledger.entries.get(standing.node)
+    while entry is not None and entry.message and entry.message.answers and entry.created >= standing.arrival.now:
+        found.append(entry)
+        entry = standing.ledger.entries.get(entry.parent)
+    return found[::-1]
