@@ -18,7 +18,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from proxy.api import autonomy, branches, client_side, hand, speaking
+from proxy.api import attempts, autonomy, branches, client_side, hand, speaking
 from proxy.api.answers import Error, Json
 from proxy.api.asking import ERRORS, UNKNOWN, Asked, Id, Limit, Thread
 from proxy.api.backstage import Backstage
@@ -350,5 +350,5 @@ async def openapi(request: Request) -> Response:
     return Json({**schema, "paths": {**client_side.described(), **schema["paths"]}})
 
 
-for each in (autonomy, branches, hand, speaking):
+for each in (attempts, autonomy, branches, hand, speaking):
     router.include_router(each.router)

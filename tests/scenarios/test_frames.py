@@ -113,21 +113,33 @@ def test_activate_opens_the_line_of_the_planned_frame_in_the_same_turn(
     assert does_one(chat, provider, activate("View")).count("Model is done.") == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "word"), [("completed", "completed"), ("failed", "failed")], ids=["completed", "failed"]
-)
-def test_what_ended_cannot_be_activated_or_popped_again(
-    provider: ScriptedProvider, chat: Conversation, status: str, word: str
-) -> None:
-    """S0-32, S0-33, S1-39, S1-106: the error names the status."""
+def test_what_was_completed_cannot_be_activated_or_popped_again(provider: ScriptedProvider, chat: Conversation) -> None:
+    """S0-32, S1-39, S1-106: the error names the status."""
     does_one(chat, provider, push("A"))
-    does_one(chat, provider, pop("tried", status=status))
+    does_one(chat, provider, pop("tried"))
 
     for made in (activate("A"), pop("again", frameID="A")):
         answer = does_one(chat, provider, made)
         assert answer.startswith("Error")
-        assert word in answer
-    assert chat.proxy.statuses()["A"] == status
+        assert "completed" in answer
+    assert chat.proxy.statuses()["A"] == "completed"
+
+
+def test_what_failed_cannot_be_popped_again_and_activated_is_another_frame(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """S0-33, S0-39, S1-106: its status and its results stay as they are."""
+    does_one(chat, provider, push("A"))
+    does_one(chat, provider, pop("tried", status="failed"))
+    first = chat.proxy.frames()["A"]["sessionID"]
+
+    answer = does_one(chat, provider, pop("again", frameID="A"))
+    assert answer.startswith("Error")
+    assert "failed" in answer
+    does_one(chat, provider, activate("A"))
+    before = chat.proxy.get(f"/stack/frames/{first}")
+    assert (before["status"], before["results"], before["active"]) == ("failed", "tried", False)
+    assert chat.proxy.active() == "A"
 
 
 def test_a_blocked_frame_is_resumed_as_a_new_segment(provider: ScriptedProvider, chat: Conversation) -> None:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.stack.applying import apply, way_back
+from proxy.stack.attempts import failed_before, lesson
 from proxy.stack.block_forms import block_of
 from proxy.stack.compaction import decisions_in, derived_compaction, returned_text
 from proxy.stack.context import owner_of
@@ -68,6 +69,7 @@ def push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     if len(path_to(desk.tree, desk.tree.active)) >= desk.settings.max_depth:
         raise Mistake(f"Error: {desk.settings.max_depth} frames are open already. Pop one before you push another.")
     opening = _opening(desk)
+    retried = _retried(desk.tree, text_of(arguments, "retry_of", "retryOf"), title)
     event = Pushed(
         frame_id(desk.turn, desk.number),
         desk.tree.active,
@@ -79,9 +81,11 @@ def push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
         compacted,
         opening.before,
         opening.view,
-        _retried(desk.tree, text_of(arguments, "retry_of", "retryOf")),
+        retried,
     )
-    done = replace_block(event, _block(desk, apply(desk.tree, event, desk.now), event.frame))
+    done = replace_block(
+        event, lesson(desk.tree, retried) + _block(desk, apply(desk.tree, event, desk.now), event.frame)
+    )
     before = at_push(desk, done.frame)
     return Outcome(done.block, (*before, done), replace(desk.group, opened=done.frame))
 
@@ -120,8 +124,9 @@ def _view(desk: Desk) -> str:
     return chosen_view(choice_at(desk.story, desk.on_line, desk.prices), desk.settings.isolate_above)
 
 
-def _retried(tree: Tree, reference: str) -> str:
-    frame = find(tree, reference) if reference else None
+def _retried(tree: Tree, reference: str, title: str) -> str:
+    """The attempt before: as it is named, else the one by the same title that failed here."""
+    frame = find(tree, reference) if reference else failed_before(tree, title)
     return frame.id if frame else ""
 
 
@@ -275,7 +280,8 @@ def _pop_text(tree: Tree, target: Frame, status: Status, below: Sequence[Frame])
 
 # ----------------------------------------------------------------------------------------------------------- activate
 def activate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
-    """Begin a planned frame below the active one, or resume a blocked one as a new segment (S1-124, C6)."""
+    """Begin a planned frame below the active one, or resume a blocked one as a new segment (S1-124, C6). One that
+    failed is tried again as another frame (S0-39)."""
     reference = text_of(
         arguments, "sessionID", "frameID", "frame_id", "frame", required="Error: sessionID is missing: which frame?"
     )
@@ -284,6 +290,8 @@ def activate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     frame = find(tree, reference)
     if frame is None:
         raise Mistake(f"Error: there is no frame {reference!r}. Planned: {_planned_list(tree)}.")
+    if frame.status is Status.FAILED and frame.id in {f.id for f in descendants(tree, tree.active)}:
+        return push(desk, {"title": frame.title, "successCriteria": frame.criteria, "retry_of": frame.id})
     if Status.IN_PROGRESS not in ALLOWED[frame.status]:
         raise Mistake(f"Error: frame {frame.id} is {frame.status}; only planned or blocked frames can be activated.")
     if desk.group.opened:
