@@ -28,6 +28,7 @@ from proxy.stack.events import (
     Folded,
     FrameEvent,
     HandTold,
+    InterimSummary,
     Invalidated,
     Kept,
     Looped,
@@ -51,7 +52,20 @@ from proxy.stack.events import (
     Unfolded,
     Woken,
 )
-from proxy.stack.frames import ALLOWED, BY_HAND, FINAL, RETURNED, Frame, Opening, Status, Tree, Trim, Waking, ancestors
+from proxy.stack.frames import (
+    ALLOWED,
+    BY_HAND,
+    FINAL,
+    RETURNED,
+    Frame,
+    Interim,
+    Opening,
+    Status,
+    Tree,
+    Trim,
+    Waking,
+    ancestors,
+)
 
 
 def apply(tree: Tree, event: FrameEvent, now: int) -> Tree:
@@ -81,13 +95,13 @@ def _happened(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return _parted(tree, event, now)
         case Delegated():
             return _delegated(tree, event, now)
-        case Folded() | Summarised() | Kept() | Unfolded():
-            return _moved(tree, event)
+        case Folded() | Summarised() | InterimSummary() | Kept() | Unfolded():
+            return _moved(tree, event, now)
         case _:
             return _noted(tree, event, now)
 
 
-def _moved(tree: Tree, event: Folded | Summarised | Kept | Unfolded) -> Tree:
+def _moved(tree: Tree, event: Folded | Summarised | InterimSummary | Kept | Unfolded, now: int) -> Tree:
     """Events that change what stands on the line, now or later, and no frame."""
     match event:
         case Folded():
@@ -97,6 +111,9 @@ def _moved(tree: Tree, event: Folded | Summarised | Kept | Unfolded) -> Tree:
         case Summarised():
             newest = next((t for t in reversed(tree.trims) if t.frame == event.frame), None)
             return replace(tree, trims=tuple(replace(t, summary=event.text) if t is newest else t for t in tree.trims))
+        case InterimSummary():
+            made = Interim(event.at, event.words, event.text, now)
+            return replace(tree, interims={**tree.interims, event.frame: made})
         case Kept():
             return replace(tree, kept={**tree.kept, event.frame: event.now or tree.kept.get(event.frame, False)})
         case Unfolded():

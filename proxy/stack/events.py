@@ -202,6 +202,16 @@ class Summarised(msgspec.Struct, frozen=True, tag="summarised"):
     text: str
 
 
+class InterimSummary(msgspec.Struct, frozen=True, tag="interim summary"):
+    """The model summed up where `frame` stands, which goes on. Nothing on the line changes by it: when what stands up
+    to the entry `at` leaves, `words` are told with its trace. `text` is what people are shown."""
+
+    frame: str
+    at: str
+    words: str
+    text: str
+
+
 class Kept(msgspec.Struct, frozen=True, tag="kept"):
     """A person wants a folded frame back, and never folded again; it comes back at the next moment that is cheap, or
     with `now` at the next one, whatever it costs."""
@@ -387,6 +397,7 @@ FrameEvent = (
     | Parted
     | Folded
     | Summarised
+    | InterimSummary
     | Kept
     | Unfolded
     | Replaced

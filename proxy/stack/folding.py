@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from proxy.stack.applying import apply
 from proxy.stack.compaction import title_of
 from proxy.stack.context import Scribe, on_line, owner_of
-from proxy.stack.economics import TAIL, Prices, Reason, Rewrite, Verdict, weighed
+from proxy.stack.economics import PRESSURE, TAIL, Prices, Reason, Rewrite, Verdict, weighed
 from proxy.stack.events import Folded, FrameEvent, Parted, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, children
+from proxy.stack.interim import interim_words, summed_up
 from proxy.stack.names import names_in
 from proxy.stack.observe import Names
 from proxy.stack.observe.names import Role
@@ -125,8 +126,9 @@ def is_due(story: Story, frame_max: int) -> bool:
     """Whether anything could be folded: mostly nothing can, and nothing has to be weighed."""
     line = on_line(story)
     under_way = 0
+    summed = summed_up(story, line)
     for at in may_leave(story, line):
-        if finished(story.tree, owner_of(story, line[at]).partition("#")[0]):
+        if at in summed or finished(story.tree, owner_of(story, line[at]).partition("#")[0]):
             return True
         under_way += tokens_of(line[at])
     return under_way > frame_max
@@ -138,7 +140,8 @@ def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     weights = Weights.of(story, line, pen.scribe)
     found = segments_of(story, line, weights)
     if not sum(s.tokens for s in found if s.placed and s.part) > moment.frame_max:
-        found = [s for s in found if not s.part]
+        relieved = _is_relief(weights, moment)
+        found = [s for s in found if not s.part or (s.summed and relieved)]
     if not any(s.placed for s in found) and moment.added is None:
         return Folding()
     chosen, verdict = _chosen(found, weights, moment)
@@ -150,6 +153,12 @@ def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
         return Folding((), (Decision(kind, subjects, verdict),))
     events = tuple(event for c in chosen for event in _folded(story, line, c, moment, pen))
     return Folding(events, (Decision(kind, subjects, verdict),))
+
+
+def _is_relief(weights: Weights, moment: Moment) -> bool:
+    """Whether work that goes on, and was summed up, may leave however short it is: nothing of the line is cached, or
+    the window fills up (S1-65)."""
+    return moment.cold or 0 < moment.window * PRESSURE < moment.head + weights.total
 
 
 def _chosen(found: Sequence[Segment], weights: Weights, moment: Moment) -> tuple[tuple[Candidate, ...], Verdict]:
@@ -182,14 +191,16 @@ def _weighed(chosen: Sequence[Candidate], weights: Weights, moment: Moment) -> V
     removed = sum(c.tokens for c in chosen)
     start = min((c.start for c in chosen), default=weights.sent)
     waking = moment.added is not None and not moment.appended
-    part = sum(s.tokens for c in chosen if c.part for s in c.segments if s.placed)
+    parts = [s for c in chosen if c.part for s in c.segments if s.placed]
+    part = sum(s.tokens for s in parts)
     behind = weights.staying(0 if waking else start, removed) + (moment.head if waking else 0)
     compaction = sum(c.estimate for c in chosen)
     rewrite = Rewrite(removed, compaction, behind, moment.head + weights.total, moment.added or 0)
     verdict = weighed(rewrite, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
     if moment.edited:
         return replace(verdict, worth=False, reason=Reason.PROVIDER_TRIMMED)
-    short = 0 < part <= moment.frame_max
+    summed = all(s.summed for s in parts) and _is_relief(weights, moment)
+    short = 0 < part <= moment.frame_max and not summed
     if short or (verdict.reason is Reason.GATE and not waking and behind > TAIL * (removed - compaction)):
         return replace(verdict, worth=False, reason=Reason.NOT_YET)
     return verdict
@@ -198,18 +209,20 @@ def _weighed(chosen: Sequence[Candidate], weights: Weights, moment: Moment) -> V
 # --------------------------------------------------------------------------------------------------------------- write
 @dataclass(frozen=True, slots=True)
 class _Gone:
-    """What leaves, as its trace and its frame are written from: messages, results of ours behind their calls, and what
-    is known of them."""
+    """What leaves, as its trace and its frame are written from: messages, results of ours behind their calls, what is
+    known of them, and what the model `noted` of it."""
 
     candidate: Candidate
     placed: tuple[Placed, ...]
     messages: tuple[Message, ...]
     facts: Facts
+    noted: str
 
     @classmethod
-    def of(cls, candidate: Candidate, names: Names) -> _Gone:
+    def of(cls, candidate: Candidate, names: Names, story: Story) -> _Gone:
         placed = candidate.placed
-        return cls(candidate, placed, tuple(_messages(placed)), facts_of(placed, names))
+        noted = interim_words(story, placed)
+        return cls(candidate, placed, tuple(_messages(placed)), facts_of(placed, names), noted)
 
 
 def _folded(
@@ -217,7 +230,7 @@ def _folded(
 ) -> tuple[FrameEvent, ...]:
     """The events by which one candidate leaves; none where its trace would not be smaller."""
     tree, frame = story.tree, candidate.frame
-    gone = _Gone.of(candidate, pen.names)
+    gone = _Gone.of(candidate, pen.names, story)
     opened: tuple[Parted, ...] = ()
     if candidate.part:
         opened = (_parted(story, gone, moment),)
@@ -253,6 +266,7 @@ def _trace(story: Story, line: Sequence[Placed], gone: _Gone, frame: Frame, pen:
         known=names_in(staying),
         earlier="\n".join(t.trace for t in told),
         planned=_open_items(story.tree, gone.messages, pen.names),
+        noted=gone.noted,
     )
 
 
@@ -293,7 +307,7 @@ def _parted(story: Story, gone: _Gone, moment: Moment) -> Parted:
         frame_id(moment.node, PARTS + parent.order),
         parent.id,
         f"Part {number} of: {title_of(parent.title)}",
-        said[-1] if said else "",
+        gone.noted or (said[-1] if said else ""),
         (*told, *_entries(candidate)),
         candidate.tokens,
         tuple(artifacts_of(gone.facts)),

@@ -141,6 +141,17 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True)
+class Interim:
+    """Where a frame stood that goes on, as the model summed it up (`words`) and as people are shown it (`text`): all
+    up to the entry `at`, at `made_at` (ms)."""
+
+    at: str
+    words: str
+    text: str
+    made_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
     """A pattern that was warned of. `calls` are the signatures in it (of a failed task its title), `shown` the same in
     words, `count` how often it had run, `at` the entry it closed with."""
@@ -166,6 +177,8 @@ class Tree:
     trims: tuple[Trim, ...] = ()
     mute: frozenset[str] = frozenset()
     """Entries (turn ids, or `turn/number`) whose reasoning has been left out, once and for good."""
+    interims: Mapping[str, Interim] = field(default_factory=dict)
+    """The newest summary of a frame that was made while it went on, by frame."""
     kept: Mapping[str, bool] = field(default_factory=dict)
     """Frames that a person wants on the line, none of which is folded again, and whether at any price: the others come
     back when that is cheap."""

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from proxy.stack.context import Scribe, owner_of
 from proxy.stack.facts import said_by
-from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, is_kept, path_to
+from proxy.stack.frames import Frame, Tree, Trim, is_kept, path_to
+from proxy.stack.interim import summed_up
 from proxy.stack.ledger import Kind
 from proxy.stack.recalled import recently_recalled
 from proxy.stack.story import Placed, Story
@@ -36,6 +37,8 @@ class Segment:
     tokens: int
     placed: tuple[Placed, ...] = ()
     trace: Trim | None = None
+    summed: bool = False
+    """Of a part: the model summed it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +88,17 @@ def _places(story: Story, line: Sequence[Placed]) -> Iterator[tuple[int, Trim]]:
 def segments_of(story: Story, line: Sequence[Placed], weights: Weights) -> list[Segment]:
     """What could leave: finished frames, each with all that is under it, and long work as a part."""
     tree = story.tree
-    runs: dict[tuple[str, bool, int], list[int]] = {}
+    runs: dict[tuple[str, bool, int, bool], list[int]] = {}
     spoken = 0
     leaving = frozenset(may_leave(story, line))
+    summed = summed_up(story, line)
     for at, placed in enumerate(line):
         spoken += is_user(placed)
         if at in leaving:
             owner = owner_of(story, placed).partition("#")[0]
             holder = finished(tree, owner)
             if not is_kept(tree, owner):
-                runs.setdefault((holder or owner, not holder, spoken), []).append(at)
+                runs.setdefault((holder or owner, not holder, spoken, not holder and at in summed), []).append(at)
     found = [
         Segment(
             frame=frame,
@@ -102,8 +106,9 @@ def segments_of(story: Story, line: Sequence[Placed], weights: Weights) -> list[
             start=2 * places[0] + 1,
             tokens=sum(tokens_of(line[at]) for at in places),
             placed=tuple(line[at] for at in places),
+            summed=before,
         )
-        for (frame, part, _), places in runs.items()
+        for (frame, part, _, before), places in runs.items()
     ]
     border = 2 * sealed_at(story, line) + 1
     return [*found, *(told for told in _told(tree, weights, {(s.frame, s.part) for s in found}) if told.start > border)]
@@ -119,7 +124,8 @@ def _told(tree: Tree, weights: Weights, wanted: Collection[tuple[str, bool]]) ->
         if (holder := _finished_above(tree, frame)) and (holder, False) in wanted:
             yield Segment(frame=holder, part=False, start=at, tokens=tokens, trace=trim)
         elif not holder and frame.origin == "part" and (frame.parent, True) in wanted:
-            yield Segment(frame=frame.parent, part=True, start=at, tokens=tokens, trace=trim)
+            summed = frame.parent in tree.interims
+            yield Segment(frame=frame.parent, part=True, start=at, tokens=tokens, trace=trim, summed=summed)
 
 
 def finished(tree: Tree, frame: str) -> str:

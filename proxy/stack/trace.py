@@ -100,13 +100,15 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     known: Collection[str] = (),
     earlier: str = "",
     planned: Sequence[str] = (),
+    noted: str = "",
 ) -> str:
     """The text that stands for `messages` of `frame`, oldest first, within `budget_of` them, give or take a token.
 
     `results` is the closing text where it does not stay on the line (the frame's own are told where it failed, was an
     item of a plan or was begun by a person: a request's are its closing text); `part` says that the frame goes on;
     `known` are names that stay visible beside this text; `earlier` is the trace that this one replaces; `planned` are
-    items of the client's plan that are open now and were told of in what leaves.
+    items of the client's plan that are open now and were told of in what leaves; `noted` is what the model wrote to
+    stand here: all of it does, and it takes nothing from the rest.
     """
     told = read_trace(earlier)
     facts = merged(told.facts, facts)
@@ -126,6 +128,10 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         part=part,
     )
     parts = _parts(sources, budget - bare, count)
+    if noted:
+        known_results = parts["results"] if parts["results"] not in (NONE, CLOSED) else ""
+        parts["results"] = "\n".join(filter(None, (known_results, clean(noted))))
+        budget += count(noted)
     candidates = _alternating(told.names, ranked_names(messages, known))
     names = _fitting_names(candidates, around.wrapped(parts), budget, count)
     return around.wrapped({**parts, "names": " ".join(names)})

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from proxy.stack.context import Line, owner_of
 from proxy.stack.events import Trimmed
 from proxy.stack.frames import path_to
-from proxy.stack.ranking import estimate_tokens
+from proxy.stack.interim import interim_words
+from proxy.stack.ranking import escape_xml, estimate_tokens
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Message
 
@@ -98,9 +99,11 @@ def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
     owners = [owner_of(story, p).split("#")[0] for group in gone for p in group]
     returned = [f.id for f in story.tree.frames.values() if f.opening and f.opening.turn in turns]
     refs = " ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
+    words = interim_words(story, [p for group in gone for p in group])
+    summed = f" Summed up then: {escape_xml(words)}" if words else ""
     return (
         f"<stack-context>The {len(gone)} oldest steps of this work left the context because it did not fit the window. "
-        f"Nothing is lost: stack_recall gives them back, {refs}.</stack-context>"
+        f"Nothing is lost: stack_recall gives them back, {refs}.{summed}</stack-context>"
     )
 
 

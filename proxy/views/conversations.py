@@ -14,7 +14,7 @@ from typing import cast
 from proxy.errors import UnknownFrame
 from proxy.stack.compaction import CHANGED
 from proxy.stack.context import owner_of
-from proxy.stack.frames import Status, ancestors, children, is_kept
+from proxy.stack.frames import Status, Tree, ancestors, children, is_kept
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe.files import artifacts_of, touched_in
 from proxy.stack.story import Placed, Story, follow
@@ -22,7 +22,7 @@ from proxy.stack.tools.looking import drawn, state_of
 from proxy.stack.unfolding import holders
 from proxy.store import Store
 from proxy.views.lookup import Scope, newest_story, root_of, shown, thread_tips
-from proxy.views.shapes import ConversationRow, FileTouched, FrameDetail, FrameState, State, ThreadRow
+from proxy.views.shapes import ConversationRow, FileTouched, FrameDetail, FrameState, State, SummedUp, ThreadRow
 
 COUNTED = 100_000
 """Requests counted at most for one conversation."""
@@ -201,7 +201,15 @@ def frame_detail(ledger: Ledger, story: Story, frame: str) -> FrameDetail:
         "retryOf": found.retry_of or None,
         "tokens": found.tokens,
         "files": _files(story, frame),
+        **_summed_up(tree, frame),
     }
+
+
+def _summed_up(tree: Tree, frame: str) -> SummedUp:
+    made = tree.interims.get(frame)
+    if made is None:
+        return {}
+    return {"summary": {"type": "manual_summary", "text": made.text, "entry": made.at, "created": made.made_at}}
 
 
 def _files(story: Story, frame: str) -> list[FileTouched]:

@@ -106,7 +106,22 @@ class FileTouched(TypedDict):
     entry: str
 
 
-class FrameDetail(FrameState):
+class InterimTold(TypedDict):
+    """What the model summed up of a frame while it went on, at `created`: all up to the entry `entry`."""
+
+    type: Literal["manual_summary"]
+    text: str
+    entry: str
+    created: int
+
+
+class SummedUp(TypedDict):
+    """Whether the model summed up a frame before its end."""
+
+    summary: NotRequired[InterimTold]
+
+
+class FrameDetail(FrameState, SummedUp):
     """A frame with its place. `ancestors`: the nearest first; `children`: in order of birth."""
 
     conversation: str
