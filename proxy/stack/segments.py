@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from proxy.stack.context import Scribe, owner_of
 from proxy.stack.facts import said_by
-from proxy.stack.frames import Frame, Tree, Trim, is_kept, path_to
+from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, is_kept, path_to
 from proxy.stack.interim import summed_up
 from proxy.stack.ledger import Kind
 from proxy.stack.recalled import recently_recalled
