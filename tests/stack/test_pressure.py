@@ -1,0 +1,57 @@
+"""How full the window is, and when a model hears of it."""
+
+import pytest
+
+from proxy.stack.applying import apply
+from proxy.stack.events import Folded, Pressed, Relieved, Replaced, Rooted
+from proxy.stack.frames import Tree
+from proxy.stack.pressure import Room, arisen, note, tokens_on_line
+from proxy.stack.story import Story
+from tests.stack.forest import Talk, rooted
+
+ROOM = Room(200_000, 168_000, 0.75)
+
+
+def after(*filled: int) -> list[str]:
+    """What was told of requests of so many tokens, one after the other."""
+    tree, told = apply(Tree(), rooted(), 1), []
+    for tokens in filled:
+        event = arisen(Story(tree=tree), tokens, ROOM)
+        told.append(type(event).__name__ if event else "")
+        tree = apply(tree, event, 2) if event else tree
+    return told
+
+
+@pytest.mark.rows("S2-43")
+def test_it_is_told_once_for_each_rise() -> None:
+    """S2-43: a line that swings about the bound is told of once."""
+    rise = after(100_000, 150_000, 149_000, 151_000, 125_000, 160_000, 90_000, 140_000, 155_000)
+
+    assert rise == ["", "Pressed", "", "", "", "", "Relieved", "", "Pressed"]
+
+
+@pytest.mark.rows("S2-43")
+@pytest.mark.parametrize(("tokens", "limit", "bound"), [(200_000, 168_000, 150_000), (128_000, 96_000, 91_200)])
+def test_it_is_told_before_anything_is_evicted(tokens: int, limit: int, bound: int) -> None:
+    """S2-43: three quarters of the window, or a little less than what a prompt may fill."""
+    assert Room(tokens, limit, 0.75).bound == bound < limit
+
+
+def test_what_left_the_line_is_not_counted() -> None:
+    """Traces and words of ours are, with what they take."""
+    talk = Talk()
+    talk.client("user", "Go on")
+    talk.happens(Rooted("froot", "Go on", "Go on"))
+    first, second = (talk.client("tool", "out " * 50, f"c{n}") for n in range(2))
+    talk.happens(Folded("froot", (first,), "a trace", first))
+    talk.happens(Replaced(second, "in a line"))
+
+    assert tokens_on_line(talk.story, len) == len("a trace") + len("in a line")
+
+
+def test_the_note_says_how_full_and_what_to_do() -> None:
+    told = note(Pressed("froot", 151_000, 200_000), "n0nce")
+
+    assert told.startswith('<stack-context note="memory-pressure" nonce="n0nce">')
+    assert "76% full: 151,000 of 200,000 tokens" in told
+    assert isinstance(arisen(Story(tree=Tree(pressed=True)), 0, ROOM), Relieved)
