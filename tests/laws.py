@@ -283,7 +283,8 @@ def verbatim(client: Body, line: Body, *, is_first: bool) -> Iterator[str]:
     """L4: what the client sent behind its last assistant turn is on the line as it was written, in its order. Once a
     frame was left in mid-turn, its results have left with it; what the user said stays."""
     written = list(line.written)
-    for at in client.tail():
+    typed = set(_typed_at(client.messages))
+    for at in (at for at in client.tail() if at not in typed):
         if not is_first and client.messages[at]["role"] != "user":
             continue
         if client.written[at] in written:
@@ -621,7 +622,8 @@ def _stored(evidence: Evidence, awake: Sequence[Round], kept: Mapping[str, froze
         stored = kept.get(each.asked.conversation, frozenset())
         client = Body.read(each.asked.body)
         theirs = {_mark(m) for m in client.messages}
-        for at in client.tail():
+        typed = set(_typed_at(client.messages))
+        for at in (at for at in client.tail() if at not in typed):
             if client.written[at] not in stored:
                 yield f"request {each.asked.number}, L3: not stored: {client.written[at][:80]}"
         for message, written in zip(each.body.messages, each.body.written, strict=True):

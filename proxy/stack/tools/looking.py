@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proxy.stack.frames import FINAL, Frame, Status, Tree, children, find, path_to
+from proxy.stack.frames import BY_HAND, FINAL, Frame, Status, Tree, children, find, path_to
 from proxy.stack.ranking import clean, cut_for_display, format_duration
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
 
@@ -243,7 +243,7 @@ def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
         "invalidationReason": frame.invalidation_reason,
         "invalidatedAt": frame.invalidated_at,
         "plannedChildren": [f.id for f in children(state, frame.id) if f.status is Status.PLANNED],
-        "auto": frame.origin != "model",
+        "auto": frame.origin != "model" and not (frame.origin == BY_HAND and frame.opening),
     }
     return always | {name: value for name, value in sometimes.items() if value}
 
