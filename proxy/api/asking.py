@@ -44,3 +44,6 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many, the ne
 Id = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
 """Described as narrow as ids are; whatever else comes is no id that anything has, and answered like an unknown one."""
 Thread = Annotated[str, Query(description="The path of this thread instead of the one that grew last")]
+AsOf = Annotated[
+    str, Query(description="As it was known then: ms since the epoch, or an ISO time (UTC without a zone)")
+]

@@ -18,9 +18,9 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from proxy.api import attempts, autonomy, branches, client_side, hand, speaking
+from proxy.api import attempts, autonomy, branches, client_side, completing, hand, past, speaking
 from proxy.api.answers import Error, Json
-from proxy.api.asking import ERRORS, UNKNOWN, Asked, Id, Limit, Thread
+from proxy.api.asking import ERRORS, UNKNOWN, Asked, AsOf, Id, Limit, Thread
 from proxy.api.backstage import Backstage
 from proxy.export import writing
 from proxy.export.flames import MEASURES
@@ -31,6 +31,7 @@ from proxy.stack.frames import Status
 from proxy.views import conversations, logs, lookup, loops, requests, totals, unfolding
 from proxy.views.health import Health
 from proxy.views.health import health as told_health
+from proxy.views.past import LATEST, ledger_at, moment_in
 from proxy.views.shapes import (
     ConversationRow,
     FrameDetail,
@@ -45,9 +46,7 @@ from proxy.views.shapes import (
     Totals,
     UnfoldingTold,
 )
-
-LATEST = 2**53
-"""ms since the epoch: the largest number that every reader of JSON can say."""
+from proxy.views.tasks import TaskFrame, task_frame
 
 router = APIRouter(prefix="/stack", responses=ERRORS)
 open_router = APIRouter()
@@ -91,7 +90,7 @@ class Threads(TypedDict):
 
 
 class Frames(TypedDict):
-    frames: list[FrameState]
+    frames: list[FrameState] | list[TaskFrame]
 
 
 class Forgotten(TypedDict):
@@ -210,12 +209,20 @@ async def list_frames(  # noqa: PLR0913 - one parameter each, as the query has t
     status: Annotated[Status | None, Query(description="Only frames with this status")] = None,
     parent: Annotated[str, Query(description="Only children of this frame")] = "",
     ancestors_of: Annotated[str, Query(description="Only what is above this frame, the nearest first")] = "",
+    descendants_of: Annotated[str, Query(description="Only what is below this frame")] = "",
+    siblings_of: Annotated[str, Query(description="Only the other children of this frame's parent")] = "",
+    view: Annotated[Literal["frame", "task"], Query(description="task: as tasks of three statuses")] = "frame",
+    as_of: AsOf = "",
 ) -> Response:
     """Frames in order of birth."""
-    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    at = moment_in(as_of)
+    ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
     story = conversations.story_of(ledger, thread)
-    found = conversations.frame_rows(ledger, story, status=status or "", parent=parent, ancestors_of=ancestors_of)
-    return Json({"frames": found})
+    related = conversations.Related(parent, ancestors_of, descendants_of, siblings_of)
+    chosen = conversations.chosen_frames(story.tree, status or "", related)
+    if view == "task":
+        return Json({"frames": [task_frame(story.tree, frame.id) for frame in chosen]})
+    return Json({"frames": conversations.frame_rows(ledger, story, chosen)})
 
 
 @router.get(
@@ -226,16 +233,18 @@ async def list_frames(  # noqa: PLR0913 - one parameter each, as the query has t
         200: {"description": "As text, or as JSON where Accept asks for it", "content": {"text/plain": {}}},
     },
 )
-async def show_tree(
+async def show_tree(  # noqa: PLR0913 - one parameter each, as the query has them
     asked: Asked,
     conversation: Id,
     thread: Thread = "",
     details: Annotated[bool, Query(description="With criteria, results and artifacts")] = False,  # noqa: FBT002 - a query's
+    as_of: AsOf = "",
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
     """The tree as `stack_tree` draws it for the model, with words on where a frame comes from and whether it is
     folded; as JSON where Accept asks for it."""
-    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    at = moment_in(as_of)
+    ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
     story = conversations.story_of(ledger, thread)
     if "application/json" in accept:
         return Json(conversations.state(ledger, story))
@@ -244,9 +253,10 @@ async def show_tree(
 
 
 @router.get("/conversations/{conversation}/state", response_model=State, responses=UNKNOWN)
-async def show_state(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+async def show_state(asked: Asked, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
     """All frames of a path, whose the active one is, and the roots."""
-    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    at = moment_in(as_of)
+    ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
     return Json(conversations.state(ledger, conversations.story_of(ledger, thread)))
 
 
@@ -350,5 +360,5 @@ async def openapi(request: Request) -> Response:
     return Json({**schema, "paths": {**client_side.described(), **schema["paths"]}})
 
 
-for each in (attempts, autonomy, branches, hand, speaking):
+for each in (attempts, autonomy, branches, completing, hand, past, speaking):
     router.include_router(each.router)

@@ -8,13 +8,13 @@ the active frame is a property of a path, not of a conversation.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from proxy.errors import UnknownFrame
 from proxy.stack.compaction import CHANGED
 from proxy.stack.context import owner_of
-from proxy.stack.frames import Status, Tree, ancestors, children, is_kept
+from proxy.stack.frames import Frame, Status, Tree, ancestors, children, descendants, is_kept, siblings
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe.files import artifacts_of, touched_in
 from proxy.stack.story import Placed, Story, follow
@@ -177,13 +177,40 @@ def _marks(ledger: Ledger, story: Story) -> Mapping[str, Collection[str]]:
     return {f.id: [*([f.origin] if f.origin in MARKS else []), *words[f.id]] for f in frames}
 
 
-def frame_rows(
-    ledger: Ledger, story: Story, *, status: str = "", parent: str = "", ancestors_of: str = ""
-) -> list[FrameState]:
-    """In order of birth, those that pass every filter; with `ancestors_of` its ancestors, the nearest first."""
-    tree, frames = story.tree, state(ledger, story)["frames"]
-    chosen = ancestors(tree, ancestors_of) if ancestors_of else iter(tree.frames.values())
-    return [frames[f.id] for f in chosen if status in ("", f.status) and parent in ("", f.parent)]
+@dataclass(frozen=True, slots=True)
+class Related:
+    """Frames by whose children they are, by what stands below or beside them, or above: each an id, or empty."""
+
+    parent: str = ""
+    ancestors_of: str = ""
+    descendants_of: str = ""
+    siblings_of: str = ""
+
+
+def chosen_frames(tree: Tree, status: str = "", related: Related = Related()) -> list[Frame]:
+    """In order of birth, those that pass every filter; with `ancestors_of` the nearest first (S1-35)."""
+    groups: list[Iterable[Frame]] = []
+    if related.ancestors_of:
+        groups.append(ancestors(tree, related.ancestors_of))
+    if related.descendants_of:
+        groups.append(descendants(tree, related.descendants_of))
+    if related.siblings_of:
+        groups.append(siblings(tree, related.siblings_of) if related.siblings_of in tree.frames else ())
+    first, *others = groups or [tree.frames.values()]
+    among = [{frame.id for frame in group} for group in others]
+    return [
+        frame
+        for frame in (first if related.ancestors_of else sorted(first, key=lambda f: f.order))
+        if status in ("", frame.status)
+        and related.parent in ("", frame.parent)
+        and all(frame.id in ids for ids in among)
+    ]
+
+
+def frame_rows(ledger: Ledger, story: Story, chosen: Iterable[Frame]) -> list[FrameState]:
+    """These frames of the path, in their order."""
+    frames = state(ledger, story)["frames"]
+    return [frames[frame.id] for frame in chosen]
 
 
 def frame_detail(ledger: Ledger, story: Story, frame: str) -> FrameDetail:

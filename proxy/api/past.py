@@ -1,0 +1,75 @@
+"""The routes that see a conversation as it was, and where its work stands: decisions, artifacts, edges, resume.
+
+With `as_of` nothing is told that came later. What decisions and artifacts are told then is what held at that time.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from typing_extensions import TypedDict
+
+from proxy.api.answers import Json
+from proxy.api.asking import UNKNOWN, Asked, AsOf, Id, Thread
+from proxy.stack.ledger import Ledger
+from proxy.stack.story import Story
+from proxy.views import lookup, noted, tasks
+from proxy.views import resume as resuming
+from proxy.views.conversations import story_of
+from proxy.views.noted import ArtifactRow, DecisionRow
+from proxy.views.past import ledger_at, moment_in
+from proxy.views.tasks import Edge
+
+router = APIRouter(prefix="/conversations/{conversation}")
+
+OfFrame = Annotated[str, Query(description="Only those of this frame")]
+
+
+class Decisions(TypedDict):
+    decisions: list[DecisionRow]
+
+
+class Artifacts(TypedDict):
+    artifacts: list[ArtifactRow]
+
+
+class Edges(TypedDict):
+    edges: list[Edge]
+
+
+@router.get("/decisions", response_model=Decisions, responses=UNKNOWN)
+async def list_decisions(
+    asked: Asked, conversation: Id, thread: Thread = "", frame: OfFrame = "", as_of: AsOf = ""
+) -> Response:
+    """What frames decided, also what no longer holds, with the times from which and to which it held."""
+    ledger, story = await _path(asked, conversation, thread, as_of)
+    return Json({"decisions": noted.decision_rows(ledger, story, frame=frame, holding=bool(as_of.strip()))})
+
+
+@router.get("/artifacts", response_model=Artifacts, responses=UNKNOWN)
+async def list_artifacts(
+    asked: Asked, conversation: Id, thread: Thread = "", frame: OfFrame = "", as_of: AsOf = ""
+) -> Response:
+    """What frames made, with the times from which and to which it held."""
+    ledger, story = await _path(asked, conversation, thread, as_of)
+    return Json({"artifacts": noted.artifact_rows(ledger, story, frame=frame, holding=bool(as_of.strip()))})
+
+
+@router.get("/edges", response_model=Edges, responses=UNKNOWN)
+async def list_edges(asked: Asked, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
+    """What belongs to what: subtasks, retries, and dependencies where the client's own plan names them."""
+    _, story = await _path(asked, conversation, thread, as_of)
+    return Json({"edges": tasks.edges(story)})
+
+
+@router.get("/resume", response_model=resuming.Resume, responses=UNKNOWN)
+async def show_resume(asked: Asked, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
+    """Where the work stands: the way from the goal, what was done last, what is not to be tried again, what is next."""
+    return Json(resuming.resume(*await _path(asked, conversation, thread, as_of)))
+
+
+async def _path(asked: Asked, conversation: str, thread: str, as_of: str) -> tuple[Ledger, Story]:
+    at = moment_in(as_of)
+    ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
+    return ledger, story_of(ledger, thread)
