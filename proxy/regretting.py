@@ -3,7 +3,8 @@
 It looks at the results that came with a request: did the turn they answer ask for what had been read before, and no
 longer stood on the line? By tool, so that one sees whose outputs should stay longer.
 
-The law: **it says and changes nothing**; a fault of it costs the figure.
+The law: **it says and changes nothing**; a fault of it costs the figure. A tool that the client did not offer has a
+name of the model's own making, and counts as another one.
 
 What this module does not do: it judges no read (`stack.read_again`), and is no report: that looks at whole
 conversations.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.metrics import Metrics
+from proxy.metrics import OTHER, Metrics
 from proxy.stack.ledger import Entry, Kind
 from proxy.stack.read_again import regretted
 from proxy.standing import Standing
@@ -33,7 +34,9 @@ class Regret:
             if turn is not None and turn.kind is Kind.TURN:
                 story = standing.shelved.story(turn.parent)
                 if story.tree.awake:
-                    self.metrics.regretted(regretted(standing.ledger, turn, story, results))
+                    tools = regretted(standing.ledger, turn, story, results)
+                    offered = standing.request.tool_names
+                    self.metrics.regretted(tool if tool in offered else OTHER for tool in tools)
         return standing
 
 
