@@ -15,6 +15,7 @@ from proxy.stack.queued import Lane
 from proxy.views import lookup
 from proxy.views.shapes import FlightRow, MessageRow
 from proxy.views.speaking import flight_rows, message_rows
+from proxy.views.stopping import TreeStopped, stop_all
 
 router = APIRouter()
 
@@ -31,7 +32,7 @@ class Wanted(BaseModel):
 
 
 class CancelWanted(BaseModel):
-    """`tree`: also interrupt the frames under way, and give up what is planned below them."""
+    """`tree`: also block the frames that are under way, and give up those that are planned."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -57,10 +58,12 @@ class Live(TypedDict):
 
 
 class Cancelled(TypedDict):
-    """How many requests were stopped, and how many messages that waited were taken back."""
+    """How many requests were stopped, how many messages that waited were taken back, and what became of the frames
+    where that was asked for."""
 
     requests: int
     messages: int
+    tree: TreeStopped | None
 
 
 async def _owner(asked: Asking, conversation: str) -> str:
@@ -124,5 +127,11 @@ async def show_live(asked: Asked, conversation: Id) -> Response:
 async def cancel(asked: Asked, conversation: Id, wanted: CancelWanted) -> Response:
     """Stop every request of the conversation that is under way, at once, and take back whatever waits. The text that
     had arrived is kept and never sent again."""
-    done = await asked.backstage.speaking.cancel(await _owner(asked, conversation), conversation)
-    return Json({"requests": done.requests, "messages": done.messages})
+    backstage, tenant = asked.backstage, await _owner(asked, conversation)
+    done = await backstage.speaking.cancel(tenant, conversation)
+    tree: TreeStopped | None = None
+    if wanted.tree:
+        ledger = await lookup.ledger_of(backstage.store, tenant, conversation)
+        tree, events = await stop_all(backstage.store, backstage.config, ledger, backstage.speaking.now())
+        backstage.decided(tenant, conversation, events)
+    return Json({"requests": done.requests, "messages": done.messages, "tree": tree})

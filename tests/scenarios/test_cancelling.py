@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from proxy.scripted import ScriptedProvider, says, stall
-from tests.harness import WAIT_S, Conversation, Stage, bash, does, everything, op
+from tests.harness import WAIT_S, Conversation, Stage, bash, does, everything, op, plan, push
 from tests.scenarios.speaking import asked, beside, in_flight, told_in, until, words
 from tests.tongues import MESSAGES
 
@@ -44,7 +44,7 @@ def test_a_cancelled_answer_ends_at_once_and_its_words_are_never_sent_again(
     person.says("then push", "follow_up")
     with in_flight(chat, "Build it.") as client:
         seen = until(lambda: next((r for r in person.live if r["text"]), None))
-        assert person.cancels() == {"requests": 1, "messages": 1}
+        assert person.cancels() == {"requests": 1, "messages": 1, "tree": None}
         told, ended = client.rest()
 
     assert not ended or b"error" in told
@@ -84,7 +84,7 @@ def test_an_asleep_request_is_stopped_too(stage: Stage, provider: ScriptedProvid
     chat.says("hello")
     with in_flight(chat, "Build it.") as client:
         provider.wait_for(2)
-        assert beside(chat).cancels() == {"requests": 1, "messages": 0}
+        assert beside(chat).cancels() == {"requests": 1, "messages": 0, "tree": None}
         assert client.answer()[0] == 499
 
 
@@ -92,7 +92,7 @@ def test_to_cancel_where_nothing_runs_is_no_mistake(chat: Conversation, provider
     provider.will(says("hello"))
     chat.says("hello")
 
-    assert beside(chat).cancels() == {"requests": 0, "messages": 0}
+    assert beside(chat).cancels() == {"requests": 0, "messages": 0, "tree": None}
 
 
 @pytest.mark.asked("streamed")
@@ -113,6 +113,7 @@ def test_a_client_that_leaves_takes_nothing_back(chat: Conversation, provider: S
 
 
 @pytest.mark.asked("streamed")
+@pytest.mark.spoken_in("chat", reason="it is about connections, not about bytes")
 @pytest.mark.rows("S4-51")
 def test_two_hundred_stopped_requests_leave_nothing_behind(chat: Conversation, provider: ScriptedProvider) -> None:
     """Half of them by the client, half by a person: no connection, no flight, no message, and the next one is
@@ -144,6 +145,51 @@ def metrics(chat: Conversation) -> str:
         return connection.getresponse().read().decode()
     finally:
         connection.close()
+
+
+@pytest.mark.rows("S1-166")
+def test_to_stop_all_blocks_what_is_under_way_and_gives_up_what_is_planned(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """The next words of the user open the root again, and the model is told what was stopped."""
+    provider.will(does(plan("Parser", "Docs")), does(push("Lexer")), says("The lexer is on its way."))
+    chat.says("Write a compiler.")
+    provider.will(says("late", delay_s=60.0), says("I begin anew."))
+    person = beside(chat)
+    with in_flight(chat, "Faster.") as client:
+        provider.wait_for(4)
+        stopped = person.cancels(tree=True)
+        assert client.answer()[0] == 499
+    frames = {frame["sessionID"]: frame for frame in chat.proxy.frames().values()}
+
+    assert {frames[f]["title"]: "blocked" for f in stopped["tree"]["blocked"]} == {
+        title: status for title, status in chat.proxy.statuses().items() if status == "blocked"
+    }
+    assert chat.proxy.statuses() == {
+        "Write a compiler.": "blocked",
+        "Parser": "invalidated",
+        "Docs": "invalidated",
+        "Lexer": "blocked",
+    }
+    assert stopped["tree"]["left"] == []
+    assert chat.says("Begin anew.").text == "I begin anew."
+    assert chat.proxy.statuses()["Write a compiler."] == "in_progress"
+    assert "Stopped, and blocked" in everything(provider.received[-1].messages)
+
+
+@pytest.mark.rows("S1-166")
+def test_a_frame_in_which_results_wait_for_their_answer_is_left_under_way(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """They would leave the line with it before the model has seen them (L4)."""
+    provider.will(does(plan("Docs")), does(push("Lexer"), bash("ls")))
+    chat.says("Write a compiler.")
+    stopped = beside(chat).cancels(tree=True)["tree"]
+    provider.will(says("on"))
+    chat.returns("a.py")
+
+    assert (len(stopped["blocked"]), len(stopped["invalidated"]), len(stopped["left"])) == (0, 1, 2)
+    assert chat.proxy.statuses()["Lexer"] == "in_progress"
 
 
 def test_a_cancel_that_is_no_cancel_is_refused_with_a_sentence(chat: Conversation, provider: ScriptedProvider) -> None:

@@ -1,0 +1,90 @@
+"""Stopping all work on a path: what is under way is blocked, what is planned is given up (S1-166).
+
+The laws: **nothing unanswered leaves the line**, so a frame that the model opened itself stays under way while results
+wait in it for their answer, and with it whatever it stands in; and **nothing is final**: a blocked frame can be
+resumed, and the user's next message opens the root again.
+
+What this module does not do: it stops no request (`flights` does), and stores nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from proxy.stack.applying import apply
+from proxy.stack.by_hand import Done, Hand, Invalidate, did
+from proxy.stack.facts import said_by
+from proxy.stack.frames import Frame, Status, Tree, ancestors
+from proxy.stack.story import Story
+from proxy.stack.tools import moves
+
+REASON = "Stopped by the user."
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What came of it: the ids of the frames that are blocked now, that were given up, and that are still under way.
+    `done` is None where there was nothing to do."""
+
+    done: Done | None
+    blocked: tuple[str, ...] = ()
+    invalidated: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+def stopped(hand: Hand) -> Stopped:
+    """What comes of stopping all work on this path."""
+    before = hand.tree
+    if not before.active:
+        return Stopped(None)
+    steps: list[Done] = []
+    for frame in _planned(before):
+        steps.append(did(hand, Invalidate(frame.id, REASON)))
+        hand = replace(hand, story=replace(hand.story, tree=steps[-1].tree))
+    steps += _blocked(hand)
+    if not steps:
+        return Stopped(None, left=_with(before, Status.IN_PROGRESS))
+    after = steps[-1].tree
+    changed = tuple(f.id for f in after.frames.values() if f.status is not before.frames[f.id].status)
+    words = "\n".join(step.words for step in steps)
+    done = Done(tuple(e for step in steps for e in step.events), after, changed, words, words)
+    blocked, invalidated = (
+        tuple(frame for frame in _with(after, status) if frame in changed)
+        for status in (Status.BLOCKED, Status.INVALIDATED)
+    )
+    return Stopped(done, blocked, invalidated, _with(after, Status.IN_PROGRESS))
+
+
+def _planned(tree: Tree) -> list[Frame]:
+    """Those that no other planned frame stands above; the others go with them."""
+    planned = {f.id for f in tree.frames.values() if f.status is Status.PLANNED}
+    return [tree.frames[i] for i in planned if not planned & {above.id for above in ancestors(tree, i)}]
+
+
+def _blocked(hand: Hand) -> list[Done]:
+    """All frames from the active one up to the root end as blocked, where nothing unanswered would leave the line."""
+    tree = hand.tree
+    way = (tree.current, *ancestors(tree, tree.active))
+    called = any(frame.opening for frame in way)
+    if tree.root.status is not Status.IN_PROGRESS or (called and (hand.suffixed or _waits_for_an_answer(hand.story))):
+        return []
+    events = moves.pop(hand.desk, {"frameID": tree.root.id, "status": "blocked", "results": REASON}).events
+    after = reduce(lambda known, event: apply(known, event, hand.now), events, tree)
+    words = "Stopped, and blocked: " + ", ".join(f"{frame.id} ({frame.title})" for frame in way) + "."
+    return [Done(events, after, tuple(frame.id for frame in way), words, words)]
+
+
+def _waits_for_an_answer(story: Story) -> bool:
+    """Whether results stand behind the last words of the model, or are still to come."""
+    for placed in reversed(story.placed):
+        message = said_by(placed)
+        if message is not None and message.answers:
+            return True
+        if message is not None and message.role == "assistant":
+            return bool(message.calls)
+    return False
+
+
+def _with(tree: Tree, status: Status) -> tuple[str, ...]:
+    return tuple(frame.id for frame in tree.frames.values() if frame.status is status)
