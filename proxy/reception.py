@@ -14,13 +14,13 @@ comes from the `notes` (`telling`), in their order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
 from proxy import clients, delegation
-from proxy.acting import Actor
+from proxy.acting import Actor, binds
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
@@ -28,7 +28,7 @@ from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.context import on_line
-from proxy.stack.events import FrameEvent, Replaced, Rooted, Woken, frame_id, recorded
+from proxy.stack.events import FrameEvent, ReasoningRemoved, Replaced, Rooted, Woken, frame_id, recorded
 from proxy.stack.inferring import inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.matching import How, Match, Part
@@ -38,7 +38,7 @@ from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, is_stack_tool
-from proxy.standing import Arrival, Headers, Standing, here
+from proxy.standing import Arrival, Headers, Standing, here, made_behind_ours
 from proxy.store import Anchored, Record
 from proxy.telling import Note, Teller, noted
 
@@ -49,6 +49,7 @@ PROMPTS = 4
 """User messages at the beginning of a conversation that may be what it was told to do."""
 ACTING = ("passive", "active")
 """Modes in which a thread may wake."""
+_NOTHING: Set[int] = frozenset()
 LOOKED_AT = 32
 """New messages of a request whose names are looked for when they come: a trace will ask for them all at once, and then
 somebody waits. Of a history that comes whole they are looked for only then, for it would hold up everybody."""
@@ -87,11 +88,12 @@ class Reception:
             part = self._part(arrival, shelved, found)
             if part is Part.SIDE and shelved is not None:
                 return self._beside(arrival, shelved, found)
-            origin = Origin()
+            origin, bound = Origin(), _NOTHING
             if shelved is None or part is Part.FORK:
                 origin = _fork_point(shelved, found) if shelved else await self._origin(arrival)
+                bound = await self._bound_elsewhere(arrival, origin)
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
-            standing = self._arrived(arrival, shelved, found, asked)
+            standing = self._arrived(arrival, shelved, found, asked, bound)
             await self._delegation(standing, origin)
             return standing
 
@@ -133,6 +135,20 @@ class Reception:
                 return Origin(found[0].ledger.conversation.id, found[1], prompt)
         return Origin()
 
+    async def _bound_elsewhere(self, arrival: Arrival, origin: Origin) -> Set[int]:
+        """Answers at the beginning of a new conversation, by their place, that it took over from another one, and whose
+        reasoning the provider binds to a line of that one (L8)."""
+        request = arrival.request
+        model = self.config.sent_as(request.model)
+        if not origin.conversation or not binds(self.config, self.dialect, model):
+            return _NOTHING
+        parent = await self.shelf.get(arrival.tenant, origin.conversation)
+        path = matching.walk(parent.ledger, request.messages) if parent else ()
+        if parent is None or not path:
+            return _NOTHING
+        behind = made_behind_ours(parent.ledger, parent.story(path[-1].id), len(path))
+        return frozenset(at for at in behind if request.messages[at].role == "assistant")
+
     async def _delegation(self, standing: Standing, origin: Origin) -> None:
         """What this request begins or ends in another conversation."""
         tenant, now = standing.arrival.tenant, standing.arrival.now
@@ -157,13 +173,16 @@ class Reception:
         )
 
     # --------------------------------------------------------------------------------------------------------- record
-    def _arrived(self, arrival: Arrival, shelved: Shelved, found: Match, asked: str) -> Standing:
-        """Record what is new, fold the path, and decide whether the proxy acts."""
+    def _arrived(self, arrival: Arrival, shelved: Shelved, found: Match, asked: str, bound: Set[int]) -> Standing:
+        """Record what is new, fold the path, and decide whether the proxy acts. `bound`: places of new answers whose
+        reasoning is bound to a line of another conversation."""
         ledger, request = shelved.ledger, arrival.request
         thread = _thread_of(ledger, found, request)
         new = matching.grown(ledger, request, found, thread, arrival.now)
         opening = found.how is How.NEW
         events = [_rooted(ledger.conversation, new, arrival.now)] if opening and new else []
+        if bound:
+            events.append(_unbound(new, bound, arrival.now))
         before = ledger.threads.get(thread) or _thread_at(ledger, found)
         told = _thread_now(before, thread, request, self.config.sent_as(request.model))
         story, seen = self._followed(arrival, shelved, found, new, events, told)
@@ -348,6 +367,12 @@ def _rooted(conversation: Conversation, entries: Sequence[Entry], now: int) -> E
     said = first_said((e.message.text for e in entries if e.message and e.message.role == "user"), CRITERION)
     event = Rooted(frame_id(conversation.id, 0), title_of(said), said)
     return recorded(event, entries[0].id, 0, len(entries), now)
+
+
+def _unbound(new: Sequence[Entry], bound: Set[int], now: int) -> Event:
+    """The answers at these places lose their reasoning; it hangs on the last of them, so every path behind has it."""
+    event = ReasoningRemoved(tuple(new[at].id for at in sorted(bound)))
+    return recorded(event, new[max(bound)].id, 0, len(new) + 1, now)
 
 
 def tool_settings(config: Config) -> Settings:
