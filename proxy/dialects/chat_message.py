@@ -43,7 +43,7 @@ def read_message(raw: bytes) -> Message:
 def _opaque(raw: bytes) -> Message:
     """What can be read of it is who says it, and which call it answers."""
     fields = slices.members(raw)
-    said = {name: _or_none(fields[name]) for name in ("role", "tool_call_id", "name") if name in fields}
+    said: dict[str, Any] = {name: _or_none(fields[name]) for name in ("role", "tool_call_id", "name") if name in fields}
     if not isinstance(role := said.get("role"), str):
         raise slices.NotSliced("a message is an object with a role")
     return Message(role, raw, sha256(raw).hexdigest()[:32], answers=_answered(role, said))
