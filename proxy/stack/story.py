@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from proxy.stack.applying import apply, reopened
 from proxy.stack.events import read_event
@@ -42,6 +43,18 @@ class Story:
     tip: str = ""
     adopted: Mapping[str, Sequence[Placed]] = field(default_factory=dict)
 
+    @cached_property
+    def owned(self) -> tuple[Placed, ...]:
+        """What the frames on the path to the active one own, in ledger order; without a frame everything."""
+        tree = self.tree
+        if not tree.active:
+            return self.placed
+        owners = tree.shown
+        if not (carried := tree.carried):
+            return tuple(p for p in self.placed if p.owner in owners)
+        # `context.owner_of`, written out: this is asked of every entry of the path.
+        return tuple(p for p in self.placed if (carried.get(p.at) or carried.get(p.entry.id, p.owner)) in owners)
+
 
 def follow(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, Story]) -> Story:
     """The story of `path` (from the first entry on). `known` holds stories of earlier tips; the longest one is gone
@@ -58,6 +71,9 @@ def extend(
     ledger: Ledger, story: Story, entries: Iterable[Entry], fresh: Mapping[str, Sequence[Event]] = _NOTHING
 ) -> Story:
     """`story` with further entries behind it; `fresh` are events at them that the ledger does not have yet."""
+    entries = tuple(entries)
+    if not entries:
+        return story
     tree, placed, tip, adopted = story.tree, list(story.placed), story.tip, story.adopted
     for entry in entries:
         if entry.adopts:
