@@ -29,7 +29,8 @@ from proxy.stack import matching
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.context import on_line
 from proxy.stack.events import FrameEvent, ReasoningRemoved, Replaced, Rooted, Woken, frame_id, recorded
-from proxy.stack.inferring import inferred
+from proxy.stack.facts import said_by
+from proxy.stack.inferring import has_called, inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.names import remember
@@ -211,7 +212,7 @@ class Reception:
     ) -> tuple[Story, list[Event]]:
         """The story of the path with what is new, and all events on it: the root's, and frames that can be seen in
         what the client says. What is another form of known entries has been followed before. A thread without
-        tools has no frames: there is nothing to fold."""
+        tools has no frames, and talk has none: there is nothing to fold."""
         ledger = shelved.ledger
         story = shelved.story(found.path[-1].id) if found.path else Story()
         events = list(rooted)
@@ -221,10 +222,12 @@ class Reception:
         seq = ledger.seq + len(new) + len(events)
         known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
         story = extend(ledger, story, new[:known], _by_entry(events))
+        called = watched and has_called(said_by(placed) for placed in story.placed)
         for run in _runs(new[known:]):
             last = run[-1]
+            called = called or (watched and has_called(entry.message for entry in run))
             before = extend(ledger, story, run[:-1], _by_entry(events))
-            if watched and last.message and last.message.role != "assistant":
+            if called and last.message and last.message.role != "assistant":
                 decided = self._inferred(before, run, arrival.now)
                 events += [recorded(e, last.id, 0, seq + n, arrival.now) for n, e in enumerate(decided)]
                 seq += len(decided)
