@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
@@ -43,6 +43,8 @@ from proxy.tariffs import UNKNOWN, ConfiguredRow, Tariff, Tariffs
 
 Tenancy = Literal["single", "key", "credential"]
 _NOTHING_ELSE = ModelSettings()
+MODELS = 1024
+"""Names of models of which is remembered what they are at their upstream."""
 
 
 class Config(Strict):
@@ -327,8 +329,13 @@ class Config(Strict):
         """What a model costs and how it behaves, by the name it is asked for at the upstream."""
         return self.tariff_table.of(model)
 
-    def sent_as(self, model: str) -> str:
-        """The upstream's name for a model as a client names it: what `tariff_of` takes where no route is known yet."""
+    @cached_property
+    def sent_as(self) -> Callable[[str], str]:
+        """The upstream's name for a model as a client names it: what `tariff_of` takes where no route is known yet.
+        Remembered, for every request asks it again and again."""
+        return lru_cache(MODELS)(self._sent_as)
+
+    def _sent_as(self, model: str) -> str:
         own = self.for_model(model)
         wanted = own.alias or model
         asked = [self.upstreams[own.upstream]] if own.upstream else list(self.upstreams.values())

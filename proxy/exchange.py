@@ -35,7 +35,7 @@ from proxy.stack.ledger import Ledger
 from proxy.stack.queued import Lane
 from proxy.stack.recalled import frames_named, is_recall
 from proxy.stack.transcript import Request, Spoken
-from proxy.standing import Arrival, Standing, woken_at
+from proxy.standing import Arrival, Standing, made_behind_ours
 from proxy.turn import Turn
 from proxy.upstream import Answer, Route
 
@@ -266,15 +266,14 @@ class Call:
         return shorter
 
     def _own_request(self) -> Request:
-        """The client's request, less the reasoning that its provider binds to a prefix only the line has: an awake
-        thread's answers were made behind our tools and hidden rounds (L8)."""
-        standing, own = self._standing, replace(self._request, body=self._incoming.body)
-        bound = binds(self._parts.config, self._parts.dialect, self._route.model)
-        if not standing.story.tree.awake or not bound or standing.status == "bypass":
+        """The client's request, less the reasoning that its provider binds to a prefix only a line of ours has (L8)."""
+        own, model = replace(self._request, body=self._incoming.body), self._route.model
+        config, dialect = self._parts.config, self._parts.dialect
+        behind = made_behind_ours(self._standing.ledger, self._standing.story, len(own.messages))
+        if not behind or self._standing.status == "bypass" or not binds(config, dialect, model):
             return own
-        since, dialect = woken_at(standing.ledger, standing.story), self._parts.dialect
-        later = without_bound(self._parts.config, dialect, own, self._route.model, own.messages[since:])
-        messages = (*own.messages[:since], *later)
+        bare = without_bound(config, dialect, own, model, own.messages)
+        messages = tuple(bare[at] if at in behind else message for at, message in enumerate(own.messages))
         if messages == own.messages:
             return own
         head = [m.wire for m in own.head]

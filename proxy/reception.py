@@ -14,13 +14,13 @@ comes from the `notes` (`telling`), in their order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
 from proxy import clients, delegation
-from proxy.acting import Actor
+from proxy.acting import Actor, binds
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
@@ -29,8 +29,9 @@ from proxy.stack import matching
 from proxy.stack.branching import look_at, turning
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.context import on_line
-from proxy.stack.events import FrameEvent, Replaced, Rooted, Woken, frame_id, recorded
-from proxy.stack.inferring import inferred
+from proxy.stack.events import FrameEvent, ReasoningRemoved, Replaced, Rooted, Woken, frame_id, recorded
+from proxy.stack.facts import said_by
+from proxy.stack.inferring import has_called, inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.lines import SWITCHED, Lines, Look
 from proxy.stack.matching import How, Match, Part
@@ -40,7 +41,7 @@ from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.story import Story, extend, turned
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Request, is_stack_tool
-from proxy.standing import Arrival, Headers, Standing, here
+from proxy.standing import Arrival, Headers, Standing, here, made_behind_ours
 from proxy.store import Anchored, Record
 from proxy.telling import Note, Teller, noted
 
@@ -53,6 +54,7 @@ ACTING = ("passive", "active")
 """Modes in which a thread may wake, and a person is answered who types to the proxy."""
 ANSWERED = "answered"
 """The status of a request that the proxy answered by itself."""
+_NOTHING: Set[int] = frozenset()
 LOOKED_AT = 32
 """New messages of a request whose names are looked for when they come: a trace will ask for them all at once, and then
 somebody waits. Of a history that comes whole they are looked for only then, for it would hold up everybody."""
@@ -91,11 +93,12 @@ class Reception:
             part = self._part(arrival, shelved, found)
             if part is Part.SIDE and shelved is not None:
                 return self._beside(arrival, shelved, found)
-            origin = Origin()
+            origin, bound = Origin(), _NOTHING
             if shelved is None or part is Part.FORK:
                 origin = _fork_point(shelved, found) if shelved else await self._origin(arrival)
+                bound = await self._bound_elsewhere(arrival, origin)
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
-            arrived = self._arrived(arrival, shelved, found, asked)
+            arrived = self._arrived(arrival, shelved, found, asked, bound)
             standing = self._decided(arrived, arrived.mode)
             await self._delegation(standing, origin)
             return standing
@@ -114,7 +117,7 @@ class Reception:
                 )
             if shelved is None and any(m.role == "assistant" for m in messages):
                 opened = self._opened(arrival, hint, Origin())
-                standing = self._arrived(arrival, opened, found, asked)
+                standing = self._arrived(arrival, opened, found, asked, _NOTHING)
                 return standing.mode, replace(standing, status=ANSWERED)
             if shelved is None:
                 return self._mode(arrival, asked, ""), None
@@ -171,6 +174,20 @@ class Reception:
                 return Origin(found[0].ledger.conversation.id, found[1], prompt)
         return Origin()
 
+    async def _bound_elsewhere(self, arrival: Arrival, origin: Origin) -> Set[int]:
+        """Answers at the beginning of a new conversation, by their place, that it took over from another one, and whose
+        reasoning the provider binds to a line of that one (L8)."""
+        request = arrival.request
+        model = self.config.sent_as(request.model)
+        if not origin.conversation or not binds(self.config, self.dialect, model):
+            return _NOTHING
+        parent = await self.shelf.get(arrival.tenant, origin.conversation)
+        path = matching.walk(parent.ledger, request.messages) if parent else ()
+        if parent is None or not path:
+            return _NOTHING
+        behind = made_behind_ours(parent.ledger, parent.story(path[-1].id), len(path))
+        return frozenset(at for at in behind if request.messages[at].role == "assistant")
+
     async def _delegation(self, standing: Standing, origin: Origin) -> None:
         """What this request begins or ends in another conversation."""
         tenant, now = standing.arrival.tenant, standing.arrival.now
@@ -195,13 +212,16 @@ class Reception:
         )
 
     # --------------------------------------------------------------------------------------------------------- record
-    def _arrived(self, arrival: Arrival, shelved: Shelved, found: Match, asked: str) -> Standing:
-        """Record what is new, and fold the path."""
+    def _arrived(self, arrival: Arrival, shelved: Shelved, found: Match, asked: str, bound: Set[int]) -> Standing:
+        """Record what is new, and fold the path. `bound`: places of new answers whose reasoning is bound to a line of
+        another conversation."""
         ledger, request = shelved.ledger, arrival.request
         thread = _thread_of(ledger, found, request)
         new = matching.grown(ledger, request, found, thread, arrival.now)
         opening = found.how is How.NEW
         events = [_rooted(ledger.conversation, new, arrival.now)] if opening and new else []
+        if bound:
+            events.append(_unbound(new, bound, arrival.now))
         before = ledger.threads.get(thread) or _thread_at(ledger, found)
         told = _thread_now(before, thread, request, self.config.sent_as(request.model))
         mode = self._mode(arrival, asked, ledger.conversation.mode)
@@ -233,7 +253,7 @@ class Reception:
     ) -> tuple[Story, list[Event]]:
         """The story of the path with what is new, and all events on it: the root's, and frames that can be seen in
         what the client says. What is another form of known entries has been followed before. A thread without
-        tools has no frames: there is nothing to fold.
+        tools has no frames, and talk has none: there is nothing to fold.
 
         The newest messages may stand on another line than those before them; `look` is how the request before this one
         looked, None where this one has to stand where that did."""
@@ -246,15 +266,17 @@ class Reception:
         seq = ledger.seq + len(new) + len(events)
         known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
         story = extend(ledger, story, new[:known], _by_entry(events))
+        called = watched and has_called(said_by(placed) for placed in story.placed)
         for run in _runs(new[known:]):
             last = run[-1]
+            called = called or (watched and has_called(entry.message for entry in run))
             turns = turning(story, ledger, run, arrival.request, look) if look and last is new[-1] else None
             if turns:
                 told = recorded(turns, run[0].id, 0, seq, arrival.now)
                 events, seq = [*events, told], seq + 1
                 story = turned(ledger, story, turns, arrival.now)
             before = extend(ledger, story, run[:-1], _by_entry(events))
-            if watched and last.message and last.message.role != "assistant":
+            if called and last.message and last.message.role != "assistant":
                 decided = self._inferred(before, run, arrival.now)
                 events += [recorded(e, last.id, 0, seq + n, arrival.now) for n, e in enumerate(decided)]
                 seq += len(decided)
@@ -413,6 +435,12 @@ def _rooted(conversation: Conversation, entries: Sequence[Entry], now: int) -> E
     said = first_said((e.message.text for e in entries if e.message and e.message.role == "user"), CRITERION)
     event = Rooted(frame_id(conversation.id, 0), title_of(said), said)
     return recorded(event, entries[0].id, 0, len(entries), now)
+
+
+def _unbound(new: Sequence[Entry], bound: Set[int], now: int) -> Event:
+    """The answers at these places lose their reasoning; it hangs on the last of them, so every path behind has it."""
+    event = ReasoningRemoved(tuple(new[at].id for at in sorted(bound)))
+    return recorded(event, new[max(bound)].id, 0, len(new) + 1, now)
 
 
 def tool_settings(config: Config) -> Settings:

@@ -6,7 +6,7 @@ with copies of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from proxy.acting import Here
@@ -73,6 +73,17 @@ class Standing:
     @property
     def rendered(self) -> bool:
         return self.status == "full"
+
+
+def made_behind_ours(ledger: Ledger, story: Story, count: int) -> Set[int]:
+    """Which of the `count` messages of the client on this path, by their place, come from a line of ours, behind our
+    tools and hidden rounds: those since the thread woke, and in a thread that sleeps those it took over from one that
+    was awake."""
+    if story.tree.awake:
+        return set(range(woken_at(ledger, story), count))
+    if not story.tree.mute:
+        return set()
+    return {at for at, entry in enumerate(ledger.path(story.tip)[:count]) if entry.id in story.tree.mute}
 
 
 def woken_at(ledger: Ledger, story: Story) -> int:

@@ -179,9 +179,10 @@ class Turn:
 
     def _unwritten(self) -> list[Entry]:
         """The turn itself, with the first that is written of it: a request that failed leaves no turn."""
-        return (
-            [] if self.entry.id in self.standing.ledger.entries else [replace(self.entry, seq=self.standing.ledger.seq)]
-        )
+        ledger, entry = self.standing.ledger, self.entry
+        if entry.id in ledger.entries:
+            return []
+        return [entry if entry.seq == ledger.seq else replace(entry, seq=ledger.seq)]
 
     def _anchored(self, done: Round, now: int) -> list[Anchored]:
         """Under which keys the conversation is found when the client echoes this turn, or names it."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 from proxy.dialects import slices
 from proxy.dialects.sse import Events, SseEvent
@@ -29,27 +29,37 @@ ERROR_LIMIT = 64 * 1024
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
-class Reading(Protocol):
-    """One round while it is read. `data` is that of one event, or a whole plain body."""
+@dataclass
+class Reading(ABC):
+    """One round while it is read, and what has arrived of it. `data` is that of one event, or a whole plain body."""
 
-    calls: Calls
-    usage: dict[str, Any] | None
+    calls: Calls = field(default_factory=Calls)
+    model: str = ""
+    finish: str = ""
+    """Why it ended, in the provider's own words."""
+    usage: dict[str, Any] | None = None
     """As the provider told it, in its own words."""
-    failed: bool
+    failed: bool = False
     """The provider reported an error inside a reply that began well."""
-    silent: bool
+    ended: bool = False
+    """What ends a round of this dialect came."""
+    silent: bool = False
     """It ended without a word, not even of an error."""
 
+    @abstractmethod
     def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
         """Whether this is one more piece of what is open already (text if `text`, arguments of a client's call if
         `calls`) and nothing else; if so it is taken."""
 
+    @abstractmethod
     def read(self, data: bytes) -> tuple[Event, ...]:
         """What `data` brings, in the order a client would take it in."""
 
+    @abstractmethod
     def spoken(self, *, complete: bool) -> Spoken:
         """The round as it was produced. `complete`: its bytes have all come."""
 
+    @abstractmethod
     def so_far(self) -> Spoken:
         """What has arrived, while more is coming: nothing is settled by asking."""
 

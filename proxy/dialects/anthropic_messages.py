@@ -51,8 +51,8 @@ OPENING = b'{"role":"user","content":'
 def read(body: bytes, known: Known) -> Request:
     """The request in `body`. Raises Unreadable."""
     try:
-        fields = slices.members(body)
-        system, messages = _system(fields), slices.items(fields.get("messages", b""))
+        fields, messages = known.bodies.opened(body, "messages")
+        system = _system(fields)
         if not all(raw.startswith(b"{") for raw in messages):
             raise Unreadable("every message is an object")
         sources = known.read([*system, *messages], _read_one)

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from proxy.dialects import slices
+from proxy.dialects.answering import Reading
 from proxy.dialects.anthropic_message import CALL, COMPACTION, REASONING, TEXT, read_message
 from proxy.dialects.deltas import merged
 from proxy.dialects.envelope import object_in, value_of
 from proxy.dialects.usage import merged_usage, usage_of
 from proxy.stack.intercept import (
     CallPart,
-    Calls,
     End,
     Event,
     Fault,
@@ -182,19 +182,9 @@ def _word(fields: Mapping[str, bytes], name: str, *, mend: bool = True) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- round
 @dataclass
-class Round:
-    """What has arrived of one round so far."""
+class Round(Reading):
+    """What has arrived of one round so far; its usage is that of the beginning and the end together."""
 
-    calls: Calls = field(default_factory=Calls)
-    model: str = ""
-    finish: str = ""
-    usage: dict[str, Any] | None = None
-    """Of the beginning and the end together, as the provider counts."""
-    failed: bool = False
-    ended: bool = False
-    """The terminator came."""
-    silent: bool = False
-    """It came with nothing before it, not even an error."""
     blocks: list[Block] = field(default_factory=list)
     _at: dict[int, Block] = field(default_factory=dict)
     _edits: bytes = b""

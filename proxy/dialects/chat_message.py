@@ -26,8 +26,8 @@ UNCOUNTED = "cache_control"
 
 
 def read_message(raw: bytes) -> Message:
-    """The message in `raw`. Raises NotSliced when it is no object with a role; a body that no parser takes is known by
-    its bytes alone."""
+    """The message in `raw`. Raises NotSliced when it is no object with a role; one that no parser takes is known by
+    its bytes."""
     try:
         said = slices.value(raw)
     except slices.NotSliced:
@@ -41,10 +41,19 @@ def read_message(raw: bytes) -> Message:
 
 
 def _opaque(raw: bytes) -> Message:
-    role = slices.value(slices.members(raw).get("role", b"null"))
-    if not isinstance(role, str):
+    """What can be read of it is who says it, and which call it answers."""
+    fields = slices.members(raw)
+    said: dict[str, Any] = {name: _or_none(fields[name]) for name in ("role", "tool_call_id", "name") if name in fields}
+    if not isinstance(role := said.get("role"), str):
         raise slices.NotSliced("a message is an object with a role")
-    return Message(role, raw, sha256(raw).hexdigest()[:32])
+    return Message(role, raw, sha256(raw).hexdigest()[:32], answers=_answered(role, said))
+
+
+def _or_none(raw: bytes) -> Any:
+    try:
+        return slices.value(raw)
+    except slices.NotSliced:
+        return None
 
 
 def text_of(content: object) -> str:

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from proxy.dialects import slices
+from proxy.dialects.answering import Reading
 from proxy.dialects.chat_message import read_message, text_of
 from proxy.dialects.deltas import CONSTANT, is_signed, merged
 from proxy.dialects.usage import usage_of
 from proxy.stack.intercept import (
     CallPart,
-    Calls,
     End,
     Event,
     Fault,
@@ -110,18 +110,9 @@ def index_of(said: object) -> int | None:
 
 # -------------------------------------------------------------------------------------------------------------- round
 @dataclass
-class Round:
+class Round(Reading):
     """What has arrived of one round so far."""
 
-    calls: Calls = field(default_factory=Calls)
-    model: str = ""
-    finish: str = ""
-    usage: dict[str, Any] | None = None
-    failed: bool = False
-    ended: bool = False
-    """The terminator came."""
-    silent: bool = False
-    """It came with nothing before it, not even an error."""
     choices: int = 0
     """The most choices seen in one piece; of several only the first is gathered."""
     _texts: list[str] = field(default_factory=list)

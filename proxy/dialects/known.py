@@ -16,6 +16,7 @@ from hashlib import sha256
 from itertools import takewhile
 
 from proxy.dialects import slices
+from proxy.dialects.grown import Bodies
 from proxy.stack.transcript import Message, Request, Source, digest_of_tools
 
 KNOWN_MESSAGES = 65_536
@@ -46,6 +47,7 @@ class Known:
     """Messages that were read before, by the hash of their bytes: bounded, least recently used goes first."""
 
     def __init__(self, messages: int = KNOWN_MESSAGES, size: int = KNOWN_BYTES) -> None:
+        self.bodies = Bodies()
         self._bounds = (messages, size)
         self._seen: OrderedDict[bytes, Source] = OrderedDict()
         self._tools: OrderedDict[bytes, Tools] = OrderedDict()

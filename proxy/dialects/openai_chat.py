@@ -42,8 +42,8 @@ TOOL_ARRAYS = ("tools", "functions")
 def read(body: bytes, known: Known) -> Request:
     """The request in `body`. Raises Unreadable."""
     try:
-        fields = slices.members(body)
-        sources = known.read(slices.items(fields.get("messages", b"")), _read_one)
+        fields, raws = known.bodies.opened(body, "messages")
+        sources = known.read(raws, _read_one)
     except slices.NotSliced as refused:
         raise Unreadable(str(refused)) from refused
     model = value_of(fields, "model")

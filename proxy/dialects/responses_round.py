@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from proxy.dialects import slices
+from proxy.dialects.answering import Reading
 from proxy.dialects.chat_round import DONE
 from proxy.dialects.deltas import is_signed
 from proxy.dialects.responses_event import TellsItem, TellsResponse, Told, item_in, quickly_told, response_in, told_in
 from proxy.dialects.responses_item import CALL, REASONING, read_run, sealed_in
 from proxy.dialects.responses_output import CUSTOM, FUNCTION, INCOMPLETE, Item, is_open, value
 from proxy.dialects.usage import usage_of
-from proxy.stack.intercept import CallPart, Calls, End, Event, Fault, Finish, Opening, Other, Owner, is_whole
+from proxy.stack.intercept import CallPart, End, Event, Fault, Finish, Opening, Other, Owner, is_whole
 from proxy.stack.ledger import SEALED
 from proxy.stack.transcript import Message, Spoken
 
@@ -62,21 +62,12 @@ class Heard:
 
 
 @dataclass
-class Round:
-    """What has arrived of one round so far."""
+class Round(Reading):
+    """What has arrived of one round so far. Its `finish` is why an answer is incomplete, or its status; it has ended
+    where the final response came, or the terminator."""
 
-    calls: Calls = field(default_factory=Calls)
     items: list[Item] = field(default_factory=list)
     id: str = ""
-    model: str = ""
-    finish: str = ""
-    """Why an answer is incomplete, or its status."""
-    usage: dict[str, Any] | None = None
-    failed: bool = False
-    ended: bool = False
-    """The final response came, or the terminator."""
-    silent: bool = False
-    """The terminator came with nothing before it."""
     latest: int | None = None
     """The sequence number of the last event that `plain` took."""
     _said: bool = False

@@ -21,7 +21,7 @@ SCAN_LIMIT = 8 * 1024 * 1024
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]', re.DOTALL)
 _LONE = re.compile("[\ud800-\udfff]")
-_SPACE = b" \t\r\n"
+SPACE = b" \t\r\n"
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder()
@@ -95,7 +95,7 @@ def array_of(raws: list[bytes]) -> bytes:
 def cut(body: bytes, array: bytes, raws: Sequence[bytes]) -> tuple[bytes, ...]:
     """`body` in pieces, cut at the borders of `raws`, the items of `array`; whole where `array` is no slice of it."""
     pieces = []
-    at, border = 0, _found(body, array) + 1
+    at, border = 0, found(body, array) + 1
     if not border:
         return (body,)
     for raw in raws:
@@ -110,7 +110,7 @@ GLUE = b" \t\r\n,"
 """What may stand between two items of an array."""
 
 
-def _found(body: bytes, slice_: bytes) -> int:
+def found(body: bytes, slice_: bytes) -> int:
     """Where `slice_` stands, or -1. By its beginning: looking for something that long costs more than reading it."""
     start = slice_[:BEGINNING]
     at = body.find(start)
@@ -142,7 +142,7 @@ def _key(raw: bytes) -> str:
 
 def _scanned(raw: bytes, opening: bytes, closing: bytes) -> list[tuple[bytes, bytes]]:
     """(key, value) pairs one level down; keys are empty in an array."""
-    body = raw.strip(_SPACE)
+    body = raw.strip(SPACE)
     if not body.startswith(opening) or not body.endswith(closing) or len(body) > SCAN_LIMIT:
         raise NotSliced("not an object or array that can be taken apart")
     found: list[tuple[bytes, bytes]] = []
@@ -158,7 +158,7 @@ def _scanned(raw: bytes, opening: bytes, closing: bytes) -> list[tuple[bytes, by
                 closed = token.end()
                 break
         elif depth == 1 and mark in b":" and not key:
-            key, start = body[start : token.start()].strip(_SPACE), token.end()
+            key, start = body[start : token.start()].strip(SPACE), token.end()
         elif depth == 1 and mark in b",":
             _take(found, key, body[start : token.start()], keyed=opening == b"{")
             key, start = b"", token.end()
@@ -168,7 +168,7 @@ def _scanned(raw: bytes, opening: bytes, closing: bytes) -> list[tuple[bytes, by
 
 
 def _take(found: list[tuple[bytes, bytes]], key: bytes, raw: bytes, *, keyed: bool) -> None:
-    slice_ = raw.strip(_SPACE)
+    slice_ = raw.strip(SPACE)
     if not slice_ and not key and not found:
         return
     if not slice_ or (keyed and not key):

@@ -78,7 +78,7 @@ class Unit(NamedTuple):
 def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False) -> Line:
     """The line of the active frame at the end of `story`. `suffixed`: no user message may stand behind a result, so a
     text of ours that would is told at the end of that result."""
-    selected = _selected(story)
+    selected = story.owned
     units = _with_view(story, selected, scribe) if story.tree.active else _units(story, selected, scribe)
     units = _introduced(story, units, scribe)
     messages = tuple(_paired(units, scribe))
@@ -156,25 +156,13 @@ def owner_of(story: Story, placed: Placed) -> str:
 
 def on_line(story: Story) -> list[Placed]:
     """What stands on the line of the active frame, in ledger order, whatever view its frames have."""
-    gone = gone_entries(story.tree)
-    return [p for p in _selected(story) if p.entry.id not in gone and p.at not in gone]
-
-
-def _selected(story: Story) -> list[Placed]:
-    """What the frames on the path own, in ledger order."""
-    tree = story.tree
-    if not tree.active:
-        return list(story.placed)
-    owners = owners_shown(tree, path_to(tree, tree.active))
-    if not (carried := tree.carried):
-        return [p for p in story.placed if p.owner in owners]
-    # `owner_of`, written out: this is asked of every entry of the path, three times a request.
-    return [p for p in story.placed if (carried.get(p.at) or carried.get(p.entry.id, p.owner)) in owners]
+    gone = story.tree.gone
+    return [p for p in story.owned if p.entry.id not in gone and p.at not in gone]
 
 
 def _units(story: Story, placed: Sequence[Placed], scribe: Scribe) -> list[Unit]:
     """Messages of entries; where some were trimmed, the trace that stands for them."""
-    gone = gone_entries(story.tree)
+    gone = story.tree.gone
     if not gone:
         return [unit for standing in placed for unit in _unit(story, standing, scribe)]
     units: list[Unit] = []
@@ -184,11 +172,6 @@ def _units(story: Story, placed: Sequence[Placed], scribe: Scribe) -> list[Unit]
             units += _unit(story, standing, scribe)
         units += waiting.pop(at, [])
     return [*waiting.pop(-1, []), *units]
-
-
-def gone_entries(tree: Tree) -> frozenset[str]:
-    """Entries that left the line: they were folded, or did not fit."""
-    return frozenset().union(*(t.entries for t in tree.trims)) if tree.trims else frozenset()
 
 
 def _traces(story: Story, placed: Sequence[Placed], gone: frozenset[str], scribe: Scribe) -> dict[int, list[Unit]]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from proxy.stack.advice import Advice
 
@@ -202,6 +203,16 @@ class Tree:
     @property
     def awake(self) -> bool:
         return self.waking is not None
+
+    @cached_property
+    def gone(self) -> frozenset[str]:
+        """Entries that left the line: they were folded, or did not fit."""
+        return frozenset().union(*(trim.entries for trim in self.trims))
+
+    @cached_property
+    def shown(self) -> frozenset[str]:
+        """Owners of what the frames from the root to the active one have on the line."""
+        return owners_shown(self, path_to(self, self.active))
 
     @property
     def root(self) -> Frame:

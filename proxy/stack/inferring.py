@@ -260,7 +260,7 @@ def _follow_request(scene: _Scene, run: Sequence[Entry], said: Sequence[str]) ->
     told = "\n".join(said)
     opening = "\n".join(m.text for p in before if (m := said_by(p)) and m.role == "user")
     closing = said_by(before[-1])
-    if closing is None or not _worked(before) or continues(opening, closing.text, told):
+    if closing is None or not has_called(map(said_by, before)) or continues(opening, closing.text, told):
         return
     _close(scene, home, before)
     tail = tuple(entry.id for entry in run[:-1] if entry.message and entry.message.role == "user")
@@ -297,9 +297,9 @@ def _request(tree: Tree) -> Frame | None:
     return next((f for f in reversed(path_to(tree, tree.active)) if f.origin == "request"), None)
 
 
-def _worked(placed: Iterable[Placed]) -> bool:
-    """Whether anything was done that could be folded: talk alone is no frame."""
-    return any(c for p in placed if (m := said_by(p)) for c in m.calls)
+def has_called(messages: Iterable[Message | None]) -> bool:
+    """Whether anything was done that could be folded: talk alone is no frame, and nothing is inferred from it."""
+    return any(m.calls for m in messages if m)
 
 
 def _close(scene: _Scene, home: Frame, before: Sequence[Placed]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from proxy.stack.applying import apply, reopened
 from proxy.stack.events import Dequeued, Switched, read_event
@@ -52,6 +53,18 @@ class Story:
     lines: Lines = field(default_factory=Lines)
     aside: Mapping[str, Story] = field(default_factory=dict)
 
+    @cached_property
+    def owned(self) -> tuple[Placed, ...]:
+        """What the frames on the path to the active one own, in ledger order; without a frame everything."""
+        tree = self.tree
+        if not tree.active:
+            return self.placed
+        owners = tree.shown
+        if not (carried := tree.carried):
+            return tuple(p for p in self.placed if p.owner in owners)
+        # `context.owner_of`, written out: this is asked of every entry of the path.
+        return tuple(p for p in self.placed if (carried.get(p.at) or carried.get(p.entry.id, p.owner)) in owners)
+
 
 def follow(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, Story]) -> Story:
     """The story of `path` (from the first entry on). `known` holds stories of earlier tips; the longest one is gone
@@ -68,6 +81,9 @@ def extend(
     ledger: Ledger, story: Story, entries: Iterable[Entry], fresh: Mapping[str, Sequence[Event]] = _NOTHING
 ) -> Story:
     """`story` with further entries behind it; `fresh` are events at them that the ledger does not have yet."""
+    entries = tuple(entries)
+    if not entries:
+        return story
     walk = _Walk(ledger, story)
     for entry in entries:
         walk.put(entry, (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ())))

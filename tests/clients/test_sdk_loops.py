@@ -83,21 +83,23 @@ print(json.dumps({"text": answer.output_text, "called": called, "history": histo
 LOOPS = {"messages": ANTHROPIC, "responses": OPENAI}
 
 
+@pytest.fixture
+def looped(
+    proxy: Served, pip: Callable[..., Path], run: Callable[..., str], tmp_path: Path
+) -> Callable[[str, str], str]:
+    """Runs the loop of an API through the proxy, whole or streamed: what it printed."""
+    python = pip("sdks", *PACKAGES) / "bin" / "python"
+    return lambda api, how: run([str(python), "-c", LOOPS[api], proxy.origin, how], tmp_path)
+
+
 @pytest.mark.parametrize("how", ["whole", "streamed"])
 @pytest.mark.parametrize("api", LOOPS)
 def test_a_hand_written_loop_does_its_job(
-    provider: ScriptedProvider,
-    proxy: Served,
-    pip: Callable[..., Path],
-    run: Callable[..., str],
-    tmp_path: Path,
-    api: str,
-    how: str,
+    provider: ScriptedProvider, looped: Callable[[str, str], str], api: str, how: str
 ) -> None:
-    python = pip("sdks", *PACKAGES) / "bin" / "python"
     tell(provider, two_and_a_plan())
 
-    said = run([str(python), "-c", LOOPS[api], proxy.origin, how], tmp_path)
+    said = looped(api, how)
 
     told = json.loads(said.strip().splitlines()[-1])
     assert told["text"] == CLOSING
@@ -111,20 +113,14 @@ def test_a_hand_written_loop_does_its_job(
 
 @pytest.mark.parametrize("api", LOOPS)
 def test_a_request_that_a_library_sends_again_is_one_request_in_the_tree(
-    provider: ScriptedProvider,
-    proxy: Served,
-    pip: Callable[..., Path],
-    run: Callable[..., str],
-    tmp_path: Path,
-    api: str,
+    provider: ScriptedProvider, proxy: Served, looped: Callable[[str, str], str], api: str
 ) -> None:
     """CLIENTS 7: all of them send the same body again after 429 and 500, as soon as the provider says they may."""
-    python = pip("sdks", *PACKAGES) / "bin" / "python"
     soon = {"retry-after-ms": "5"}
     provider.will(status(429, headers=soon), status(500, headers=soon))
     tell(provider, two_and_a_plan())
 
-    said = run([str(python), "-c", LOOPS[api], proxy.origin, "streamed"], tmp_path)
+    said = looped(api, "streamed")
 
     assert json.loads(said.strip().splitlines()[-1])["text"] == CLOSING
     assert [each.status for each in provider.asked] == [429, 500, 200, 200, 200, 200]

@@ -1,5 +1,5 @@
-"""What holds for a request in every dialect (RELIABILITY P1, P2; X-22): one law each, and one entry of `ASKED` for each
-dialect. No odd value makes a body unreadable or costs a byte of it, and what cannot be read says so."""
+"""What holds for a request in every dialect (RELIABILITY P1, P2; X-12, X-22): one law each, and one entry of `ASKED`
+for each dialect. No odd value makes a body unreadable or costs a byte of it, and what cannot be read says so."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from proxy.dialects.known import countables
 from proxy.stack.transcript import Message, Request
 
 Json = dict[str, Any]
+HI = {"role": "user", "content": "hi"}
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Holding:
     """What of it must leave as it came."""
     calls: tuple[tuple[str, str], ...] = ()
     """Their ids and names."""
-    answers: tuple[str, ...] | None = None
-    """The ids of the calls that results answer; None where a value that no parser takes costs them."""
+    answers: tuple[str, ...] = ()
+    """The ids of the calls that results answer."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,14 @@ class Asked:
     """Bodies that are wrong in this dialect alone."""
     holding: Callable[[bytes], Holding]
     bodies: st.SearchStrategy[Json]
-    """Whatever a client may say."""
+    """Whatever a client may say that can be read."""
+    said: Json
+    """What one does say, at the least."""
+    tools: Sequence[Json]
+    """Of a client."""
+    choice: Any
+    """A client's choice of calling or not, and ours of not calling."""
+    no_choice: Any
     added: tuple[str, ...] = ()
     """Members that we write into a request of any client."""
     fixed: bool = False
@@ -54,10 +62,14 @@ class Asked:
     def read(self, raw: bytes) -> Request:
         return self.dialect.read(raw, Known())
 
-    def written(self, asked: Request) -> bytes:
-        """The upstream body, when nothing is to be said but what the client says."""
+    def asking(self, **members: Any) -> Request:
+        """A request with these members behind those of `said`."""
+        return self.read(json.dumps(self.said | members).encode())
+
+    def written(self, asked: Request, wanted: Wanted) -> bytes:
+        """The upstream body, with the client's own head and line."""
         head = self.dialect.extended_head(asked, "")
-        return b"".join(self.dialect.render(asked, asked.messages, head, Wanted()))
+        return b"".join(self.dialect.render(asked, asked.messages, head, wanted))
 
 
 # ----------------------------------------------------------------------------------------------------------- any value
@@ -69,12 +81,16 @@ JSON = st.recursive(
 MEMBERS = st.dictionaries(st.text(), JSON, max_size=4)
 
 
+def less(members: Json, names: tuple[str, ...]) -> Json:
+    return {name: value for name, value in members.items() if name not in names}
+
+
 # ---------------------------------------------------------------------------------------------------- chat completions
 def holding_in_chat(odd: bytes) -> Holding:
     wire = b'{ "role" : "tool", "tool_call_id":"c1",  "content": ' + odd + b', "x":1.50 }'
     user = b'{"role":"user","content":' + odd + b"}"
     raw = b'{"model":"m","temperature":1E+2,"messages":[' + user + b", " + wire + b"]}"
-    return Holding(raw, ("user", "tool"), (user, wire), (user, wire))
+    return Holding(raw, ("user", "tool"), (user, wire), (user, wire), answers=("c1",))
 
 
 ROLES = st.sampled_from(["system", "user", "assistant", "tool", "developer", "function"])
@@ -90,6 +106,10 @@ CHAT = Asked(
         MEMBERS,
         st.lists(CHAT_MESSAGES, min_size=1, max_size=4),
     ),
+    {"model": "m", "messages": [HI]},
+    [{"type": "function", "function": {"name": "bash", "parameters": {}}}],
+    "auto",
+    "none",
     added=("stream_options",),
 )
 
@@ -145,10 +165,14 @@ MESSAGES = Asked(
     },
     holding_in_messages,
     st.builds(
-        lambda more, messages: more | {"model": "m", "messages": without_neighbours(messages)},
+        lambda more, messages: less(more, ("system",)) | {"model": "m", "messages": without_neighbours(messages)},
         MEMBERS,
         st.lists(ASSISTANTS | USERS, min_size=1, max_size=4),
     ),
+    {"model": "m", "max_tokens": 9, "messages": [HI]},
+    [{"name": "Bash", "description": "d", "input_schema": {"type": "object"}}, {"type": "web_search_20250305"}],
+    {"type": "auto", "disable_parallel_tool_use": True},
+    {"type": "none"},
 )
 
 
@@ -200,6 +224,10 @@ RESPONSES = Asked(
         st.lists(ITEMS, min_size=1, max_size=6) | st.text(),
         JSON,
     ),
+    {"model": "m", "input": [HI]},
+    [{"type": "function", "name": "bash", "description": "", "strict": False, "parameters": {}}],
+    "auto",
+    "none",
     fixed=True,
 )
 ASKED = {"chat": CHAT, "messages": MESSAGES, "responses": RESPONSES}
@@ -273,13 +301,13 @@ def test_p2_an_odd_value_makes_no_body_unreadable_and_is_kept_byte_for_byte(form
     assert tuple(m.role for m in said) == holding.roles
     assert tuple(m.wire for m in said) == holding.wires
     assert tuple((c.id, c.name) for m in said for c in m.calls) == holding.calls
-    assert holding.answers in (None, answered(said))
+    assert answered(said) == holding.answers
     assert asked.fields["temperature"] == b"1E+2"
     assert b"".join(form.dialect.client_body(asked)) == holding.raw
     for text in [*countables(asked), *(m.text for m in said)]:
         text.encode()
     assert [m.identity for m in form.read(holding.raw).messages] == [m.identity for m in said]
-    left = form.written(asked)
+    left = form.written(asked, Wanted())
     for piece in holding.pieces:
         assert piece in left
 
@@ -295,11 +323,43 @@ def test_a_value_of_any_depth_is_read_or_refused(form: Asked, depth: int) -> Non
         assert depth > 920
     else:
         assert tuple(m.wire for m in asked.messages) == holding.wires
-        assert holding.answers in (None, answered(asked.messages))
+        assert answered(asked.messages) == holding.answers
 
 
 def answered(said: Sequence[Message]) -> tuple[str, ...]:
     return tuple(message.answers for message in said if message.role == "tool")
+
+
+# --------------------------------------------------------------------------------------------------------- tools of
+# ours
+OFFERED = [{"name": "stack_recall", "description": "r", "parameters": {"type": "object"}}]
+
+
+@every_dialect
+def test_our_tools_stand_behind_the_clients_and_their_bytes_are_constant(form: Asked) -> None:
+    ours = form.dialect.tools_json(OFFERED)
+    asked = form.asking(tools=form.tools, temperature=0)
+    left = form.written(asked, Wanted(ours))
+    assert json.loads(left)["tools"] == [*form.tools, *json.loads(ours)]
+    assert asked.fields["tools"][:-1] + b"," + ours[1:] in left
+
+
+@every_dialect
+@pytest.mark.parametrize("members", [{}, {"tools": []}, {"tools": None}], ids=["absent", "empty", "null"])
+def test_an_array_of_ours_where_the_client_sends_none(form: Asked, members: Json) -> None:
+    ours = form.dialect.tools_json(OFFERED)
+    found = json.loads(form.written(form.asking(**members, temperature=0), Wanted(ours)))
+    assert list(found) == [*form.said, "tools", "temperature"]
+    assert found["tools"] == json.loads(ours)
+
+
+@every_dialect
+def test_x12_the_last_round_takes_no_calls_and_keeps_its_arrays(form: Asked) -> None:
+    last = Wanted(form.dialect.tools_json(OFFERED), tool_choice_none=True)
+    found = json.loads(form.written(form.asking(tools=form.tools, tool_choice=form.choice), last))
+    assert found["tool_choice"] == form.no_choice
+    assert len(found["tools"]) == len(form.tools) + 1
+    assert json.loads(form.written(form.asking(), Wanted(tool_choice_none=True)))["tool_choice"] == form.no_choice
 
 
 # ---------------------------------------------------------------------------------------------------------------- laws
@@ -315,7 +375,7 @@ def test_x22_any_request_survives_byte_for_byte(
         raw = json.dumps(said, indent=indent).encode()
     asked = form.read(raw)
     assert b"".join(form.dialect.client_body(asked)) == raw
-    left = form.written(asked)
+    left = form.written(asked, Wanted())
     assert less(json.loads(left), form.added) == less(said, form.added)
     again = form.read(left)
     assert b"".join(form.dialect.client_body(again)) == left
@@ -324,7 +384,3 @@ def test_x22_any_request_survives_byte_for_byte(
         assert json.loads(form.dialect.without_reasoning(message).wire) is not None
         told = form.dialect.retold(message, "t")
         assert told.text == "t" or (form.fixed and told is message)
-
-
-def less(members: Json, names: tuple[str, ...]) -> Json:
-    return {name: value for name, value in members.items() if name not in names}

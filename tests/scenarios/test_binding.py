@@ -11,6 +11,7 @@ from tests.scenarios.bound import BoundModel
 
 BOUND, FREE = "claude-opus-5.5", "some-free-model"
 ANSWERS = (("one", "first"), ("two", "second"), ("three", "third"))
+OFF = {"x-stack-mode": "off"}
 LONG = "please look at all of this: " + "word " * 600
 
 
@@ -69,6 +70,23 @@ def test_off_sends_the_clients_bytes_where_nothing_is_bound(
     provider.will(says("four"))
     chat.says("without you", model=FREE, headers={"x-stack-mode": "off"})
     assert thoughts(provider.asked[-1]) == ["first", "second", "third"]
+
+
+def test_a_fork_leaves_out_what_was_thought_on_its_parents_line(stage: Stage, provider: ScriptedProvider) -> None:
+    """It begins asleep with a history whose answers were made behind our tools. Its own thoughts it keeps; what it took
+    over stays out, also where the client edits what the fork was told."""
+    chat = stage.chat(stage.proxy())
+    woken(chat, provider, BOUND)
+    stage.excuse()
+    provider.will(says("four", reasoning="fourth"), says("five"), says("six"))
+    fork, edited = chat.branch(len(chat.history)), chat.branch(len(chat.history))
+    fork.tools = edited.tools = ("bash",)
+    fork.says("you are the fork", model=BOUND, headers=OFF)
+    fork.says("go on", model=BOUND, headers=OFF)
+    edited.says("you are another fork", model=BOUND, headers=OFF)
+
+    assert [thoughts(r) for r in provider.asked[-3:]] == [[], ["fourth"], []]
+    assert "stack_" not in str(provider.asked[-3].body)
 
 
 # ------------------------------------------------------------------------------------------- what does not fit

@@ -20,15 +20,16 @@ from tests.laws import elements, members
 from tests.tongues.tongue import (
     AS_CLIENTS_DO,
     JOINT,
-    ONLY_CHAT,
     Heard,
     Json,
     Tongue,
+    answer,
     call,
     elements_in,
     input_of,
     object_in,
     offered,
+    parted,
     request,
     spoken,
     told,
@@ -59,11 +60,9 @@ class Messages(Tongue):
     signs = True
 
     def body(self, asked: Json) -> bytes:
-        rest = {name: value for name, value in asked.items() if name not in (*ONLY_CHAT, *OPTIONS)}
-        said = list(rest.pop("messages"))
-        head = list(takewhile(lambda m: m["role"] == "system", said))
+        head, said, rest = parted(asked, OPTIONS)
         body: Json = {"model": rest.pop("model"), "max_tokens": asked.get("max_tokens", LIMIT)}
-        body["messages"] = _marked(_messages(said[len(head) :]))
+        body["messages"] = _marked(_messages(said))
         if head:
             body["system"] = [{"type": "text", "text": m["content"]} for m in head]
             body["system"][-1][MARKER] = LASTING
@@ -315,10 +314,7 @@ def _assistant(raws: Sequence[str]) -> Json:
             texts.append(value_in(fields, "text"))
         elif kind == "tool_use":
             calls.append(call(value_in(fields, "id"), value_in(fields, "name"), fields["input"]))
-    more: Json = {"tool_calls": calls} if calls else {}
-    if reasoning:
-        more |= {"reasoning_content": JOINT.join(thoughts), "reasoning": reasoning}
-    return told("assistant", JOINT.join(texts), ",".join(written), **more)
+    return answer(texts, calls, written, thoughts, reasoning)
 
 
 def _unmarked(raw: str) -> str:

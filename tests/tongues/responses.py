@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from itertools import groupby, takewhile
+from itertools import groupby
 from typing import Any
 
 from tests.laws import elements, members
 from tests.tongues.tongue import (
     AS_CLIENTS_DO,
     JOINT,
-    ONLY_CHAT,
     Heard,
     Json,
     Tongue,
+    answer,
     call,
     elements_in,
     object_in,
     offered,
+    parted,
     request,
     spoken,
     told,
@@ -48,13 +49,11 @@ class Responses(Tongue):
     signs = True
 
     def body(self, asked: Json) -> bytes:
-        rest = {name: value for name, value in asked.items() if name not in (*ONLY_CHAT, *OPTIONS)}
-        said = list(rest.pop("messages"))
-        head = [m["content"] for m in takewhile(lambda m: m["role"] == "system", said)]
+        head, said, rest = parted(asked, OPTIONS)
         body: Json = {"model": rest.pop("model")}
         if head:
-            body["instructions"] = JOINT.join(head)
-        body["input"] = [item for message in said[len(head) :] for item in _items(message)]
+            body["instructions"] = JOINT.join(message["content"] for message in head)
+        body["input"] = [item for message in said for item in _items(message)]
         if tools := rest.pop("tools", None):
             body["tools"] = [{"type": "function", **each["function"], "strict": False} for each in tools]
         body |= {"store": False, "include": [SEALED]}
@@ -279,7 +278,4 @@ def _assistant(raws: Sequence[str]) -> Json:
             texts.append(_parts(value_in(fields, "content")))
         elif kind == "function_call":
             calls.append(call(*(value_in(fields, name) for name in ("call_id", "name", "arguments"))))
-    more: Json = {"tool_calls": calls} if calls else {}
-    if reasoning:
-        more |= {"reasoning_content": JOINT.join(thoughts), "reasoning": reasoning}
-    return told("assistant", JOINT.join(filter(None, texts)), ",".join(written), **more)
+    return answer(filter(None, texts), calls, written, thoughts, reasoning)

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -88,6 +89,15 @@ def neutral(tongue: Tongue, body: bytes) -> bytes:
     return tongue.neutral(body)
 
 
+def parted(asked: Json, otherwise: Collection[str]) -> tuple[list[Json], list[Json], Json]:
+    """A neutral request as a client takes it apart: the system messages at its head, the messages behind them, and its
+    other members, less those that are told `otherwise` or not at all."""
+    rest = {name: value for name, value in asked.items() if name not in (*ONLY_CHAT, *otherwise)}
+    said = list(rest.pop("messages"))
+    head = list(takewhile(lambda message: message["role"] == "system", said))
+    return head, said[len(head) :], rest
+
+
 # ---------------------------------------------------------------------------------------------- text as it was written
 def object_in(raw: str, *, but: Sequence[str] = ()) -> str:
     """An object with its members as they were written, less some of them."""
@@ -111,6 +121,20 @@ def call(id_: str, name: str, arguments: str) -> Json:
 def told(role: str, text: str, written: str, **more: Any) -> Json:
     """A neutral message of the judge."""
     return {"role": role, "content": text, "written": written, **more}
+
+
+def answer(
+    texts: Iterable[str],
+    calls: Sequence[Json],
+    written: Iterable[str],
+    thoughts: Iterable[str],
+    reasoning: Sequence[str],
+) -> Json:
+    """A neutral answer of the judge. `reasoning` is what of it may be left out, `thoughts` are the words of that."""
+    more: Json = {"tool_calls": calls} if calls else {}
+    if reasoning:
+        more |= {"reasoning_content": JOINT.join(thoughts), "reasoning": reasoning}
+    return told("assistant", JOINT.join(texts), ",".join(written), **more)
 
 
 def offered(name: str, written: str) -> Json:

@@ -1,0 +1,156 @@
+"""A body read on from the one before it is what reading it alone tells, however the two differ."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects import slices
+from proxy.dialects.grown import Bodies, Opened
+
+FRONT, BEHIND = b'{"model": "m", "n": 1.50, "messages": ', b', "tools": [{"name": "read"}], "x": null}'
+FIRST, SECOND, THIRD = b'{"role": "user", "content": "a ]}"}', b'{"content": "", "": [0]}', b'{"content": "\xc3\xa4"}'
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = st.sampled_from(["messages", "model", "", "tools", "0"])
+
+
+def alone(body: bytes) -> Opened:
+    fields = slices.members(body)
+    return fields, slices.items(fields.get("messages", b""))
+
+
+def holding(*items: bytes, front: bytes = FRONT, behind: bytes = BEHIND, glue: bytes = b", ") -> bytes:
+    return front + b"[" + glue.join(items) + b"]" + behind
+
+
+def test_a_body_that_grew_reads_as_it_does_alone() -> None:
+    bodies = Bodies()
+
+    for body in (holding(FIRST), holding(FIRST, SECOND), holding(FIRST, SECOND, THIRD), holding(FIRST, SECOND, THIRD)):
+        assert bodies.opened(body, "messages") == alone(body)
+        assert list(bodies.opened(body, "messages")[0]) == list(alone(body)[0]), "the order of members"
+
+
+def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies, read, members = Bodies(), list[bytes](), slices.members
+
+    def watched(raw: bytes) -> dict[str, bytes]:
+        read.append(raw)
+        return members(raw)
+
+    bodies.opened(holding(*[FIRST] * 1000), "messages")
+    monkeypatch.setattr(slices, "members", watched)  # what is told is the same: only here it can be seen
+
+    bodies.opened(holding(*[FIRST] * 1000, SECOND), "messages")
+
+    assert sum(map(len, read)) < 200
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        holding(FIRST, behind=b"}"),
+        holding(FIRST, behind=b' , "messages": [{"role": "user"}]}'),
+        holding(FIRST, behind=b', "messages": [0, 1]}'),
+        holding(FIRST, behind=b', "model": "other", "": 1}'),
+        holding(FIRST, SECOND, glue=b"\n,\t"),
+        holding(FIRST, b"[1]", b"2", b'"three"', b"null"),
+        holding(SECOND),
+        holding(),
+    ],
+)
+def test_another_body_that_begins_alike_reads_as_it_does_alone(later: bytes) -> None:
+    bodies = Bodies()
+    bodies.opened(holding(FIRST), "messages")
+
+    assert bodies.opened(later, "messages") == alone(later)
+    assert bodies.opened(holding(FIRST, SECOND), "messages") == alone(holding(FIRST, SECOND))
+
+
+@pytest.mark.parametrize(("item", "longer"), [(b"1", b"12"), (b"1", b"1.5"), (b"0", b"0e1"), (b"[0]", b"[0]")])
+def test_an_item_that_goes_on_where_the_known_one_ended_is_another_item(item: bytes, longer: bytes) -> None:
+    bodies = Bodies()
+    bodies.opened(holding(item), "messages")
+
+    assert bodies.opened(holding(longer), "messages") == alone(holding(longer))
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        b'{"model": 1, "messages": [{"a": 1}], "messages": ',
+        b'{"prompt": {"messages": [{"a": 1}]}, "messages": ',
+        b'{"prompt": [{"a": 1}], "messages": ',
+        b'{"prompt": [[{"a": 1}]], "messages": ',
+    ],
+)
+def test_the_same_array_in_front_of_it_is_not_taken_for_the_one_that_grows(front: bytes) -> None:
+    bodies = Bodies()
+    item = b'{"a": 1}'
+    bodies.opened(holding(item, front=front), "messages")
+
+    for later in (holding(item, SECOND, front=front), holding(item, front=front).replace(b"}]", b"},{}]", 1)):
+        assert bodies.opened(later, "messages") == alone(later)
+
+
+@pytest.mark.parametrize("broken", [holding(FIRST, behind=b""), holding(FIRST)[:-1], holding(FIRST, behind=b"]}")])
+def test_a_body_that_cannot_be_read_alone_cannot_be_read_on(broken: bytes) -> None:
+    bodies = Bodies()
+    bodies.opened(holding(FIRST), "messages")
+
+    with pytest.raises(slices.NotSliced):
+        alone(broken)
+    with pytest.raises(slices.NotSliced):
+        bodies.opened(broken, "messages")
+
+
+def test_a_value_that_only_the_scanner_takes_is_no_hindrance() -> None:
+    bodies = Bodies()
+    body, later = holding(FIRST, b'{"n": NaN}'), holding(FIRST, b'{"n": NaN}', b'{"s": "\\ud800"}')
+
+    assert bodies.opened(body, "messages") == alone(body)
+    assert bodies.opened(later, "messages") == alone(later)
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.tuples(NAMES, VALUES), max_size=3), st.lists(VALUES), st.lists(st.tuples(NAMES, VALUES))),
+        max_size=6,
+    ),
+    st.sampled_from([",", " , "]),
+)
+def test_whatever_was_read_before_a_body_reads_as_it_does_alone(said: list[Any], glue: str) -> None:
+    bodies, history = Bodies(), list[str]()
+    for front, new, behind in said:
+        history += map(json.dumps, new)
+        members = [*front, ("messages", None), *behind]
+        written = ("[" + glue.join(history) + "]" if value is None else json.dumps(value) for _, value in members)
+        named = (f"{json.dumps(name)}:{text}" for (name, _), text in zip(members, written, strict=True))
+        body = ("{" + glue.join(named) + "}").encode()
+        for form in (body, body.replace(b"}", b"},", 1), body[:-1]):
+            assert outcome(bodies, form) == outcome(None, form)
+
+
+def outcome(bodies: Bodies | None, body: bytes) -> Opened | None:
+    try:
+        return alone(body) if bodies is None else bodies.opened(body, "messages")
+    except slices.NotSliced:
+        return None
+
+
+def test_no_more_is_remembered_than_there_is_room_for() -> None:
+    bodies = Bodies(most_bytes=3 * len(holding(FIRST)))
+
+    for number in range(20):
+        bodies.opened(holding(FIRST, front=b'{"number": %d, "messages": ' % number), "messages")
+
+    assert 0 < bodies.size <= 3 * len(holding(FIRST))
