@@ -115,7 +115,7 @@ class Config(Strict):
     loop_period: int = Field(default=3, ge=1, le=3)
     """Steps that take turns, at most, to be a loop; 1: none are."""
 
-    autonomy: Level = "manual"
+    autonomy: Level = "suggest"
     """In mode `active`, how much the proxy decides about frames: `manual` nothing, `suggest` tells the model when a
     push or a pop seems due, `auto` also parts off work by itself. Also `STACK_AUTONOMY_LEVEL`."""
 
@@ -217,7 +217,8 @@ class Config(Strict):
     """When our own bookkeeping fails: `open` sends the original upstream, `closed` answers with an error."""
 
     events_file: bool = False
-    """Whether what happens (frames, folds, requests, by ids and figures) is also written to `events.jsonl` in `data`."""
+    """Whether what happens (frames, folds, requests, by ids and figures) is also written to `events.jsonl` in `data`.
+    """
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """How much is logged. Message content and keys never are."""
@@ -307,7 +308,7 @@ class Config(Strict):
         """Which tool of which client is for what."""
         return _observed(self.observe)
 
-    @cached_property
+    @property
     def autonomy_rules(self) -> Autonomy:
         """How much the proxy decides, unless somebody chose otherwise for a conversation."""
         return Autonomy(

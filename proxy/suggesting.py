@@ -26,7 +26,7 @@ from proxy.standing import Standing
 from proxy.telling import Teller
 
 REMEMBERED = 512
-"""Threads of which a reading is kept."""
+"""Frames of a thread of which a reading is kept: work comes back to the parent of a frame."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Suggesting:
     teller: Teller
     actor: Actor
     config: Config
-    readings: OrderedDict[tuple[str, str], Reading] = field(default_factory=OrderedDict)
+    readings: OrderedDict[tuple[str, str, str], Reading] = field(default_factory=OrderedDict)
 
     def __call__(self, standing: Standing) -> Standing:
         rules = self.config.autonomy_rules.with_chosen(standing.story.tree.advice.chosen)
@@ -68,7 +68,7 @@ class Suggesting:
         return self.teller.told(standing, words(made, self.actor.nonce(standing.conversation)))
 
     def _read(self, standing: Standing) -> Reading:
-        key = (standing.conversation, standing.thread)
+        key = (standing.conversation, standing.thread, standing.story.tree.current.owner)
         reading = self.readings.pop(key, None)
         reading = self.readings[key] = read(standing.story, self.actor.watch.names, reading)
         if len(self.readings) > REMEMBERED:

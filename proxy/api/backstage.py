@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from proxy.config import Config
 from proxy.feed import Feed
@@ -20,7 +20,8 @@ class Backstage:
     `tenant_of` raises Unauthorized. `changed` is called with a tenant and a conversation (None and "" mean all) after
     something was deleted or set, so that nothing older is kept in memory; `decided` with a tenant, a conversation and
     what was decided about it, after that was stored; `speaking` is where people speak to what runs. `operator_token`
-    is a secret of this process that opens everything, or empty.
+    is a secret of this process that opens everything, or empty; `config` is what conversations go by that say nothing
+    else.
     """
 
     store: Store

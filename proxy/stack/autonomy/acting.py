@@ -20,9 +20,9 @@ from proxy.stack.autonomy.combining import judged
 from proxy.stack.autonomy.rules import Autonomy
 from proxy.stack.autonomy.signals import Reading, Signals
 from proxy.stack.autonomy.suggesting import pointless, topic
-from proxy.stack.compaction import CRITERION
+from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.events import Entered, FrameEvent, frame_id
-from proxy.stack.frames import Status, Tree, path_to
+from proxy.stack.frames import Status, Tree, children, path_to
 from proxy.stack.inferring import ended
 from proxy.stack.observe import Names
 from proxy.stack.observe.turns import first_said
@@ -52,9 +52,6 @@ def by_itself(at: Place, reading: Reading, seen: Signals, rules: Autonomy) -> tu
         return ()
     pushes = judged(PUSH, seen, rules).reached and not pointless(tree, PUSH, at.max_depth)
     pop = judged(POP, seen, rules)
-    title, criteria = topic(tree, seen.goal), tree.current.criteria
-    if seen.goal:
-        criteria = first_said([seen.goal], CRITERION)
     events: list[FrameEvent] = []
     if tree.current.origin == AUTO and (pushes or pop.reached):
         status = Status(pop.status) if pop.reached else Status.COMPLETED
@@ -62,8 +59,17 @@ def by_itself(at: Place, reading: Reading, seen: Signals, rules: Autonomy) -> tu
         tree = apply(tree, events[0], at.now)
         pushes = pushes and bool(seen.goal or not pop.reached)  # what is done needs no other part
     if pushes:
+        title, criteria = _about(tree, seen.goal)
         events.append(Entered(frame_id(at.node, BORN), tree.active, title, criteria, AUTO))
     return tuple(events)
+
+
+def _about(tree: Tree, goal: str) -> tuple[str, str]:
+    """Title and criteria: of the new goal, or of one more step of what the active frame is for."""
+    if goal:
+        return topic(tree, goal), first_said([goal], CRITERION)
+    step = 2 + sum(frame.origin == AUTO for frame in children(tree, tree.active))
+    return f"Step {step} of: {title_of(tree.current.title)}", tree.current.criteria
 
 
 def _is_ours_to_divide(tree: Tree) -> bool:

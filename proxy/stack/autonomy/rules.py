@@ -36,7 +36,7 @@ class Autonomy:
     """How much the proxy decides. Thresholds are from 0 to 100; `heuristics` are those that count; `settable` is what
     the model may change of it by a tool."""
 
-    level: str = "manual"
+    level: str = "suggest"
     push_threshold: int = 70
     pop_threshold: int = 80
     combine: str = "max"

@@ -95,6 +95,7 @@ class Reading:
     idle: int = 0
     progressed: bool = False
     acting: bool = False
+    worked: bool = False
     said: str = ""
     before: str = ""
     asked: str = ""
@@ -122,6 +123,7 @@ class Reading:
 
     def _turn(self, message: Message) -> None:
         self._settle()
+        self.worked = True
         if self.asked:
             self.before, self.asked = self.asked, ""
         self.begun = ""
@@ -224,7 +226,7 @@ def _goes_on(story: Story, owner: str, known: Reading) -> bool:
 # -------------------------------------------------------------------------------------------------------- the figures
 def signals(reading: Reading, frame: Frame, window: int) -> Signals:
     """The figures of a frame; `window` is what the model holds, in tokens, 0 where nobody knows."""
-    goal = _new_goal(reading)
+    goal = _new_goal(reading, frame)
     aims = _aims(frame.title, frame.criteria)
     successes = tuple(reading.successes.values())
     return Signals(
@@ -244,12 +246,13 @@ def signals(reading: Reading, frame: Frame, window: int) -> Signals:
     )
 
 
-def _new_goal(reading: Reading) -> str:
-    """What the user said last, where it starts something else, or the item of the plan that just began."""
-    asked = reading.asked
-    if asked and reading.before and not continues(reading.before, reading.said, asked):
-        return asked
-    return "" if asked else reading.begun
+def _new_goal(reading: Reading, frame: Frame) -> str:
+    """What the user said last, where it starts something else than was said before or than the frame is for; or the
+    item of the plan that just began. What is said before any work is what the frame is for."""
+    if not reading.asked:
+        return reading.begun
+    before = reading.before or f"{frame.title}\n{frame.criteria}"
+    return reading.asked if reading.worked and not continues(before, reading.said, reading.asked) else ""
 
 
 @lru_cache(maxsize=256)
@@ -264,4 +267,4 @@ def _keywords(text: str) -> frozenset[str]:
 
 def _covered(aims: frozenset[str], texts: Iterable[str]) -> float:
     """The share of a frame's keywords that were spoken of, 0 where it has none."""
-    return len(aims & keywords("\n".join(texts))) / len(aims) if aims else 0.0
+    return len(aims & _keywords("\n".join(texts))) / len(aims) if aims else 0.0

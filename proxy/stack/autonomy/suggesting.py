@@ -23,6 +23,7 @@ from proxy.stack.frames import FINAL, RETURNED, Status, Tree, children, path_to
 from proxy.stack.observe.turns import first_said
 from proxy.stack.ranking import cut_for_display, escape_xml
 
+NEXT = "the next step"
 COMMENT = "<!-- Stack Autonomy Suggestions -->"
 
 
@@ -53,11 +54,11 @@ def pointless(tree: Tree, kind: str, max_depth: int) -> str:
 
 
 def topic(tree: Tree, goal: str) -> str:
-    """What a push would be for: the new goal, the next frame that is planned, or the rest of the work."""
+    """What a push would be for: the new goal, the next frame that is planned, or what comes next."""
     if goal:
         return title_of(first_said([goal], CRITERION))
     planned = (f.title for f in children(tree, tree.active) if f.status is Status.PLANNED)
-    return next(planned, f"The next step of: {title_of(tree.current.title)}")
+    return next(planned, NEXT)
 
 
 def line(verdict: Verdict, title: str) -> str:

@@ -1,0 +1,180 @@
+"""How often each heuristic of autonomy speaks up in recorded conversations, and what would come of it.
+
+    python docs/heuristics.py FILE...                         recordings, or folders of them; what `callstack replay`
+    reads python docs/heuristics.py FOLDER --write docs/autonomy.md put the tables between the two marks of that page
+    python docs/heuristics.py FILE --details                  each suggestion with its words
+
+Nothing is asked of a network: a recording goes through the product as `callstack replay` plays it, awake from its first
+request, so that all of it is looked at. At every request each heuristic scores the active frame; suggestions are made
+at the thresholds of the configuration and only listed, so no recorded answer stands behind words that were not there.
+Then it is played again at level `auto`. The command line stands in `printing.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from printing import Script  # beside this file, which is run as a script
+
+from proxy import exchange
+from proxy.acting import Actor
+from proxy.asking import Incoming
+from proxy.config import Config
+from proxy.replaying.playing import Heard
+from proxy.replaying.recording import Recording
+from proxy.replaying.wiring import PATH, TENANT, wired
+from proxy.stack.advice import POP, PUSH, Suggestion
+from proxy.stack.autonomy.combining import COMBINERS, judged
+from proxy.stack.autonomy.heuristics import HEURISTICS
+from proxy.stack.autonomy.rules import Autonomy
+from proxy.stack.autonomy.signals import Reading, read, signals
+from proxy.stack.ledger import Ledger
+from proxy.standing import Standing
+from proxy.views.lookup import newest_story
+
+LISTED = {"wake_at_tokens": "0", "autonomy": "suggest", "suggest_in_context": "false"}
+STEPS = (1, 40, 70, 80)
+"""Points from which requests are counted: any, the middle, and both thresholds."""
+FEW = 3
+"""Suggestions of a session that a person might bear."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What came of one recording. `points` are the scores at each request, by heuristic; `reached` counts requests at
+    which a combiner reached the threshold of a kind; `opened` are frames of level `auto`."""
+
+    name: str
+    requests: int
+    points: dict[str, list[int]]
+    reached: Counter[tuple[str, str]]
+    suggestions: tuple[Suggestion, ...]
+    opened: int
+    ended: int
+
+
+@dataclass
+class Looking:
+    """A note that says nothing: it keeps what the heuristics give at each request of an awake thread."""
+
+    actor: Actor
+    rules: Autonomy
+    points: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in HEURISTICS})
+    reached: Counter[tuple[str, str]] = field(default_factory=Counter)
+    readings: dict[tuple[str, str, str], Reading] = field(default_factory=dict)
+
+    def __call__(self, standing: Standing) -> Standing:
+        at = (standing.conversation, standing.thread, standing.story.tree.current.owner)
+        reading = self.readings[at] = read(standing.story, self.actor.watch.names, self.readings.get(at))
+        window = self.actor.window(standing.request.model, standing.conversation).known
+        seen = signals(reading, standing.story.tree.current, window)
+        for kind in (PUSH, POP):
+            for combine in COMBINERS:
+                verdict = judged(kind, seen, replace(self.rules, combine=combine))
+                self.reached[combine, kind] += verdict.reached
+            for name, score in verdict.scores.items():
+                self.points[name].append(score.points)
+        return standing
+
+
+async def scored(recording: Recording, config: Config) -> Scored:
+    """Play a recording to its end, twice."""
+    looking, ledgers = await _played(recording, config)
+    _, by_itself = await _played(recording, config.model_copy(update={"autonomy": "auto"}))
+    advices = [newest_story(ledger).tree.advice for ledger in ledgers]
+    tallies = [newest_story(ledger).tree.advice.tally for ledger in by_itself]
+    return Scored(
+        recording.name,
+        len(recording.steps),
+        looking.points,
+        looking.reached,
+        tuple(each for advice in advices for each in advice.history),
+        sum(tally.auto_pushes for tally in tallies),
+        sum(tally.auto_pops for tally in tallies),
+    )
+
+
+async def _played(recording: Recording, config: Config) -> tuple[Looking, list[Ledger]]:
+    behind = wired(config)
+    reception = behind.parts.reception
+    looking = Looking(reception.actor, config.autonomy_rules)
+    parts = replace(behind.parts, reception=replace(reception, notes=(*reception.notes, looking)))
+    for number, step in enumerate(recording.steps, 1):
+        behind.clock.to(step.at_ms)
+        behind.provider.expect(step)
+        incoming = Incoming(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
+        await exchange.serve(parts, incoming, Heard())
+    known = await behind.store.conversations(TENANT, limit=len(recording.steps) + 1)
+    loaded = [await behind.store.load(TENANT, one.id) for one in known]
+    return looking, [ledger for ledger in loaded if ledger is not None]
+
+
+# ------------------------------------------------------------------------------------------------------------ the
+# tables
+def table(done: Sequence[Scored]) -> Iterator[str]:
+    """How often each heuristic gives so many points, what the combiners make of it, and what would be suggested."""
+    looked = sum(len(one.points["duration"]) for one in done)
+    yield f"{len(done)} recordings, {looked:,} requests of awake threads."
+    yield ""
+    yield (
+        "| heuristic | for a | "
+        + " | ".join("any points" if n == 1 else f"{n} or more" for n in STEPS)
+        + " | highest |"
+    )
+    yield "|---|---|" + "---:|" * (len(STEPS) + 1)
+    for name, each in HEURISTICS.items():
+        points = [value for one in done for value in one.points[name]]
+        counts = " | ".join(_share(sum(value >= n for value in points), looked) for n in STEPS)
+        yield f"| `{name}` | {each.kind} | {counts} | {max(points, default=0)} |"
+    yield ""
+    yield "| combined by | requests that reach the push threshold | the pop threshold |"
+    yield "|---|---:|---:|"
+    for combine in COMBINERS:
+        reached = (_share(sum(one.reached[combine, kind] for one in done), looked) for kind in (PUSH, POP))
+        yield f"| `{combine}` | {' | '.join(reached)} |"
+    yield ""
+    yield from _decided(done)
+
+
+def _share(number: int, of: int) -> str:
+    return f"{number:,} ({number / of:.1%})" if number and of else "0"
+
+
+def _decided(done: Sequence[Scored]) -> Iterator[str]:
+    counts = [len(one.suggestions) for one in done]
+    yield "| what would be done, each in its own replay | in all | recordings with any | most in one |"
+    yield "|---|---:|---:|---:|"
+    for what, each in (
+        ("suggestions of a push or a pop (`suggest`)", counts),
+        ("frames opened (`auto`)", [one.opened for one in done]),
+        ("frames ended (`auto`)", [one.ended for one in done]),
+    ):
+        yield f"| {what} | {sum(each)} | {sum(map(bool, each))} | {max(each, default=0)} |"
+    yield ""
+    reasons = Counter(each.heuristic for one in done for each in one.suggestions)
+    told = ", ".join(f"`{name}` {number}" for name, number in reasons.most_common()) or "none"
+    yield f"Suggestions by reason: {told}. Sessions with more than {FEW}: {sum(count > FEW for count in counts)}."
+
+
+def details(done: Iterable[Scored]) -> Iterator[str]:
+    """Each suggestion as the model would read it."""
+    for one in done:
+        for each in one.suggestions:
+            yield f"{one.name}: {each.text}"
+
+
+SCRIPT = Script(
+    "docs/heuristics.py",
+    "How often each heuristic of autonomy speaks up in recorded conversations, and what would come of it.",
+    scored,
+    table,
+    details,
+    "each suggestion with its words",
+    LISTED,
+)
+
+if __name__ == "__main__":
+    sys.exit(SCRIPT.run(sys.argv[1:]))
