@@ -153,6 +153,7 @@ MARKS = {
     "plan": "an item of the client's plan",
     "subagent": "delegated by a call of the model",
     "model": "made by the model",
+    "human": "planned or begun by a person",
     "folded": "off the line, `callstack unfold ID` brings it back",
     "kept": "asked back, never folded again",
 }
