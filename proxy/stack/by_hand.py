@@ -26,6 +26,7 @@ from msgspec import structs
 from proxy.errors import NotAllowed, UnknownFrame
 from proxy.stack.applying import apply, way_back
 from proxy.stack.block import element
+from proxy.stack.compaction import returned_by
 from proxy.stack.context import owner_of
 from proxy.stack.events import (
     Activated,
@@ -271,10 +272,10 @@ def _popped(hand: Hand, deed: Pop) -> Done:
 
 
 def _last_words(story: Story, frame: Frame) -> str:
-    """The last that the assistant said in a frame."""
-    own = (placed for placed in reversed(story.placed) if owner_of(story, placed) == frame.owner)
-    said = (m.text.strip() for p in own if (m := said_by(p)) is not None and m.role == "assistant")
-    return next((text[:RESULTS_KEPT] for text in said if text), "")
+    """What the assistant said in a frame, as what it returns."""
+    own = (placed for placed in story.placed if owner_of(story, placed) == frame.owner)
+    said = [m.text for p in own if (m := said_by(p)) is not None and m.role == "assistant"]
+    return returned_by(said)[:RESULTS_KEPT]
 
 
 def _invalidated(hand: Hand, deed: Invalidate) -> Done:

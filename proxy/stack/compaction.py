@@ -151,6 +151,7 @@ def _past(speech: Sequence[str]) -> str:
 
 # ---------------------------------------------------------------------------------------------------------- short forms
 _DECISION = re.compile(r"^[^\w\n]*decisions?\s*:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_RESULT = re.compile(r"^[ \t>*_#-]*RESULT:[*_]*[ \t]*(\S.*)$", re.MULTILINE)
 _NAME = re.compile(
     r"""(?:[\w.~-]+/)+[\w.-]*\w        # a path
       | \b[\w-]+\.[a-z][a-z0-9]{0,4}\b # a file
@@ -174,6 +175,19 @@ def derived_compaction(text: str, count: Count, limit: int = COMPACTED) -> str:
     if not names:
         return truncate_to_tokens(text, limit, count)
     return truncate_to_tokens(f"{beginning}\nAlso names: {', '.join(names)}", limit, count, "…")
+
+
+def returned_by(texts: Sequence[str]) -> str:
+    """What a frame returns that nobody popped, of its texts in their order: the lines marked `RESULT:`, else the last
+    text (S2-08)."""
+    last = next((text.strip() for text in reversed(texts) if text.strip()), "")
+    return marked_results(texts) or last
+
+
+def marked_results(texts: Iterable[str]) -> str:
+    """What the lines that begin with `RESULT:` say, each once."""
+    found = (line.strip() for text in texts for line in _RESULT.findall(text))
+    return "\n".join(dict.fromkeys(found))
 
 
 def decisions_in(text: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.stack.applying import apply, reopened
-from proxy.stack.compaction import CRITERION, title_of
+from proxy.stack.compaction import CRITERION, returned_by, title_of
 from proxy.stack.context import owner_of
 from proxy.stack.events import Entered, FrameEvent, Invalidated, Planned, Popped, Replanned, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by, step_of
@@ -217,14 +217,13 @@ def _end(scene: _Scene, frame: str, status: Status, *, carried: tuple[str, ...] 
 def ended(story: Story, frame: str, status: Status, names: Names, carried: tuple[str, ...] = ()) -> Popped:
     """An inferred frame ends with what is known of it."""
     placed = [p for p in story.placed if owner_of(story, p).partition("#")[0] == frame]
-    said = [m.text.strip() for p in placed if (m := said_by(p)) and m.role == "assistant" and m.text.strip()]
-    closing = said[-1] if said else ""
+    results = returned_by([m.text for p in placed if (m := said_by(p)) and m.role == "assistant"])
     facts = facts_of(placed, names)
     return Popped(
         frame,
         status,
-        closing[:RESULTS_KEPT],
-        cut_for_display(closing, COMPACTED),
+        results[:RESULTS_KEPT],
+        cut_for_display(results, COMPACTED),
         carried=carried,
         tokens=sum(m.tokens for p in placed if (m := said_by(p))),
         artifacts=tuple(artifacts_of(facts)),
@@ -244,7 +243,7 @@ def _follow_subagents(scene: _Scene, messages: Sequence[Message]) -> None:
     asked = {call.id for call in called.calls} if called else set()
     for frame in waiting:
         if (result := results.get(frame.key)) is not None:
-            said = result.text.strip()
+            said = returned_by([result.text])
             words = (said[:RESULTS_KEPT], cut_for_display(said, COMPACTED))
             scene.decide(Popped(frame.id, Status.COMPLETED, *words, tokens=result.tokens))
         elif frame.key in asked:
