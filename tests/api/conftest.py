@@ -50,6 +50,11 @@ class Served:
     client: aiohttp.ClientSession
     changed: list[tuple[str | None, str]] = field(default_factory=list)
     draining: bool = False
+    speaking: Speaking = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.speaking = Speaking(self.store, Shelf(self.store), 24.0, now_ms, lambda: secrets.token_hex(16))
+
     feed: Feed = field(default_factory=Feed)
 
     async def ask(self, path: str, key: str | None = "ours", method: str = "GET", **kwargs: Any) -> Answer:
@@ -77,7 +82,7 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             tenant_of=tenancy.tenant_of,
             changed=lambda tenant, conversation: here.changed.append((tenant, conversation)),
             decided=lambda tenant, conversation, events: here.changed.append((tenant, conversation)),
-            speaking=Speaking(store, Shelf(store), 24.0, now_ms, lambda: secrets.token_hex(16)),
+            speaking=here.speaking,
             draining=lambda: here.draining,
             started=7,
             counter="o200k_base",
