@@ -47,8 +47,14 @@ class EventFile:
                 self._written(list(listener.waiting), listener.missed)
 
     async def _keep(self, told: Sequence[Numbered], missed: int) -> None:
-        if told or missed:
-            await asyncio.to_thread(self._written, told, missed)
+        if not told and not missed:
+            return
+        writing = asyncio.ensure_future(asyncio.to_thread(self._written, told, missed))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await writing  # what was taken from the queue is written before the end, in its order
+            raise
 
     def _written(self, told: Sequence[Numbered], missed: int) -> None:
         lines = [msgspec.json.encode(each.happening.told()) + b"\n" for each in told]

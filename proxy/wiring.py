@@ -16,6 +16,7 @@ from hashlib import sha256
 
 from proxy.acting import Actor, form_of, suffixed
 from proxy.asking import Parts
+from proxy.blocking import Blocking
 from proxy.bookkeeping import Bookkeeper
 from proxy.branch_notes import BranchNote, InjectionNote
 from proxy.config import Config
@@ -135,6 +136,7 @@ def notes_for(process: Process, actor: Actor, teller: Teller, hearing: Hearing) 
         BranchNote(teller, actor),
         InjectionNote(teller, actor),
         LoopWarning(teller, actor, process.config),
+        Blocking(teller, actor, process.config),
         PressureWarning(teller, actor, process.config),
         Regret(process.metrics),
         Suggesting(teller, actor, process.config),

@@ -133,7 +133,7 @@ def _found(run: Sequence[Placed], tree: Tree, names: Names, rules: Rules) -> Loo
         )
         if found is not None:
             return found
-    return _failed_again(tree)
+    return failed_again(tree)
 
 
 def _is_same(told: Loop, found: Loop) -> bool:
@@ -344,7 +344,7 @@ def _loop(kind: str, pattern: Sequence[Stepped], count: int, names: Names) -> Lo
     return Loop(kind, tuple(acted), tuple(shown(each.done, names) for each in acted.values()), count)
 
 
-def _failed_again(tree: Tree) -> Loop | None:
+def failed_again(tree: Tree) -> Loop | None:
     """The task below the active frame that ended last, where it failed and had failed before: attempts are known by
     what they retry, or by their title (S3-23)."""
     ended = [f for f in children(tree, tree.active) if f.status in (Status.FAILED, Status.COMPLETED)]
