@@ -14,8 +14,8 @@ from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.events import Delegated, FrameEvent, Popped, frame_id, read_event, recorded
-from proxy.stack.frames import FINAL, RETURNED, Status, Tree
-from proxy.stack.ledger import Kind, Ledger, seen_calls
+from proxy.stack.frames import FINAL, RETURNED, Tree
+from proxy.stack.ledger import Ledger, seen_calls
 from proxy.stack.ranking import cut_for_display
 
 FRAMES = 10_000
@@ -42,7 +42,8 @@ async def begun(  # noqa: PLR0913  who delegated what to whom, and when
 
 async def returned(shelf: Shelf, ledger: Ledger, known: Tree, node: str, now: int) -> None:
     """Where results that came with the request at `node` ended subagents, their own conversations are done too: the
-    root of each is completed with the result (S1-71f). A further message reopens it. `known` are the frames there."""
+    root of each ends as the frame did, with the result (S1-71f). A further message reopens it. `known` are the frames
+    there."""
     for event in ledger.events.get(node, ()):
         ended = read_event(event) if event.kind == "popped" else None
         frame = known.frames.get(ended.frame) if isinstance(ended, Popped) else None
@@ -54,13 +55,11 @@ async def returned(shelf: Shelf, ledger: Ledger, known: Tree, node: str, now: in
         tree = child.story(tip.id).tree
         if tree.frames and tree.root.status not in FINAL | RETURNED:
             words = (ended.results, cut_for_display(ended.results))
-            _record(shelf, child, Popped(tree.root.id, Status.COMPLETED, *words), tip.id, now)
+            _record(shelf, child, Popped(tree.root.id, ended.status, *words), tip.id, now)
 
 
 def _record(shelf: Shelf, shelved: Shelved, event: FrameEvent, entry: str, now: int) -> None:
     """What was decided beside the requests of a conversation hangs on an entry of it; its paths are folded anew."""
     ledger = shelved.ledger
-    is_turn = ledger.entries[entry].kind is Kind.TURN
-    number = ledger.rounds[entry][-1].number if is_turn and ledger.rounds.get(entry) else 0
-    shelf.record(shelved, [recorded(event, entry, number, ledger.seq, now)])
+    shelf.record(shelved, [recorded(event, entry, ledger.newest_round(entry), ledger.seq, now)])
     shelved.stories.clear()

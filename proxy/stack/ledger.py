@@ -196,6 +196,10 @@ class Ledger:
             tip = entry.parent
         return tuple(reversed(found))
 
+    def newest_round(self, entry: str) -> int:
+        """The number of the newest round of a turn; 0 for whatever else, and for one that has none."""
+        return max((done.number for done in self.rounds.get(entry, ())), default=0)
+
     def newest_tip(self) -> Entry | None:
         """The entry of a path created last, or None in an empty conversation."""
         return next((e for e in reversed(self.entries.values()) if not e.is_beside), None)

@@ -3,10 +3,13 @@ block written anew, a subagent ended by hand, what is configured; and every name
 
 from __future__ import annotations
 
+import http.client
+import json
+
 import pytest
 
 from proxy.scripted import ScriptedProvider, Usage, call, says
-from tests.harness import Conversation, Stage, does, everything, texts
+from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, everything, texts
 from tests.scenarios.sessions import TOOLS, Session
 
 COLD = [Usage(9_000, 10, cached=8_000), Usage(9_000, 10), Usage(9_000, 10)]
@@ -78,3 +81,67 @@ def test_nothing_to_sum_up_is_told_as_text(chat: Conversation, provider: Scripte
     provider.will(does(call("stack_frame_summarize")), says("ok"))
     assert chat.says("hello").status == 200
     assert "Error: nothing was done in" in everything(provider.received[-1].messages)
+
+
+# -------------------------------------------------------------------------------------------------------- subagents
+PROMPT, TASK = "Find the tests that fail now and then.", "Make the build green."
+
+
+class Delegated:
+    """A conversation that delegated work and waits beside it, and the one that does the work."""
+
+    def __init__(self, stage: Stage, provider: ScriptedProvider) -> None:
+        self.provider = provider
+        self.proxy = stage.proxy()
+        self.parent = stage.chat(self.proxy, tools=(*TOOLS, "task"))
+        self.child = stage.chat(self.proxy, tools=("bash",))
+        provider.will(does(call("task", prompt=PROMPT)), does(bash("pytest")))
+        self.parent.says(TASK)
+        self.child.says(PROMPT)
+        self.ids = {row["title"]: row["id"] for row in self.proxy.conversations}
+        self.frame = self.proxy.frames(self.ids[TASK])[PROMPT]["sessionID"]
+
+    def statuses(self) -> tuple[str, str]:
+        """Of the frame in the parent's conversation, and of the root of the subagent's own."""
+        return self.proxy.statuses(self.ids[TASK])[PROMPT], self.proxy.statuses(self.ids[PROMPT])[PROMPT]
+
+
+@pytest.mark.rows("S1-120")
+def test_a_subagent_ends_its_own_conversation(stage: Stage, provider: ScriptedProvider) -> None:
+    """The frame that stands for it with whoever delegated the work ends by the result, as ever."""
+    work = Delegated(stage, provider)
+    provider.will(does(call("stack_subagent_complete", status="failed", summary="No pytest here.")), says("I can't."))
+    work.child.returns("pytest: not found")
+    assert work.statuses() == ("in_progress", "failed")
+
+    provider.will(says("Then I do it myself."))
+    work.parent.returns("I can't.")
+    assert work.statuses() == ("completed", "failed")
+
+
+@pytest.mark.rows("S1-120")
+def test_a_person_ends_a_subagent_by_the_api(stage: Stage, provider: ScriptedProvider) -> None:
+    work = Delegated(stage, provider)
+    path = f"/stack/frames/{work.frame}/complete"
+    told = work.proxy.manage("POST", path, {"summary": "Two: a and b."})
+    assert (told["status"], told["results"], told["origin"]) == ("completed", "Two: a and b.", "subagent")
+    assert work.statuses() == ("completed", "completed")
+
+    assert asked(work.proxy, path, {}) == (409, f"subagent {work.frame} is already completed; it ends once.")
+    root = work.proxy.frames(work.ids[TASK])[TASK]["sessionID"]
+    status, said = asked(work.proxy, f"/stack/frames/{root}/complete", {})
+    assert (status, "is not tracked" in said) == (409, True)
+    assert asked(work.proxy, "/stack/frames/fnothing/complete", {})[0] == 404
+    for wrong in ({"status": "planned"}, {"statuss": "failed"}, {"summary": "x" * 30_000}, {"summary": 7}):
+        assert asked(work.proxy, path, wrong)[0] == 400
+
+
+def asked(proxy: RunningProxy, path: str, body: Json) -> tuple[int, str]:
+    """Status and message of a question that is refused."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+    try:
+        connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())["error"]["message"]
+    finally:
+        connection.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.stack.tools import autonomy, branches, looking, moves, notes, plans, recall, summarizing
+from proxy.stack.tools import autonomy, branches, completing, looking, moves, notes, plans, recall, summarizing
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool
 from proxy.stack.transcript import Call
 
@@ -25,6 +25,7 @@ TOOLS: tuple[Tool, ...] = (
     *branches.TOOLS,
     *autonomy.TOOLS,
     *summarizing.TOOLS,
+    *completing.TOOLS,
 )
 _BY_NAME: Mapping[str, Tool] = {name: tool for tool in TOOLS for name in (tool.name, tool.op, f"stack_{tool.op}")}
 _BEHIND = tuple(tool for tool in TOOLS if not tool.core)
