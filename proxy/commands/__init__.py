@@ -4,6 +4,7 @@
     looking.py   tree, log, report, diff     keeping.py  forget, mode
     doctor.py    doctor         keys.py      key               replay.py    replay
     loops.py     loops          branches.py  checkpoint, branch, switch, inject
+    resuming.py  resume
 
     lazy.py      which command is in which module          place.py   configuration and store of a command
     presence.py  the proxy that runs on this data, if any  printing.py  what may reach a terminal

@@ -15,6 +15,7 @@ from proxy.config import Config
 from proxy.store import Store
 from proxy.views import conversations, logs, lookup, requests
 from proxy.views.difference import CHANGES, FIRST_BYTES, INSERTED, KEPT, LEFT_OUT
+from proxy.views.past import ledger_at, moment_in
 from proxy.views.shapes import (
     DecisionTold,
     FrameLog,
@@ -33,24 +34,28 @@ SHORT_ID = 12
 SIGNS = {KEPT: "  ", FIRST_BYTES: " ~", LEFT_OUT: " -", INSERTED: " +"}
 COLORS = {LEFT_OUT: "red", INSERTED: "green", FIRST_BYTES: "yellow", KEPT: None}
 
+AsOf = Annotated[
+    str, typer.Option("--as-of", help="As it was known then: an ISO time (UTC without a zone), or ms since the epoch.")
+]
 Conversation = Annotated[str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")]
 
 
 # --------------------------------------------------------------------------------------------------------------- tree
-def tree(
+def tree(  # noqa: PLR0913 - one parameter each, as they are typed
     conversation: Conversation = "",
     details: Annotated[bool, typer.Option("--details", help="With criteria, results and artifacts.")] = False,  # noqa: FBT002 - a flag
+    as_of: AsOf = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> None:
     """The frames of a conversation; without an argument the newest one's, below a list of the others."""
-    run(_tree(at(config, data), conversation, details=details, as_json=as_json))
+    run(_tree(at(config, data), conversation, moment_in(as_of), details=details, as_json=as_json))
 
 
-async def _tree(config: Config, reference: str, *, details: bool, as_json: bool) -> None:
+async def _tree(config: Config, reference: str, moment_ms: int | None, *, details: bool, as_json: bool) -> None:
     async with opened(config) as store:
-        ledger = await lookup.ledger_named(store, None, reference)
+        ledger = ledger_at(await lookup.ledger_named(store, None, reference), moment_ms)
         story = conversations.story_of(ledger)
         row = await conversations.conversation_row(store, ledger)
         if as_json:
