@@ -79,6 +79,7 @@ def requests_of(log: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == "request"]
 
 
+@pytest.mark.rows("S1-161")
 def test_a_run_is_told_in_json_one_line_a_request_without_keys_or_content(
     tmp_path: Path, provider: ScriptedProvider
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_run_is_told_in_json_one_line_a_request_without_keys_or_content(
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) for line in lines)
 
 
+@pytest.mark.rows("S1-161")
 def test_the_line_of_a_request_tells_its_story(tmp_path: Path, provider: ScriptedProvider) -> None:
     with Serving(tmp_path, provider.url) as proxy:
         a_bad_day(proxy, provider)

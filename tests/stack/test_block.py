@@ -52,6 +52,7 @@ def deep(levels: int, *, finished: int = 0, text: str = "Works as told.") -> Tre
 
 
 # -------------------------------------------------------------------------------------------------------------- golden
+@pytest.mark.rows("S1-145", "S1-146", "S1-149", "S1-152", "S1-153", "S1-154", "S1-155", "C3")
 def test_a_child_is_told_goal_way_what_was_done_what_is_planned_and_what_comes_next() -> None:
     """S1-140, S1-145, S1-148, S1-149, S1-152 to S1-155, S0-20 to S0-22, S0-24, S0-44."""
     tree = grown(
@@ -113,6 +114,7 @@ GOLDEN_CHILD = """\
 </stack-context>"""
 
 
+@pytest.mark.rows("S1-142")
 def test_a_root_without_a_plan_is_asked_to_plan() -> None:
     """S1-142: golden."""
     assert block(grown(rooted())) == (
@@ -130,6 +132,7 @@ def test_a_root_without_a_plan_is_asked_to_plan() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- what it says
+@pytest.mark.rows("S1-148")
 @pytest.mark.parametrize(
     ("more", "active", "says"),
     [
@@ -152,11 +155,13 @@ def test_a_root_with_planned_children_is_not_asked_to_plan() -> None:
     assert "<initial-planning" not in block(grown(rooted(), pushed("fa")))
 
 
+@pytest.mark.rows("S1-145")
 def test_an_only_child_has_no_position() -> None:
     """S1-145."""
     assert "<position>" not in block(grown(rooted(), pushed("fa")))
 
 
+@pytest.mark.rows("S1-149", "D9")
 def test_ids_stand_in_full() -> None:
     """D9, S1-149."""
     tree = grown(rooted(), pushed("fabcdefgh"), Planned("fijklmnop", "froot", "Next", "c"))
@@ -164,11 +169,13 @@ def test_ids_stand_in_full() -> None:
     assert parsed(block(tree)).find("next-sibling[@id='fijklmnop']") is not None
 
 
+@pytest.mark.rows("S0-22", "C2", "S2-30")
 def test_finished_siblings_of_every_frame_on_the_path_are_listed_nearest_first() -> None:
     """C2, S0-22."""
     assert refs(block(deep(3, finished=1))) == ["d2s0", "d1s0", "d0s0"]
 
 
+@pytest.mark.rows("S1-153", "C10")
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED, Status.BLOCKED])
 def test_a_finished_sibling_is_listed_however_it_ended(status: Status) -> None:
     """C10, S1-153."""
@@ -183,6 +190,7 @@ def test_invalidated_and_planned_siblings_are_not_listed_as_finished() -> None:
     assert "completed-siblings" not in block(tree)
 
 
+@pytest.mark.rows("S0-23")
 def test_children_of_a_finished_sibling_are_counted_not_listed() -> None:
     """S0-23."""
     tree = grown(rooted(), pushed("fa"), pushed("fa1", "fa"), popped("fa1", "inner"), popped("fa"), pushed("fb"))
@@ -263,6 +271,7 @@ def test_plain_tells_the_state_and_urges_nothing() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- budgets
+@pytest.mark.rows("S1-48", "D5")
 @pytest.mark.parametrize("total", [4_000, 2_000, 1_000, 500, 300, 200, 150])
 def test_the_whole_block_fits_its_total(total: int) -> None:
     """S1-48, S0-47, D5: by the counter that is handed in."""
@@ -296,6 +305,7 @@ def test_a_rich_tree_is_told_in_about_fifteen_hundred_tokens() -> None:
     assert 1_000 <= count(block(deep(4, finished=6, text="Refresh src/auth/token.py in time, as told. " * 25))) <= 2_000
 
 
+@pytest.mark.rows("S2-32")
 def test_what_is_cut_first_is_what_matters_least() -> None:
     """S2-32: siblings, then the path, the parent, the current frame, the root."""
     tree = deep(5, finished=3, text="The tokens of src/auth/token.py are refreshed in time. " * 8)
@@ -319,6 +329,7 @@ def test_what_is_cut_first_is_what_matters_least() -> None:
     assert len({len(left) for left in seen}) >= 4
 
 
+@pytest.mark.rows("S0-21", "S2-28")
 def test_the_root_keeps_its_title_over_any_budget() -> None:
     """S0-21."""
     tree = deep(6, finished=2)
@@ -333,6 +344,7 @@ def test_a_parent_too_large_for_its_budget_is_truncated_not_dropped() -> None:
     assert parsed(text).find("ancestors/frame[@id='path0']") is not None
 
 
+@pytest.mark.rows("S1-141", "S1-150", "C19")
 def test_the_guidance_is_short_and_never_forbids_the_clients_own_plan_tool() -> None:
     """DESIGN 6 (at most 300 tokens), C19, S1-141, S1-150."""
     assert count(GUIDANCE) <= 240
@@ -342,6 +354,7 @@ def test_the_guidance_is_short_and_never_forbids_the_clients_own_plan_tool() -> 
 
 
 # ------------------------------------------------------------------------------------------------------- determinism
+@pytest.mark.rows("C8", "D12")
 def test_no_clock_stands_in_the_block() -> None:
     """DESIGN 6, S1-03: the same state a minute later gives the same bytes."""
     tree = deep(2, finished=2)
@@ -349,6 +362,7 @@ def test_no_clock_stands_in_the_block() -> None:
     assert block(tree, now=2 * HOUR) == block(tree, now=2 * HOUR + MINUTE)
 
 
+@pytest.mark.rows("S1-140")
 def test_two_conversations_in_one_state_have_the_same_bytes_but_ids() -> None:
     """S1-140."""
     tree = deep(2, finished=1)
@@ -372,6 +386,7 @@ FORGED = [
 ]
 
 
+@pytest.mark.rows("S1-156", "S0-25")
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_forged_end_in_any_text_stays_inside_its_element(forged: str) -> None:
     """S1-156, A7, T4: one block, well formed, and the text as it was."""
