@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from proxy.api.answers import Error, Json
 from proxy.api.asking import UNKNOWN, Asked, Id
 from proxy.errors import NotAllowed
-from proxy.stack.by_hand import Activate
+from proxy.stack.deeds import Activate
 from proxy.stack.frames import Status
 from proxy.views import lookup
 from proxy.views.hand import At, HandTold, do

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from proxy.api.answers import Error, Json
 from proxy.api.asking import UNKNOWN, Asked, Asking, Documented, Id, Thread
 from proxy.errors import BadRequest
-from proxy.stack.by_hand import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.stack.deeds import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.views import lookup
 from proxy.views.conversations import story_of
 from proxy.views.hand import At, HandTold, do

@@ -15,7 +15,7 @@ from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, 
 from proxy.commands.presence import ask, running
 from proxy.commands.printing import say, say_json
 from proxy.config import Config
-from proxy.stack.by_hand import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.stack.deeds import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.views import lookup
 from proxy.views.conversations import story_of
 from proxy.views.hand import At, HandTold, do

@@ -9,8 +9,7 @@ person does takes a word off a line by itself**: a frame begun by hand has no ca
 like an inferred one, and leaves it by a fold. Only where the model opened the frame with a call does ending it by hand
 end its line too, as the model's own pop would; so that waits until nothing is under way in it.
 
-A frame is named by its id, a beginning of it, or a title, where that is unique. What cannot be done is told in a
-sentence that says what to do instead.
+What cannot be done is told in a sentence that says what to do instead.
 
 What this module does not do: it reads no command (`typed` does) and stores nothing.
 """
@@ -28,6 +27,7 @@ from proxy.stack.applying import apply, way_back
 from proxy.stack.block import element
 from proxy.stack.compaction import returned_by
 from proxy.stack.context import owner_of
+from proxy.stack.deeds import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.stack.events import (
     Activated,
     ByHand,
@@ -58,66 +58,6 @@ DEEDS_TOLD = 30
 PLANNED_TOLD = 12
 """Planned frames that one note names."""
 NO_RESULTS = "Ended by the user."
-
-
-# --------------------------------------------------------------------------------------------------------------- deeds
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A frame to be. Without criteria its title says when it is done."""
-
-    title: str
-    criteria: str = ""
-    children: tuple[Step, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """Begin a frame under the active one, which `parent` may name."""
-
-    step: Step
-    parent: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Plan frames under the active one, or under `parent`: all or none."""
-
-    steps: tuple[Step, ...]
-    parent: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Activate:
-    """Begin a planned frame, resume a blocked one, try a failed one again."""
-
-    frame: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pop:
-    """End the active frame, or one above it. Without results its last words stand for them."""
-
-    frame: str = ""
-    status: str = ""
-    results: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Invalidate:
-    frame: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rename:
-    """Other words for a planned frame."""
-
-    frame: str
-    title: str = ""
-    criteria: str = ""
-
-
-Deed = Push | Plan | Activate | Pop | Invalidate | Rename
 
 
 @dataclass(frozen=True)

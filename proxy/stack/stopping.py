@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from proxy.stack.applying import apply
-from proxy.stack.by_hand import Done, Hand, Invalidate, did
+from proxy.stack.by_hand import Done, Hand, did
+from proxy.stack.deeds import Invalidate
 from proxy.stack.facts import said_by
 from proxy.stack.frames import Frame, Status, Tree, ancestors
 from proxy.stack.story import Story

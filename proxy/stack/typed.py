@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from proxy.stack.by_hand import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.stack.deeds import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.stack.frames import RETURNED
 from proxy.stack.observe.turns import untagged
 from proxy.stack.transcript import Message

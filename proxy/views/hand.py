@@ -15,7 +15,8 @@ from typing_extensions import TypedDict
 from proxy.acting import suffixed
 from proxy.config import Config
 from proxy.reception import tool_settings
-from proxy.stack.by_hand import Deed, Hand, did, hung
+from proxy.stack.by_hand import Hand, did, hung
+from proxy.stack.deeds import Deed
 from proxy.stack.ledger import Event, Ledger
 from proxy.stack.story import Story
 from proxy.store import Owned, Store

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack.by_hand import Activate, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.stack.deeds import Activate, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.stack.transcript import Call, Message, identity_of
 from proxy.stack.typed import HOW, LONGEST, MARK, Heard, Unclear, command_in, heard, help_text, read
 

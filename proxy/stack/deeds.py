@@ -1,0 +1,69 @@
+"""What a person may do to the tree by hand, as values: push, plan, activate, pop, invalidate, rename.
+
+A frame is named by its id, a beginning of it, or a title, where that is unique; empty where the active one is meant.
+
+What this module does not do: what comes of a deed is `by_hand`'s to say, how it is typed `typed`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A frame to be. Without criteria its title says when it is done."""
+
+    title: str
+    criteria: str = ""
+    children: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Begin a frame under the active one, which `parent` may name."""
+
+    step: Step
+    parent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Plan frames under the active one, or under `parent`: all or none."""
+
+    steps: tuple[Step, ...]
+    parent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """Begin a planned frame, resume a blocked one, try a failed one again."""
+
+    frame: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """End the active frame, or one above it. Without results its last words stand for them."""
+
+    frame: str = ""
+    status: str = ""
+    results: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidate:
+    frame: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Other words for a planned frame."""
+
+    frame: str
+    title: str = ""
+    criteria: str = ""
+
+
+Deed = Push | Plan | Activate | Pop | Invalidate | Rename
