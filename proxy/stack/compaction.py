@@ -94,10 +94,10 @@ def returned_text(  # noqa: PLR0913  what a frame returns is these facts; each h
 
 
 def _advice(tree: Tree, frame: Frame, status: Status) -> str:
-    """What the model may do now that a step of its own plan failed, or the last one has ended (S2-11, S3-33). A plan of
-    the client's is managed there."""
+    """What the model may do now that something failed beside steps that it has planned, or the last step has ended
+    (S2-11, S3-33). A plan of the client's is managed there."""
     parent = tree.frames.get(frame.parent)
-    if parent is None or not frame.was_planned or frame.is_inferred:
+    if parent is None or frame.is_inferred:
         return ""
     beside = (f for f in tree.frames.values() if f.parent == parent.id and f.id != frame.id)
     others = [f for f in beside if not f.is_inferred]
@@ -105,7 +105,7 @@ def _advice(tree: Tree, frame: Frame, status: Status) -> str:
     if status is Status.FAILED and waiting:
         named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in waiting)
         return leaf("next", RE_PLAN.format(frame=frame.id, named=named))
-    if waiting or any(f.status is Status.IN_PROGRESS for f in others):
+    if not frame.was_planned or waiting or any(f.status is Status.IN_PROGRESS for f in others):
         return ""
     done = ENDED_ROOT if not parent.parent else ENDED.format(frame=parent.id, title=cut_for_display(parent.title))
     return leaf("next", f"{LAST} {done}")

@@ -127,6 +127,16 @@ def test_after_a_failed_step_the_model_is_asked_to_plan_anew(stage: Stage, provi
     assert f"retry_of={frames['Model']['sessionID']}" in advice
 
 
+@pytest.mark.rows("S2-11")
+def test_what_failed_beside_a_plan_asks_for_a_new_one_too(stage: Stage, provider: ScriptedProvider) -> None:
+    """Also where it was no step of it."""
+    chat = stage.chat()
+    provider.will(does(plan("Model")), does(push("Look")), does(pop("nothing there", "failed")), says("Hm."))
+    chat.says("Build it.")
+
+    assert "Re-plan before you go on." in told(provider)
+
+
 @pytest.mark.rows("S3-33")
 def test_after_the_last_step_the_model_is_told_to_pop_what_they_were_for(
     stage: Stage, provider: ScriptedProvider
