@@ -42,7 +42,7 @@ ADDED = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 OWN = "[callstack]"
 """What an answer to a person who types to the proxy begins with."""
 HEADS = ("system", "developer")
-BREAKS = ("woken", "folded", "unfolded", "trim", "replaced", "reasoning removed", "switched")
+BREAKS = ("woken", "folded", "unfolded", "trim", "replaced", "reasoning removed", "switched", "block renewed")
 """Events at which a line may change in its past. That a frame was entered, parted or asked back changes nothing."""
 
 SWITCHED = "switched"
@@ -301,16 +301,19 @@ def _is_cut(whole: Json, shown: Json) -> bool:
 
 
 def _is_more(whole: Json, shown: Json) -> bool:
-    """A note that points at what left the line: it stands as it was, and what it points at behind it."""
+    """A note that points at what left the line: it stands as it was, and what it points at behind it. So do the words
+    of a person, for a model that takes none behind a result."""
     same = whole["role"] == "tool" and shown.get("tool_call_id") == whole["tool_call_id"]
-    return same and text_of(shown).startswith(text_of(whole)) and GIVEN_AGAIN in text_of(shown)
+    behind = text_of(shown).removeprefix(text_of(whole)) if text_of(shown).startswith(text_of(whole)) else ""
+    return same and (GIVEN_AGAIN in behind or behind.strip().startswith(SAID))
 
 
 def _is_retold(message: Json) -> bool:
-    """A result in words of ours: cut, cleared, told in a line, or with what its note points at."""
+    """A result in words of ours: cut, cleared, told in a line, with what its note points at, or with a person's words
+    at its end."""
     said = text_of(message)
-    ours = said.startswith(CLEARED) or GIVEN_AGAIN in said or CUT.search(said) or IN_A_LINE.fullmatch(said)
-    return message["role"] == "tool" and bool(ours)
+    ours = said.startswith(CLEARED) or GIVEN_AGAIN in said or f"\n\n{SAID}" in said
+    return message["role"] == "tool" and (ours or bool(CUT.search(said) or IN_A_LINE.fullmatch(said)))
 
 
 def order(client: Body, line: Body) -> Iterator[str]:
@@ -423,7 +426,11 @@ def _rewritten(before: Body, each: Round, stood: set[str]) -> Iterator[str]:
     """What no event explains: of what stays, other bytes or another order; a head that changed; a word of the user's
     that left; or a message in between that is neither ours nor, where something came back, one that stood before."""
     after, breaks = each.body, each.asked.breaks
-    if "woken" not in breaks and before.written[0] != after.written[0] and before.messages[0]["role"] in HEADS:
+    if (
+        not {"woken", "block renewed"} & breaks
+        and before.written[0] != after.written[0]
+        and before.messages[0]["role"] in HEADS
+    ):
         yield "has another head"
     at = 0
     strange: list[str] = []
@@ -433,7 +440,10 @@ def _rewritten(before: Body, each: Round, stood: set[str]) -> Iterator[str]:
         if same is not None:
             strange, between, at = [*strange, *between], [], same + 1
         elif not (
-            _is_trace(message) or _is_retold(message) or ("unfolded" in breaks and _stood(message, written, stood))
+            _is_trace(message)
+            or _is_retold(message)
+            or ("unfolded" in breaks and _stood(message, written, stood))
+            or ("block renewed" in breaks and _is_block(message))
         ):
             between.append(written)  # behind all that stays it is simply new
     if strange:
@@ -452,6 +462,11 @@ def _same_at(before: Body, message: Json, written: str, start: int, *, less_thou
         if less_thoughts and message["role"] == "assistant" and _thoughtless(before.messages[at]) == message:
             return at
     return None
+
+
+def _is_block(message: Json) -> bool:
+    """A block as the result of the call that opened its frame."""
+    return message["role"] == "tool" and BLOCK.search(text_of(message)) is not None
 
 
 def _stood(message: Json, written: str, stood: set[str]) -> bool:

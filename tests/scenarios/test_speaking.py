@@ -13,8 +13,10 @@ import pytest
 from proxy.scripted import ScriptedProvider, call, says, status
 from proxy.speaking import LONGEST, MOST_WAITING
 from proxy.stack.queued import HEADING
+from tests.crash.killable import KillableProxy
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, texts
-from tests.scenarios.speaking import asked, beside, meanwhile, told_in, words
+from tests.scenarios.sessions import TOOLS, Session
+from tests.scenarios.speaking import asked, beside, in_flight, meanwhile, told_in, words
 
 
 @pytest.mark.rows("S4-40", "S4-04")
@@ -306,3 +308,91 @@ def test_where_the_client_rewrites_its_history_the_words_stay(chat: Conversation
     chat.says("go on")
 
     assert told_in(provider.received[-1].messages) == [words("use tabs")]
+
+
+def test_a_fold_takes_the_work_and_leaves_the_words(stage: Stage, provider: ScriptedProvider) -> None:
+    """They count as the user's own; the work around them is finished and leaves."""
+    chat = stage.chat(stage.proxy(), tools=TOOLS)
+    session = Session(chat, provider)
+    provider.will(does(call("read", filePath="handbook.md")), does(bash("make docs")), says("The title is right now."))
+    chat.says("Fix the title of the handbook.")
+    beside(chat).says("use tabs")
+    chat.returns(session.output("the handbook"))
+    chat.returns(session.output("built"))
+    session.plays("""
+        user: Implement a rate limiter for the public API.
+        read src/limit.py
+        edit src/limit.py
+        run pytest -q
+        says: There is a token bucket in src/limit.py.
+        user: Investigate why the nightly billing export takes five hours.
+        run time ./export --sample
+        says: Every invoice is read twice, once for its tax.
+    """)
+
+    assert 1 not in session.outputs_sent()
+    assert told_in(provider.received[-1].messages) == [words("use tabs")]
+
+
+@pytest.mark.spoken_in("chat", reason="the trait is of models that are reached in chat completions")
+def test_a_model_that_takes_no_words_behind_a_result_reads_them_in_it(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(tariffs__own__names="gpt-x", tariffs__own__after_tool="suffix"))
+    provider.will(does(bash("ls")), does(bash("pwd")), says("done"))
+    chat.says("Look around.")
+    beside(chat).says("use tabs")
+    chat.returns("a.py")
+    chat.returns("/home")
+
+    lines = [[m for m in r.messages if m["role"] == "tool"] for r in provider.received]
+    assert [m["content"] for m in lines[1]] == ["a.py\n\n" + words("use tabs")]
+    assert [m["content"] for m in lines[2]] == ["a.py\n\n" + words("use tabs"), "/home"]
+
+
+@pytest.mark.spoken_in("chat", reason="the model is known by its name")
+def test_asleep_inside_a_loop_that_must_open_with_its_reasoning_it_waits_for_the_users_next_words(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """L8: waking there would change what the reasoning stands behind."""
+    proxy = stage.proxy(wake_at_tokens=20000, **{"tariffs__claude-strict__thinking_in_loop": "required"})
+    chat = stage.chat(proxy, model="claude-strict")
+    provider.will(does(bash("ls"), reasoning="Where am I?"), says("done"), says("tabs it is"))
+    chat.says("Look around.")
+    person = beside(chat)
+    person.says("use tabs")
+    assert chat.returns("a.py").stack_status == "asleep"
+    assert person.states == ["waiting"]
+    assert chat.says("go on").stack_status == "full"
+
+    assert told_in(provider.received[-1].messages) == [words("use tabs")]
+
+
+@pytest.mark.spoken_in("chat", reason="it is about the process, not about bytes")
+@pytest.mark.asked("plain")
+def test_a_process_that_is_killed_tells_nothing_twice(stage: Stage, provider: ScriptedProvider) -> None:
+    """Killed while the provider reads the words: they stand on the line of the next try, once. Killed between two
+    hidden rounds: the turn that nobody saw is on no path, and the next try is told."""
+    proxy = KillableProxy(stage, wake_at_tokens=0).start()
+    chat = stage.chat(proxy)
+    provider.will(does(bash("ls")))
+    chat.says("Look around.")
+    person = beside(chat)
+    person.says("use tabs")
+    provider.will(says("late", delay_s=60.0), does(bash("pwd")))
+    chat.history.append({"role": "tool", "tool_call_id": chat.history[-1]["tool_calls"][0]["id"], "content": "a.py"})
+    with in_flight(chat):
+        provider.wait_for(2)
+        proxy.kill()
+    proxy.start()
+    chat.asks()
+    meanwhile(provider, 4, lambda: person.says("be brief"), does(op("status")))
+    provider.will(says("late", delay_s=60.0), says("done"))
+    chat.history.append({"role": "tool", "tool_call_id": chat.history[-1]["tool_calls"][0]["id"], "content": "/home"})
+    with in_flight(chat):
+        provider.wait_for(5)
+        proxy.kill()
+    proxy.start()
+    chat.asks()
+
+    told = [told_in(r.messages) for r in provider.received]
+    assert told[:3] == [[], [words("use tabs")], [words("use tabs")]]
+    assert told[4:] == [[words("use tabs"), words("be brief")]] * 2
