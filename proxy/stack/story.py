@@ -124,14 +124,14 @@ class _Walk:
         """One more entry, with what was decided at it."""
         if entry.adopts:
             self._adopt(follow(self._ledger, self._ledger.path(entry.adopts), {}))
+        if entry.alias and entry.alias in self._on_other_lines():
+            self._renamed[entry.alias] = entry.id
         if entry.alias in self._adopted:
             self._placed += [replace(p, at=entry.id) for p in self._adopted[entry.alias]]
             for event in events:  # a person may have decided something where the client's other form of it stood
                 self._tree = apply(self._tree, read_event(event), event.created)
                 self._lines = after(self._lines, read_event(event), event.created)
-        elif entry.alias and entry.alias in self._on_other_lines():
-            self._renamed[entry.alias] = entry.id
-        else:
+        elif entry.alias not in self._renamed:
             self._step(entry, events)
         for overlay in _beside(self._ledger, entry, self._placed):
             self._tree = _heard(self._tree, overlay)
