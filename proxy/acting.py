@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 
 from msgspec import structs
 
@@ -25,7 +26,17 @@ from proxy.stack.block import GUIDANCE
 from proxy.stack.block_forms import Form, block_of
 from proxy.stack.context import Scribe, rewritten
 from proxy.stack.economics import Prices, expected_requests
-from proxy.stack.events import Folded, FrameEvent, ProviderTrimmed, ReasoningRemoved, Sealed, Unfolded, Woken
+from proxy.stack.events import (
+    BlockRenewed,
+    Folded,
+    FrameEvent,
+    ProviderTrimmed,
+    ReasoningRemoved,
+    Replaced,
+    Sealed,
+    Unfolded,
+    Woken,
+)
 from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment, Pen, folding, is_due
 from proxy.stack.inferring import Watch
@@ -274,7 +285,9 @@ class Actor:
         here = replace(here, story=replace(here.story, tree=tree))
         breaks = any(_breaks(event) for event in acted.events)
         done = minimized(here.story, self._moment(here, None), self.count, breaks=breaks)
-        voided = self._voided(here) if done.events else []
+        changed = {event.entry for event in done.events if isinstance(event, Replaced)}
+        behind = tuple(dropwhile(lambda placed: placed.entry.id not in changed, here.story.placed))
+        voided = self._without_reasoning(here, behind) if behind and self._binds(here) else []
         return replace(
             acted, events=(*acted.events, *voided, *done.events), decisions=(*acted.decisions, *done.decisions)
         )

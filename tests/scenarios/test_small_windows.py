@@ -11,6 +11,7 @@ import pytest
 
 from proxy.scripted import ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, plan, pop, push, texts
+from tests.scenarios.bound import BoundModel
 
 TOOLS = ("bash", "edit", "read")
 BEGIN, END = "<stack-context ", "</stack-context>"
@@ -79,6 +80,25 @@ def test_of_ten_actions_three_stand_whole_and_the_others_in_a_line(
     assert all(text.startswith("bash → ") and len(text) < 100 for text in results[:7])
     lines = [[m for m in received.messages if m["role"] == "tool"] for received in provider.received]
     assert [sum(IN_A_LINE in m["content"] for m in line) for line in lines] == [0] * 11 + [7]
+
+
+@pytest.mark.spoken_in("chat", reason="elsewhere reasoning is signed, and any model may bind it")
+def test_what_was_thought_behind_a_result_told_in_a_line_is_left_out(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """L8: a model that binds its reasoning refuses none; what was thought in front of the change stays."""
+    bound = BoundModel()
+    steps = [does(bash(f"step {n}"), reasoning=f"about {n}") for n in range(12)]
+    provider.will(*map(bound, steps), bound(says("Done.", reasoning="at last")))
+    chat.says("Do it.", model="claude-opus-5.5")
+    for number in range(12):
+        chat.returns(f"output {number} " * 200, model="claude-opus-5.5")
+
+    assert bound.faults == []
+    line = provider.received[-1].messages
+    assert sum(IN_A_LINE in str(m["content"]) for m in line) == 7
+    thoughts = [m["reasoning_content"].partition("|")[0] for m in line if m.get("reasoning_content")]
+    assert thoughts == ["about 0", "about 11"]
 
 
 @pytest.mark.rows("S3-03")
