@@ -79,8 +79,10 @@ class Hand:
 
     @property
     def desk(self) -> Desk:
+        """What the tools work with. A person who wants a checkpoint sets one: there is no turn to set it before."""
         group = Group(alone=True, home=self.tree.active)
-        return Desk(self.story, self.ledger, group, self.key, "", 0, self.now, "", self.count, self.settings)
+        settings = replace(self.settings, checkpoint_at_push=False)
+        return Desk(self.story, self.ledger, group, self.key, "", 0, self.now, "", self.count, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +152,7 @@ def _pushed(hand: Hand, deed: Push) -> Done:
             f"A frame begins under the active one, which is {_called(tree.current)}. Plan it under {_called(parent)} "
             "and activate it, or leave the parent away."
         )
-    failed = (f for f in children(tree, tree.active) if f.status is Status.FAILED)
-    before = next((f for f in reversed(tuple(failed)) if f.title.casefold() == deed.step.title.casefold()), None)
-    return _begun(hand, deed.step, before)
-
-
-def _begun(hand: Hand, step: Step, before: Frame | None) -> Done:
-    """A frame under the active one; `before` is the failed attempt at it."""
-    arguments = {**_step(step), **({"retry_of": before.id} if before else {})}
-    return _done(hand, moves.push(hand.desk, arguments))
+    return _done(hand, moves.push(hand.desk, _step(deed.step)))
 
 
 def _activated(hand: Hand, deed: Activate) -> Done:
@@ -172,7 +166,7 @@ def _activated(hand: Hand, deed: Activate) -> Done:
             f"{_called(frame)} failed; another attempt begins beside it, under {frame.parent}. "
             f"The active frame is {_called(tree.current)}: pop it first."
         )
-    return _begun(hand, Step(frame.title, frame.criteria), frame)
+    return _done(hand, moves.push(hand.desk, {**_step(Step(frame.title, frame.criteria)), "retry_of": frame.id}))
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan
@@ -270,7 +264,7 @@ def _done(hand: Hand, outcome: Outcome) -> Done:
         after = apply(tree, event, hand.now)
         lines += _told(tree, after, event)
         tree = after
-    about = tuple(dict.fromkeys(str(structs.asdict(event)["frame"]) for event in events))
+    about = tuple(dict.fromkeys(frame for event in events if (frame := getattr(event, "frame", ""))))
     words = "\n".join(lines)
     return Done(events, tree, about, words, f"{words}\nActive: {_called(tree.current)}.")
 
