@@ -14,7 +14,7 @@ What this module does not do: it scores nothing, and it asks no model.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -79,7 +79,8 @@ class Reading:
     """
 
     owner: str
-    carried: int
+    carried: Mapping[str, str]
+    """Whose messages were handed on, when it was read."""
     upto: int = 0
     at: str = ""
     messages: int = 0
@@ -206,7 +207,7 @@ def read(story: Story, names: Names, known: Reading | None = None) -> Reading:
     """What the path shows of its active frame. `known` is gone on from, and changed, where it is of this path."""
     owner = story.tree.current.owner
     if known is None or not _goes_on(story, owner, known):
-        known = Reading(owner, len(story.tree.carried))
+        known = Reading(owner, story.tree.carried)
     for placed in story.placed[known.upto :]:
         if placed.round and placed.round.spoken.usage:
             known.spent = placed.round.spoken.usage.input + placed.round.spoken.usage.output
@@ -218,7 +219,7 @@ def read(story: Story, names: Names, known: Reading | None = None) -> Reading:
 
 
 def _goes_on(story: Story, owner: str, known: Reading) -> bool:
-    if known.owner != owner or known.carried != len(story.tree.carried) or known.upto > len(story.placed):
+    if known.owner != owner or known.carried != story.tree.carried or known.upto > len(story.placed):
         return False
     return not known.upto or story.placed[known.upto - 1].at == known.at
 

@@ -16,7 +16,11 @@ from proxy.stack.autonomy.rules import NAMES, Autonomy, clamped
 from proxy.stack.autonomy.signals import Signals
 
 SIGNS = ("pytest -q", "ruff check", "mypy proxy")
-DISJOINT = {"goal": "Translate the email.", "wanted": frozenset({"trans", "email"}), "aims": frozenset({"parse"})}
+DISJOINT: dict[str, Any] = {
+    "goal": "Translate the email.",
+    "wanted": frozenset({"trans", "email"}),
+    "aims": frozenset({"parse"}),
+}
 
 
 @pytest.mark.rows("S1-85", "S1-86", "S1-87", "S1-88", "S1-89", "S1-90", "S1-91", "S0-05", "S0-06", "S0-07")

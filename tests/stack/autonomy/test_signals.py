@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proxy.stack.autonomy.signals import ANSWERED, Reading, Signals, read, signals
 from proxy.stack.observe import NAMES
 from tests.properties.depth import searched
-from tests.stack.working import Watched, bash, todo
+from tests.stack.working import Watched, bash, padded, todo
 
 Made = tuple[str, dict[str, Any]]
 FAILED = "2 failed, 3 passed\nExit code: 1"
@@ -126,7 +126,7 @@ def test_a_request_is_a_new_goal_where_it_starts_something_else(asked: str, is_n
 
 @pytest.mark.rows("S1-85")
 def test_an_item_that_begins_where_another_was_under_way_is_a_new_goal() -> None:
-    reading = Reading("f#1", 0)
+    reading = Reading("f#1", {})
     watched = began().does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
     watched.does(todo("[x] Lexer | [>] Parser"), results=["ok"])
     watched.arrives()
@@ -138,7 +138,7 @@ def test_an_item_that_begins_where_another_was_under_way_is_a_new_goal() -> None
 
 @pytest.mark.rows("S1-91")
 def test_a_window_nobody_knows_is_taken_for_a_hundred_thousand_tokens() -> None:
-    reading = Reading("f#1", 0, spent=91_000)
+    reading = Reading("f#1", {}, spent=91_000)
     frame = began().does(bash("ls"), results=["x"]).story.tree.root
 
     assert signals(reading, frame, 0).usage == 0.91
@@ -173,11 +173,12 @@ STEPS = st.sampled_from(
 @searched(60)
 @given(st.lists(STEPS, max_size=25))
 def test_a_path_read_message_by_message_shows_what_it_shows_in_one_go(steps: list[tuple[str, Any]]) -> None:
-    """D2: whatever happens to the frames meanwhile, and whoever looks how often."""
+    """D2: whatever happens to the frames meanwhile: long work is cut, and older messages are another frame's then."""
     watched, known = began(), None
+    watched.folds, watched.settings = True, {"cold": True, "frame_max": 2_000}
     for what, told in steps:
         if what == "does":
-            watched.does(told[0], results=[told[1]])
+            watched.does(told[0], results=[padded(told[1], 1_500)])
         elif what == "says":
             watched.says(told)
         else:
@@ -186,3 +187,14 @@ def test_a_path_read_message_by_message_shows_what_it_shows_in_one_go(steps: lis
         known = read(watched.story, NAMES, known)
         tree = watched.story.tree
         assert signals(known, tree.current, 0) == signals(read(watched.story, NAMES), tree.current, 0)
+
+
+def test_another_branch_of_a_path_is_read_anew() -> None:
+    """The same frame and as many messages, and other ones."""
+    failed, passed = (began().does(bash("pytest -q"), results=[result]) for result in (FAILED, PASSED))
+    for watched in (failed, passed):
+        watched.arrives()
+    known = read(failed.story, NAMES)
+
+    shown = signals(read(passed.story, NAMES, known), passed.story.tree.current, 0)
+    assert (shown.errors, len(shown.successes)) == (0, 1)
