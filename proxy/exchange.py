@@ -25,14 +25,13 @@ from proxy.bookkeeping import LOOPING_CALL, client_chain
 from proxy.delivery import Delivery, Reply
 from proxy.dialects import Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, Stopped, StoreError, UpstreamError
-from proxy.flights import Flight, Glimpse
 from proxy.loop_warnings import refuses
+from proxy.meanwhile import Meanwhile
 from proxy.overheard import overheard
 from proxy.passing import Passing, bypass, is_fine, record_of, renamed, under_its_name
 from proxy.referring import whole
 from proxy.stack.context import Line
 from proxy.stack.ledger import Ledger
-from proxy.stack.queued import Lane
 from proxy.stack.recalled import frames_named, is_recall
 from proxy.stack.transcript import Request, Spoken
 from proxy.standing import Arrival, Standing, made_behind_ours
@@ -43,8 +42,6 @@ log = logging.getLogger(__name__)
 
 DRAFT_S = 0.25
 """What has arrived of a round is on its way to disk at most this much later (S4-11)."""
-ENDED = frozenset({"stop", "end_turn", "completed"})
-"""How a provider says that the model has nothing more to do."""
 UNTOUCHED = ("off", "shadow")
 """The status of a request that passes with what was typed to the proxy itself still in it."""
 
@@ -135,17 +132,7 @@ class Call:
         self._deadline = time.monotonic() + parts.config.stack_seconds
         self._drafting: asyncio.TimerHandle | None = None
         self._lost: UpstreamError | None = None
-        self._turn: Turn | None = None
-        self._flight = Flight(
-            incoming.id,
-            incoming.tenant,
-            standing.conversation,
-            standing.thread,
-            standing.node,
-            standing.status,
-            standing.arrival.now,
-            self._glimpse,
-        )
+        self._meanwhile = Meanwhile(parts, incoming, standing, self._asker, lambda: self._delivery.writing)
         self._delivery = self._delivered(intercept=standing.rendered)
 
     def _delivered(self, *, intercept: bool) -> Delivery:
@@ -156,22 +143,19 @@ class Call:
         """Answer the client. Cancelled, the client has left, or a person stopped it; that is told once, wherever it
         happened."""
         try:
-            with self._parts.flights.under_way(self._flight):
+            with self._meanwhile.under_way():
                 await self._answered()
         except asyncio.CancelledError:
             if not self._delivery.writing.finished:  # some clients go as soon as they have been told the end
-                self._record.failed(self._why_cancelled)
-            self._record.settle(self._record.upstream_status if self._reply.started else 0)
-            if not self._flight.stopped:
+                self._record.failed(self._meanwhile.why)
+            unstarted = Stopped.status if self._meanwhile.stopped else 0
+            self._record.settle(self._record.upstream_status if self._reply.started else unstarted)
+            if not self._meanwhile.stopped:
                 raise
             await self._tell_stopped()
         finally:
             if self._parts.summaries is not None:
                 self._parts.summaries.offer(self._standing)
-
-    @property
-    def _why_cancelled(self) -> str:
-        return "cancelled" if self._flight.stopped else "client_left"
 
     async def _tell_stopped(self) -> None:
         """The client is still there, and gets an error, or a broken connection where it has read a part of the
@@ -179,11 +163,6 @@ class Call:
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         await self._delivery.fail(Stopped("A person stopped this request. What had arrived of the answer is kept."))
-
-    def _glimpse(self) -> Glimpse:
-        """What there is of the answer so far."""
-        said, turn = self._delivery.writing.so_far().message, self._turn
-        return turn.glimpse(said) if turn else Glimpse(self._standing.frame, 0, said.text, said.calls)
 
     async def _answered(self) -> None:
         """What our bookkeeping cannot do before the first byte makes a relay of it."""
@@ -205,8 +184,7 @@ class Call:
             log.exception("line could not be assembled", extra={"request": self._incoming.id})
             await self._relay_instead("internal")
         else:
-            self._turn = turn
-            self._delivery.writing.follows = self._follows
+            self._meanwhile.turn, self._delivery.writing.follows = turn, self._meanwhile.follows
             self._delivery.writing.refuses = refuses(self._standing, self._parts.reception.actor.watch.names)
             async with self._delivery.kept_alive(self._parts.config.keep_alive_s):
                 await self.converse(turn, line)
@@ -330,12 +308,16 @@ class Call:
             if complete and turn.number and self._reply.started and self._is_no_answer():
                 await self._break_off("upstream_unreadable")
                 return
-            if complete and self._delivery.writing.goes_on and not self._is_over() and self._follows(spoken.finish):
-                following = await self._follow_up(turn, spoken)
-                if following is None:
+            goes_on = complete and self._delivery.writing.goes_on and not self._is_over()
+            if goes_on and self._meanwhile.follows(spoken.finish):
+                self._heard(spoken)
+                try:
+                    line, last_one = await self._meanwhile.follow_up(turn, spoken, self._record), False
+                except (StoreError, Unfit) as error:  # the client is told the end that was held
+                    self._not_kept(error.code)
                     await self._finish(got.status)
                     return
-                line, last_one = following, False
+                self._deadline = time.monotonic() + self._parts.config.stack_seconds
                 continue
             if not complete or last_one or not spoken.own_calls or self._is_over():
                 await self._end_turn(turn, spoken, got.status, complete=complete)
@@ -347,7 +329,7 @@ class Call:
                     await self._finish(got.status)
                     return
                 if not last_one:
-                    self._hear(turn)
+                    self._meanwhile.hear(turn, self._record)
                 line = await self._asker.line(turn)
             except (StoreError, Unfit) as error:
                 await self._stand_aside(error.code)
@@ -391,37 +373,6 @@ class Call:
         self._record.ran([c.name if c.is_ours else LOOPING_CALL for c in spoken.own_calls], events)
         turn.keep(weighed, results, events, now, last=bool(spoken.client_calls))
         await turn.durable()
-
-    def _hear(self, turn: Turn) -> None:
-        """What people said meanwhile is told with the next round. A fault of ours costs them that moment. Raises
-        StoreError."""
-        try:
-            self._record.ran((), turn.hear(self._parts.hearing, Lane.STEER, self._parts.now()))
-        except StoreError:
-            raise
-        except Exception:  # the edge of what is no part of the turn itself
-            log.exception("what was said could not be told", extra={"request": self._incoming.id})
-
-    def _follows(self, finish: str) -> bool:
-        """Whether something waits for the moment at which the model has nothing more to do."""
-        turn = self._turn
-        if turn is None or finish not in ENDED or turn.number + 1 >= self._parts.config.stack_rounds:
-            return False
-        return bool(self._parts.hearing.due(turn.standing, turn.story, Lane.FOLLOW_UP, self._parts.now()))
-
-    async def _follow_up(self, turn: Turn, spoken: Spoken) -> Line | None:
-        """The line of one more round, behind one that ended the answer. None where it cannot be: then the client is
-        told the end that was held, and what waits is told another time."""
-        self._heard(spoken)
-        now = self._parts.now()
-        try:
-            turn.keep(replace(spoken, message=self._parts.writer.weighed(spoken.message)), (), [], now, last=False)
-            self._record.ran((), turn.hear(self._parts.hearing, Lane.FOLLOW_UP, now))
-            self._deadline = time.monotonic() + self._parts.config.stack_seconds
-            return await self._asker.line(turn)
-        except (StoreError, Unfit) as error:
-            self._not_kept(error.code)
-            return None
 
     async def _beside(self, turn: Turn, spoken: Spoken) -> tuple[Ledger, ...]:
         """Conversations that the recalls of a round may look into beside this one."""
@@ -467,8 +418,8 @@ class Call:
             told_the_end = self._delivery.writing.finished
             spoken = self._delivery.end_round(complete=told_the_end)
             if not told_the_end:
-                self._record.failed(self._why_cancelled)
-                spoken = replace(spoken, finish="cancelled") if self._flight.stopped else spoken
+                self._record.failed(self._meanwhile.why)
+                spoken = replace(spoken, finish="cancelled") if self._meanwhile.stopped else spoken
             self._keep_last(turn, spoken)
             raise
         finally:

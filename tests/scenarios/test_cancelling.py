@@ -74,6 +74,7 @@ def test_cancelled_before_the_first_byte_the_client_gets_an_error_it_does_not_re
 
     assert status == 499
     assert "stopped" in str(told)
+    assert chat.proxy.receipts()[-1]["client_status"] == 499
     provider.wait_until(lambda: provider.open_connections == 0)
 
 
