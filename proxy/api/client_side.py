@@ -13,7 +13,7 @@ HEADERS_IN = {
     "x-stack-mode": "off, shadow, passive or active, for this request",
 }
 HEADERS_OUT = {
-    "x-stack-status": "full, asleep, side, off, shadow, stateless, bypass or error, "
+    "x-stack-status": "full, asleep, side, off, shadow, answered, stateless, bypass or error, "
     "then `; reason=word` where there is one",
     "x-stack-request-id": "For /stack/requests",
     "x-stack-conversation": "For /stack/conversations",
