@@ -356,6 +356,31 @@ def test_a_client_that_tidies_its_history_stays_on_its_branch(stage: Stage, prov
     assert written(provider.received[-1])[: len(main)] == main
 
 
+def test_a_history_that_the_client_compacted_on_a_branch_goes_on_there(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """Under a session of its own: the summary stands on the branch."""
+    chat = stage.chat(headers={"x-session-id": "ses_1", "x-session-affinity": "ses_1"})
+    says_to(chat, provider, "look at the parser", "cat parser.py", answer="PARSER seen.")
+    does_ask(chat.proxy, "checkpoints")
+    says_to(chat, provider, "rewrite it with regexes", "sed REGEX", answer="REGEX done.")
+    does_ask(chat.proxy, "branches", name="other")
+    says_to(chat, provider, "write a grammar instead", answer="GRAMMAR done.")
+    chat.history = [
+        {"role": "user", "content": "What did we do so far?"},
+        {"role": "assistant", "content": "SUMMARY of the grammar."},
+        {"role": "user", "content": "Continue."},
+    ]
+    provider.will(says("On it."))
+    chat.asks()
+
+    assert "SUMMARY" in newest(provider)
+    assert "REGEX" not in newest(provider)
+    rows = asked(chat.proxy, "branches")[1]["branches"]
+    assert [(row["name"], row["current"]) for row in rows] == [("main", False), ("other", True)]
+    assert "REGEX" in json.dumps(asked(chat.proxy, "branches/main")[1]["messages"])
+
+
 def test_the_request_that_began_a_branch_asked_again_has_the_same_line(
     begun: Conversation, provider: ScriptedProvider
 ) -> None:

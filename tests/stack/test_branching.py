@@ -143,6 +143,20 @@ def test_another_form_of_what_stands_aside_stays_aside() -> None:
     assert {placed.at for placed in path.story.placed} < {e.id for e in path.ledger.path(path.tip)}
 
 
+def test_a_line_comes_back_as_it_was_left_where_the_client_compacted_its_history_meanwhile() -> None:
+    path = Path()
+    path.says("begin")
+    path.says("on main")
+    path.says("on the branch", Switched("b1", "e0", "c1"))
+    path.tip, path.story = "", Story()
+    path.says("a summary", adopts="e2")
+    compacted = texts(path.story)
+    path.says("back", Switched(MAIN))
+
+    assert compacted == ["a summary"]
+    assert texts(path.story) == ["begin", "on main", "back"]
+
+
 def test_a_rewritten_history_that_shares_its_beginning_keeps_the_lines_apart() -> None:
     path = Path()
     path.says("begin")
