@@ -39,10 +39,12 @@ from proxy.stack.events import (
 )
 from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment, Pen, folding, is_due
+from proxy.stack.frames import Frame
 from proxy.stack.inferring import Watch
 from proxy.stack.ledger import Thread, is_edited
 from proxy.stack.minimizing import minimized
 from proxy.stack.observe.turns import user_spoke_last
+from proxy.stack.renewing import at_waking, due, rewritten_block
 from proxy.stack.rereading import Means
 from proxy.stack.story import Placed, Story
 from proxy.stack.tools.desk import Settings
@@ -112,7 +114,7 @@ class Actor:
         for event in noticed:
             tree = apply(tree, event, here.now)
         here = replace(here, story=replace(here.story, tree=tree)) if noticed else here
-        acted = self._minimized(here, self._acted(here))
+        acted = self._renewed(here, self._minimized(here, self._acted(here)))
         return replace(acted, events=(*noticed, *self._outdated(here), *self._rewritten(here), *acted.events))
 
     def _noticed(self, here: Here) -> list[FrameEvent]:
@@ -168,10 +170,10 @@ class Actor:
         wire = how.written(here.request, in_front.guidance, in_front.tools)
         return Woken("", "", wire.decode(), here.node)
 
-    def _in_front(self, here: Here) -> Woken:
+    def _in_front(self, here: Here, frame: str = "") -> Woken:
         if here.mode == "passive":
             return Woken("", self.tools["passive"])
-        return Woken(GUIDANCE + "\n\n" + self.block(here), self.tools["active"])
+        return Woken(GUIDANCE + "\n\n" + self.block(here, frame=frame), self.tools["active"])
 
     def _appending(self, here: Here) -> Appending | None:
         """How tools and guidance are told behind this request's newest message; None where they cannot be."""
@@ -188,19 +190,20 @@ class Actor:
             return ()
         return (structs.replace(self._in_front(here), at=here.node), *self._voided(here))
 
-    def block(self, here: Here, most: int | None = None) -> str:
-        """The block of the active frame, of at most so many tokens. What a root is for stands on its line already, so a
-        short form will do."""
-        budgets = self.settings.budgets
+    def block(self, here: Here, most: int | None = None, frame: str = "") -> str:
+        """The block of a frame, the active one by default, of at most so many tokens. What a root is for stands on its
+        line already, so a short form will do."""
+        tree, budgets = here.story.tree, self.settings.budgets
+        told = tree.frames[frame or tree.active]
         if most is not None:
             budgets = replace(budgets, total=min(budgets.total, most))
-        if not here.story.tree.current.parent:
+        if not told.parent:
             budgets = replace(budgets, current=min(budgets.current, ROOT_TOKENS))
         return block_of(
             form_of(self.config, here.request.model),
             here.story,
-            here.story.tree,
-            here.story.tree.active,
+            tree,
+            told.id,
             session=here.conversation,
             nonce=self.nonce(here.conversation),
             now=here.now,
@@ -291,6 +294,33 @@ class Actor:
         return replace(
             acted, events=(*acted.events, *voided, *done.events), decisions=(*acted.decisions, *done.decisions)
         )
+
+    def _renewed(self, here: Here, acted: Acted) -> Acted:
+        """Blocks that somebody wants written anew are, where nothing is lost by it, no reasoning either."""
+        if not here.story.tree.stale or here.mode == "passive" or self._must_wait(here):
+            return acted
+        story, tree = here.story, here.story.tree
+        for event in acted.events:
+            tree = apply(tree, event, here.now)
+        if not tree.awake or tree.provider_trimmed:
+            return acted
+        in_front = any(isinstance(event, Woken) and not event.appended for event in acted.events)
+        frames = due(story, tree, cold=self._moment(here, None).cold, in_front=in_front)
+        here = replace(here, story=replace(story, tree=tree))
+        voided = self._voided(here) if frames else []
+        if voided and not any(isinstance(event, Folded | ReasoningRemoved) for event in acted.events):
+            return acted
+        return replace(acted, events=(*acted.events, *voided, *(self._told_anew(here, frame) for frame in frames)))
+
+    def _told_anew(self, here: Here, frame: Frame) -> BlockRenewed:
+        if frame.opening is not None:
+            return BlockRenewed(frame.id, rewritten_block(frame.opening.block, self.block(here, frame=frame.id)))
+        how, in_front = self._appending(here), self._in_front(here, at_waking(here.story.tree).id)
+        waking = here.story.tree.waking
+        if how is None or waking is None or not waking.appended:
+            return BlockRenewed(frame.id, guidance=in_front.guidance)
+        wire = how.written(here.request, in_front.guidance, in_front.tools)
+        return BlockRenewed(frame.id, appended=wire.decode())
 
     def _binds(self, here: Here) -> bool:
         return binds(self.config, self.dialect, self.config.sent_as(here.request.model))

@@ -56,6 +56,7 @@ TYPES = {
     "folded": "compaction",
     "trim": "compaction",
     "summarised": "summary",
+    "interim summary": "summary",
     "suggested": "suggestion",
     "looped": "loop.detected",
     "pressed": "memory.pressure",

@@ -465,8 +465,8 @@ def _same_at(before: Body, message: Json, written: str, start: int, *, less_thou
 
 
 def _is_block(message: Json) -> bool:
-    """A block as the result of the call that opened its frame."""
-    return message["role"] == "tool" and BLOCK.search(text_of(message)) is not None
+    """A block: as the result of the call that opened its frame, or in the guidance."""
+    return message["role"] in ("tool", *HEADS) and BLOCK.search(text_of(message)) is not None
 
 
 def _stood(message: Json, written: str, stood: set[str]) -> bool:

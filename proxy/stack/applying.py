@@ -21,6 +21,8 @@ from proxy.stack.events import (
     Activated,
     ArtifactAdded,
     AutonomySet,
+    BlockRenewed,
+    BlockStale,
     ByHand,
     Decided,
     Delegated,
@@ -95,13 +97,30 @@ def _happened(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return _parted(tree, event, now)
         case Delegated():
             return _delegated(tree, event, now)
-        case Folded() | Summarised() | InterimSummary() | Kept() | Unfolded():
+        case Folded() | Summarised() | InterimSummary() | Kept() | Unfolded() | BlockStale() | BlockRenewed():
             return _moved(tree, event, now)
         case _:
             return _noted(tree, event, now)
 
 
-def _moved(tree: Tree, event: Folded | Summarised | InterimSummary | Kept | Unfolded, now: int) -> Tree:
+def _retold(tree: Tree, event: BlockStale | BlockRenewed) -> Tree:
+    """What a frame was told of the tree around it is told anew, or is to be."""
+    if isinstance(event, BlockStale):
+        return replace(tree, stale=tree.stale | set(event.frames))
+    frame = tree.frames.get(event.frame)
+    fresh = replace(tree, stale=tree.stale - {event.frame})
+    if frame is not None and frame.opening is not None:
+        opening = replace(frame.opening, block=event.block)
+        return _with(fresh, replace(frame, opening=opening), told=_opened(opening))
+    if tree.waking is None:
+        return fresh
+    return replace(fresh, waking=replace(tree.waking, guidance=event.guidance, appended=event.appended))
+
+
+Moved = Folded | Summarised | InterimSummary | Kept | Unfolded | BlockStale | BlockRenewed
+
+
+def _moved(tree: Tree, event: Moved, now: int) -> Tree:
     """Events that change what stands on the line, now or later, and no frame."""
     match event:
         case Folded():
@@ -118,6 +137,8 @@ def _moved(tree: Tree, event: Folded | Summarised | InterimSummary | Kept | Unfo
             return replace(tree, kept={**tree.kept, event.frame: event.now or tree.kept.get(event.frame, False)})
         case Unfolded():
             return replace(tree, trims=tuple(t for t in tree.trims if t.frame != event.frame))
+        case BlockStale() | BlockRenewed():
+            return _retold(tree, event)
 
 
 def _remembered(tree: Tree, event: Looped | LoopsCleared | ByHand | HandTold) -> Tree:

@@ -134,6 +134,22 @@ class Woken(msgspec.Struct, frozen=True, tag="woken"):
         return (self.tools, self.guidance, self.appended)
 
 
+class BlockStale(msgspec.Struct, frozen=True, tag="block stale"):
+    """What these frames were told of the tree around them is to be written anew, where that breaks no cache."""
+
+    frames: tuple[str, ...]
+
+
+class BlockRenewed(msgspec.Struct, frozen=True, tag="block renewed"):
+    """What a frame was told of the tree around it is told in these words from now on: as the result of the call that
+    opened it (`block`), or with what the thread was given when it woke (`guidance` or `appended`)."""
+
+    frame: str
+    block: str = ""
+    guidance: str = ""
+    appended: str = ""
+
+
 class Trimmed(msgspec.Struct, frozen=True, tag="trim"):
     """The line did not fit the window: these entries left it."""
 
@@ -391,6 +407,8 @@ FrameEvent = (
     | ArtifactAdded
     | Decided
     | Woken
+    | BlockStale
+    | BlockRenewed
     | Trimmed
     | Entered
     | Delegated

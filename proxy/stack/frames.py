@@ -178,6 +178,8 @@ class Tree:
     trims: tuple[Trim, ...] = ()
     mute: frozenset[str] = frozenset()
     """Entries (turn ids, or `turn/number`) whose reasoning has been left out, once and for good."""
+    stale: frozenset[str] = frozenset()
+    """Frames whose block somebody wants written anew."""
     interims: Mapping[str, Interim] = field(default_factory=dict)
     """The newest summary of a frame that was made while it went on, by frame."""
     kept: Mapping[str, bool] = field(default_factory=dict)

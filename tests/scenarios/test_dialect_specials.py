@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Model, ScriptedProvider, answers, overflow, says
+from proxy.scripted import Model, ScriptedProvider, answers, call, overflow, says
 from tests.harness import does, pop, push, recall
 from tests.scenarios.native import Chat, Json, Messages, Native, Responses, bash, padded
 from tests.wire.proxied import Proxied
@@ -678,6 +678,26 @@ def test_the_request_that_woke_may_be_sent_again_without_the_beta(provider: Scri
 
     assert "tool_addition" not in told(provider)
     assert "Task frames" in provider.received[-1].system
+
+
+@pytest.mark.rows("S1-114")
+def test_added_guidance_is_written_anew_with_a_fold_that_stands_before_it(
+    provider: ScriptedProvider, start: Started
+) -> None:
+    """Once, where it stands, and not by itself: that would void what was thought behind it."""
+    chat = Messages(start(**WAKES_LATE), BOUND, headers=dict(INLINE))
+    grows_awake(chat, provider)
+    provider.will(does(pop("Done.")), does(call("stack_cache_clear")), says("ok", reasoning="kept"))
+    chat.returns("the output")
+    assert "block renewed" not in events(chat)
+    for job in range(4):
+        works(chat, provider, job)
+        assert json.dumps(provider.received[-1].body).count("# Task frames") == 1
+
+    assert events(chat).count("block renewed") == 1
+    added = next(json.dumps(m) for m in provider.received[-1].messages if "# Task frames" in json.dumps(m))
+    assert "tool_addition" in json.dumps(provider.received[-1].body)
+    assert any(f"<title>{job}</title>" in added for job in JOBS)
 
 
 @pytest.mark.parametrize(("kind", "model", "headers"), ADDING)

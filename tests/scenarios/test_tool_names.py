@@ -9,7 +9,7 @@ import json
 import pytest
 
 from proxy.scripted import ScriptedProvider, Usage, call, says
-from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, everything, texts
+from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, everything, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
 
 COLD = [Usage(9_000, 10, cached=8_000), Usage(9_000, 10), Usage(9_000, 10)]
@@ -145,3 +145,56 @@ def asked(proxy: RunningProxy, path: str, body: Json) -> tuple[int, str]:
         return response.status, json.loads(response.read())["error"]["message"]
     finally:
         connection.close()
+
+
+# ---------------------------------------------------------------------------------------------- the block written anew
+def blocks(session: Session) -> list[str]:
+    """The blocks on the newest line, that of the guidance first."""
+    return [text for text in texts(session.provider.received[-1].messages) if "<stack-context session" in text]
+
+
+@pytest.mark.rows("S1-114", "C8")
+@pytest.mark.parametrize("pushed", [True, False], ids=["pushed frame", "woken root"])
+def test_a_block_is_written_anew_when_nothing_of_the_line_is_cached(
+    stage: Stage, provider: ScriptedProvider, pushed: bool
+) -> None:
+    """What has become known since stands in it then; before that no byte changes, whatever the model noted."""
+    session = Session(stage.chat(tools=TOOLS), provider)
+    if pushed:
+        provider.will(does(push("Lexer")), says("Begun."))
+        session.chat.says("Begin the lexer.")
+    else:
+        session.turn("Build the parser.", closing="Yes.")
+    before = blocks(session)
+    provider.will(
+        does(call("stack_add_decision", decision="Tables, not ifs")), does(call("stack_cache_clear")), says("Noted.")
+    )
+    session.chat.says("Yes, please note it.")
+    assert "That breaks the prefix" in texts(provider.received[-1].messages)[-1]
+
+    goes_cold(session)
+    assert blocks(session) == before
+    session.turn("Yes, please go on.", closing="I go on.")
+
+    anew = blocks(session)
+    assert len(anew) == len(before)
+    assert [("Tables, not ifs" in old, "Tables, not ifs" in new) for old, new in zip(before, anew, strict=True)][
+        -1
+    ] == (
+        False,
+        True,
+    )
+    session.turn("Yes, please go on.", closing="I go on.")
+    assert blocks(session) == anew
+    assert [e for r in session.chat.proxy.receipts() for e in r["events"] if e.startswith("block renewed")] != []
+
+
+@pytest.mark.rows("S1-114")
+def test_only_what_stands_in_the_context_can_be_written_anew(stage: Stage, provider: ScriptedProvider) -> None:
+    """S1-132."""
+    chat = stage.chat()
+    provider.will(does(push("A")), does(pop("done")), does(call("stack_cache_clear", sessionID="A")), says("ok"))
+    chat.says("go")
+    told = texts(provider.received[-1].messages)[-1]
+    assert told.startswith("tool: Error: no block of f")
+    assert "There are those of f" in told

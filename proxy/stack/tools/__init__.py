@@ -12,7 +12,20 @@ from typing import Any
 
 import msgspec
 
-from proxy.stack.tools import autonomy, branches, completing, looking, moves, notes, plans, recall, summarizing
+from proxy.stack.tools import (
+    autonomy,
+    branches,
+    clearing,
+    completing,
+    contexts,
+    looking,
+    moves,
+    notes,
+    plans,
+    recall,
+    subagents,
+    summarizing,
+)
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool
 from proxy.stack.transcript import Call
 
@@ -28,6 +41,7 @@ TOOLS: tuple[Tool, ...] = (
     *completing.TOOLS,
 )
 _BY_NAME: Mapping[str, Tool] = {name: tool for tool in TOOLS for name in (tool.name, tool.op, f"stack_{tool.op}")}
+    *clearing.TOOLS,
 _BEHIND = tuple(tool for tool in TOOLS if not tool.core)
 DISPATCHER = "stack"
 NO_MORE = "No more stack calls in this turn. Go on with the task, or answer the user."
