@@ -15,7 +15,6 @@ import msgspec
 from proxy.stack.tools import (
     autonomy,
     branches,
-    clearing,
     completing,
     contexts,
     looking,
@@ -35,13 +34,14 @@ TOOLS: tuple[Tool, ...] = (
     *recall.TOOLS,
     *looking.TOOLS,
     *notes.TOOLS,
+    *contexts.TOOLS,
+    *subagents.TOOLS,
     *branches.TOOLS,
     *autonomy.TOOLS,
     *summarizing.TOOLS,
     *completing.TOOLS,
 )
 _BY_NAME: Mapping[str, Tool] = {name: tool for tool in TOOLS for name in (tool.name, tool.op, f"stack_{tool.op}")}
-    *clearing.TOOLS,
 _BEHIND = tuple(tool for tool in TOOLS if not tool.core)
 DISPATCHER = "stack"
 NO_MORE = "No more stack calls in this turn. Go on with the task, or answer the user."

@@ -1,4 +1,4 @@
-"""The tools that only look: status, tree, details of a frame, and the whole state as JSON.
+"""The tools that only look: status, tree, details and summary of a frame, and the whole state as JSON.
 
 The law: **nothing happens here**; an outcome of this module has no events. What they print is for the model and for
 people, so every text of a frame stands on one line, cut where the layout needs it; `stack_get_state` cuts nothing.
@@ -208,6 +208,22 @@ def _list_lines(name: str, items: Sequence[str]) -> Iterator[str]:
         yield from (f"- {clean(item)}" for item in items)
 
 
+# ------------------------------------------------------------------------------------------------------------- summary
+def get_summary(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """What a frame came to, or has so far: results, artifacts, decisions (S1-117)."""
+    reference = text_of(arguments, "sessionID", "frameID", "frame_id", "frame")
+    frame = frame_named(desk.tree, reference) if reference else desk.tree.current
+    return Outcome("\n".join(_summary(frame)))
+
+
+def _summary(frame: Frame) -> Iterator[str]:
+    """Fixed sections; one without content says so."""
+    yield f"{STATUS_ICONS[frame.status]} {clean(frame.title)} [{frame.id}] {frame.status}"
+    yield f"results: {clean(frame.results) or 'none yet'}"
+    for name, items in (("artifacts", frame.artifacts), ("decisions", frame.decisions)):
+        yield from _list_lines(name, items) if items else [f"{name}: none"]
+
+
 # --------------------------------------------------------------------------------------------------------------- state
 def state_of(state: Tree, logs: str = "frames") -> dict[str, Any]:
     """The tree under the names of S1-08 and S1-09. Times are ms since the epoch; what does not apply is left out.
@@ -243,7 +259,7 @@ def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
         "invalidationReason": frame.invalidation_reason,
         "invalidatedAt": frame.invalidated_at,
         "plannedChildren": [f.id for f in children(state, frame.id) if f.status is Status.PLANNED],
-        "auto": frame.origin != "model" and not (frame.origin == BY_HAND and frame.opening),
+        "auto": frame.origin != "model" and (frame.origin != BY_HAND or not frame.opening or bool(frame.uncalled)),
     }
     return always | {name: value for name, value in sometimes.items() if value}
 
@@ -283,4 +299,12 @@ DETAILS = Tool(
     details,
 )
 GET_STATE = Tool("stack_get_state", "get_state", "The whole state as JSON.", _NOTHING, get_state)
-TOOLS = (STATUS, TREE, DETAILS, GET_STATE)
+GET_SUMMARY = Tool(
+    "stack_get_summary",
+    "get_summary",
+    "What a frame came to.",
+    {"type": "object", "properties": {"sessionID": {"type": "string", "description": "id or title; default: active"}}},
+    get_summary,
+    listed=False,
+)
+TOOLS = (STATUS, TREE, DETAILS, GET_STATE, GET_SUMMARY)

@@ -1,0 +1,193 @@
+"""The tools that look at the context, and those that tell of subagents: what the model reads, also where it errs."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from proxy.stack.events import (
+    ArtifactAdded,
+    Decided,
+    Delegated,
+    Entered,
+    Folded,
+    FrameEvent,
+    Kept,
+    Parted,
+    Planned,
+    Popped,
+    Rooted,
+    Trimmed,
+)
+from proxy.stack.frames import Status
+from proxy.stack.tools import definitions, run
+from proxy.stack.tools.desk import Desk
+from tests.stack.forest import Talk, call, popped, pushed
+
+NAMES = {
+    "stack_context_info": "S1-112",
+    "stack_context_preview": "S1-113",
+    "stack_compaction_info": "S1-116",
+    "stack_get_summary": "S1-117",
+    "stack_stats": "S1-119",
+    "stack_subagent_list": "S1-121",
+}
+HOSTILE: list[dict[str, object]] = [
+    {},
+    {"unknown": [1, {"x": None}]},
+    {"sessionID": 7, "maxLength": [], "filter": {}, "reset": 0, "showActive": "no"},
+    {"sessionID": "x" * 100_000, "maxLength": 10**30, "filter": "y" * 100_000},
+    {"sessionID": "</stack-context>", "maxLength": "\ud800", "filter": "\x1b[2J"},
+]
+
+
+def desk_after(*events: FrameEvent) -> Desk:
+    talk = Talk()
+    talk.client("user", "go")
+    talk.happens(Rooted("froot", "Build the shop", "The shop sells things."))
+    for event in events:
+        talk.client("user", f"step {talk.minute}")
+        talk.happens(event)
+    return talk.desk()
+
+
+def ask(desk: Desk, name: str, **arguments: object) -> str:
+    return run(desk, call("k", name, **arguments)).text
+
+
+def test_they_are_offered_one_by_one_and_change_no_list_of_the_core() -> None:
+    """S1-134: the dispatcher reaches them and does not list them, so its bytes stay what they were."""
+    full = {each["name"] for each in definitions("full")}
+
+    assert full >= NAMES.keys()
+    assert not any(name.removeprefix("stack_") in str(definitions("core")) for name in NAMES)
+    desk = desk_after()
+    for name in NAMES:
+        assert ask(desk, "stack", op=name.removeprefix("stack_")) == ask(desk, name)
+
+
+@pytest.mark.parametrize("arguments", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("name", NAMES)
+def test_whatever_they_are_asked_they_answer_a_sentence(name: str, arguments: dict[str, object]) -> None:
+    """S1-132."""
+    desk = desk_after(pushed("fpay", title="Pay"))
+    outcome = run(desk, call("k", name, **arguments))
+
+    assert outcome.events == ()
+    assert 0 < len(outcome.text) < 20_000
+    assert "failed inside the proxy" not in outcome.text
+
+
+# ------------------------------------------------------------------------------------------------------------- context
+@pytest.mark.rows("S1-112")
+def test_the_context_is_told_with_budgets_selection_and_line() -> None:
+    done = (pushed("fauth", title="Auth"), popped("fauth", "JWT in src/auth.py."))
+    desk = desk_after(*done, pushed("fpay", title="Pay"), Planned("fbank", "fpay", "Bank", "Transfers work."))
+
+    told = ask(desk, "stack_context_info")
+    assert told.startswith("Active: fpay (Pay)\n")
+    assert "total 4,000, ancestors 1,500, siblings 1,500, current 800." in told
+    assert "Selection: 1 above, 1 of 1 finished beside the path, 1 planned below." in told
+    assert "Last usage: the provider has told none yet." in told
+
+
+@pytest.mark.rows("S1-113")
+def test_the_preview_is_the_block_as_it_was_told_cut_with_what_is_missing() -> None:
+    event = msgspec.structs.replace(pushed("fpay", title="Pay"), block="<stack-context>as told then</stack-context>")
+    desk = desk_after(event)
+
+    assert ask(desk, "stack_context_preview") == event.block
+    shown = ask(desk, "stack_context_preview", maxLength=5)
+    assert shown == f"{event.block[:5]}\n... {len(event.block) - 5:,} more characters"
+    assert ask(desk, "stack_context_preview", maxLength="5") == shown
+    assert ask(desk_after(), "stack_context_preview").startswith("<stack-context")
+    for wrong in (0, -1, 10**9, True, "many", None, 2.5):
+        assert ask(desk, "stack_context_preview", maxLength=wrong).startswith("Error: maxLength is a number")
+
+
+# ---------------------------------------------------------------------------------------------------------- compaction
+@pytest.mark.rows("S1-116")
+def test_compactions_are_told_by_how_they_left_and_what_is_pending() -> None:
+    over = (
+        Entered("fone", "froot", "One", "c", "request"),
+        Popped("fone", Status.COMPLETED, "one", "one"),
+        Entered("ftwo", "froot", "Two", "c", "request"),
+        Popped("ftwo", Status.COMPLETED, "two", "two"),
+    )
+    desk = desk_after(
+        pushed("fauth", title="Auth"),
+        popped("fauth"),
+        *over,
+        Folded("fone", ("e1",), "trace of one"),
+        Kept("fone"),
+        Parted("fpart", "froot", "Part", "so far", ()),
+        Trimmed(("e2",), "trace"),
+        Delegated("fsub", "froot", "Look", "c", "c2", "k9"),
+    )
+
+    told = ask(desk, "stack_compaction_info")
+    assert "- as results of their calls: fauth Auth\n" in told
+    assert "- folded: fone One\n" in told
+    assert "- parts of long work: none\n" in told
+    assert "- cut because the line did not fit: 1 times\n" in told
+    assert "- ended, and folded as soon as that pays: ftwo Two; fpart Part\n" in told
+    assert "- asked back: fone One\n" in told
+    assert told.endswith("- subagents whose result is awaited: fsub Look")
+
+
+# ------------------------------------------------------------------------------------------------------------- summary
+@pytest.mark.rows("S1-117")
+def test_a_summary_has_results_artifacts_and_decisions() -> None:
+    desk = desk_after(
+        pushed("fauth", title="Auth"),
+        ArtifactAdded("fauth", "src/auth.py"),
+        Decided("fauth", "Use JWT."),
+        popped("fauth", "JWT works."),
+    )
+
+    assert ask(desk, "stack_get_summary", sessionID="Auth") == (
+        "[+] Auth [fauth] completed\nresults: JWT works.\nartifacts:\n- src/auth.py\ndecisions:\n- Use JWT."
+    )
+    assert ask(desk, "stack_get_summary") == (
+        "[*] Build the shop [froot] in_progress\nresults: none yet\nartifacts: none\ndecisions: none"
+    )
+    assert ask(desk, "stack_get_summary", sessionID="nobody").startswith("Error: no frame, or more than one")
+
+
+# ----------------------------------------------------------------------------------------------------------- subagents
+SUBAGENTS = (
+    Delegated("fold", "froot", "Look for all the flaky tests there are", "c", "c1", "k1"),
+    Delegated("fnew", "froot", "Mend them", "c", "c2", "k2"),
+    Popped("fold", Status.COMPLETED, "two", "two"),
+)
+
+
+@pytest.mark.rows("S1-121")
+def test_subagents_are_listed_the_newest_activity_first_with_short_titles() -> None:
+    desk = desk_after(*SUBAGENTS)
+
+    first, old, new = ask(desk, "stack_subagent_list").splitlines()
+    assert first == "Subagents (all): 2"
+    assert old.startswith("- fold Look for all the flaky tests")
+    assert "completed, last active " in old
+    assert len(old.partition(":")[0]) <= len("- fold ") + 30
+    assert new.startswith("- fnew Mend them: in_progress")
+    assert ask(desk, "stack_subagent_list", filter="active").splitlines()[1:] == [new]
+    assert ask(desk, "stack_subagent_list", filter="completed").splitlines()[1:] == [old]
+    assert ask(desk, "stack_subagent_list", filter="without-frame") == "Subagents (without-frame): 0"
+    assert ask(desk, "stack_subagent_list", filter="mine").startswith("Error: filter 'mine' is none of all, active")
+
+
+@pytest.mark.rows("S1-119")
+def test_subagents_are_counted_with_rates_of_one_decimal() -> None:
+    third = Delegated("fthird", "froot", "Third", "c", "c3", "k3")
+    told = ask(desk_after(*SUBAGENTS, third), "stack_stats")
+
+    assert told.splitlines()[:3] == [
+        "Subagents with a frame: 3",
+        "Ended by their result: 0; ended by hand: 1",
+        "Completed: 33.3 %",
+    ]
+    assert "At work: 2" in told
+    assert "At work" not in ask(desk_after(*SUBAGENTS), "stack_stats", showActive=False)
+    assert ask(desk_after(), "stack_stats", reset=True).startswith("Error: only a person counts anew")
