@@ -15,6 +15,7 @@ import msgspec
 from proxy.stack.tools import (
     autonomy,
     branches,
+    clearing,
     completing,
     contexts,
     looking,
@@ -40,6 +41,7 @@ TOOLS: tuple[Tool, ...] = (
     *autonomy.TOOLS,
     *summarizing.TOOLS,
     *completing.TOOLS,
+    *clearing.TOOLS,
 )
 _BY_NAME: Mapping[str, Tool] = {name: tool for tool in TOOLS for name in (tool.name, tool.op, f"stack_{tool.op}")}
 _BEHIND = tuple(tool for tool in TOOLS if not tool.core)
