@@ -69,12 +69,16 @@ class Story:
 def follow(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, Story]) -> Story:
     """The story of `path` (from the first entry on). `known` holds stories of earlier tips; the longest one is gone
     on from."""
-    start, story = 0, Story()
+    start, story = _longest(path, known)
+    return extend(ledger, story, path[start:])
+
+
+def _longest(path: Sequence[Entry], known: Mapping[str, Story]) -> tuple[int, Story]:
+    """How much of `path` is told already, and its story."""
     for at in range(len(path) - 1, -1, -1):
         if (found := known.get(path[at].id)) is not None:
-            start, story = at + 1, found
-            break
-    return extend(ledger, story, path[start:])
+            return at + 1, found
+    return 0, Story()
 
 
 def extend(
@@ -84,27 +88,42 @@ def extend(
     entries = tuple(entries)
     if not entries:
         return story
-    walk = _Walk(ledger, story)
+    walk = _Walk(ledger, story, {})
     for entry in entries:
         walk.put(entry, (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ())))
     return walk.story()
 
 
-def turned(ledger: Ledger, story: Story, event: Switched, created: int) -> Story:
-    """`story` with another line current: what stood on this one is put aside as it is, and nothing of it goes along."""
+def turned(ledger: Ledger, story: Story, event: Switched, created: int, known: dict[str, Story] | None = None) -> Story:
+    """`story` with another line current: what stood on this one is put aside as it is, and nothing of it goes along.
+    `known`: see `_at`."""
     kept = {**story.aside, story.lines.current: replace(story, adopted={}, aside={})}
     found = kept.pop(event.line, None)
     if found is None:
-        found = follow(ledger, ledger.path(event.at), {})
+        found = _at(ledger, event.at, {} if known is None else known)
     lines = after(story.lines, event, created)
     return replace(found, tip=story.tip, adopted={}, lines=lines, aside=kept)
+
+
+def _at(ledger: Ledger, tip: str, known: dict[str, Story]) -> Story:
+    """The story of the path to `tip`. `known` remembers what was asked for while one path is walked: a branch of a
+    branch of a branch would be told twice as often with each."""
+    if tip not in known:
+        path = ledger.path(tip)
+        start, story = _longest(path, known)
+        walk = _Walk(ledger, story, known)
+        for entry in path[start:]:
+            walk.put(entry, ledger.events.get(entry.id, ()))
+        known[tip] = walk.story()
+    return known[tip]
 
 
 class _Walk:
     """A story while entries are put behind it, one by one."""
 
-    def __init__(self, ledger: Ledger, story: Story) -> None:
+    def __init__(self, ledger: Ledger, story: Story, known: dict[str, Story]) -> None:
         self._ledger = ledger
+        self._known = known
         self._begin(story, list(story.placed))
 
     def _begin(self, story: Story, placed: list[Placed]) -> None:
@@ -123,7 +142,7 @@ class _Walk:
     def put(self, entry: Entry, events: Sequence[Event]) -> None:
         """One more entry, with what was decided at it."""
         if entry.adopts:
-            self._adopt(follow(self._ledger, self._ledger.path(entry.adopts), {}))
+            self._adopt(_at(self._ledger, entry.adopts, self._known))
         if entry.alias and entry.alias in self._on_other_lines():
             self._renamed[entry.alias] = entry.id
         if entry.alias in self._adopted:
@@ -151,16 +170,14 @@ class _Walk:
         if not isinstance(said, Switched):
             self._lines = after(self._lines, said, event.created)
         elif self._can_turn(entry, said):
-            self._begin_on(turned(self._ledger, self.story(), said, event.created))
+            there = turned(self._ledger, self.story(), said, event.created, self._known)
+            self._begin(there, list(there.placed))
 
     def _can_turn(self, entry: Entry, to: Switched) -> bool:
         """Whether the line is there, or begins at an entry from before this one."""
         begins = self._ledger.entries.get(to.at)
         known = to.line in self._at.aside or (begins is not None and begins.seq < entry.seq)
         return known and to.line != self._lines.current
-
-    def _begin_on(self, story: Story) -> None:
-        self._begin(story, list(story.placed))
 
     def _adopt(self, elsewhere: Story) -> None:
         """Go on from the state of another path; what this one shares with it stands here as it stands there."""

@@ -119,6 +119,17 @@ def test_a_switch_to_a_line_that_is_not_there_changes_nothing() -> None:
     assert texts(path.story) == ["begin", "go on", "and on", "there"]
 
 
+def test_a_branch_of_a_branch_of_a_branch_is_told_in_time() -> None:
+    """Each begins where the one before it stood: told anew for each, thirty of them would take for ever."""
+    path = Path()
+    path.says("begin")
+    for number in range(30):
+        path.says(f"said {number}", Switched(f"b{number}", path.tip, "c"))
+
+    assert follow(path.ledger, path.ledger.path(path.tip), {}) == path.story
+    assert len(texts(path.story)) == 31
+
+
 def test_another_form_of_what_stands_aside_stays_aside() -> None:
     """The client rewrote its history, twice: each entry is another form of one on some line."""
     path = Path()
