@@ -15,7 +15,20 @@ import pytest
 from proxy.scripted import Call, Received, ScriptedProvider, call, says
 from proxy.tenancy import issue_key
 from tests import laws
-from tests.harness import Conversation, Habits, Json, RunningProxy, Stage, bash, does, everything, pop, push, texts
+from tests.harness import (
+    Conversation,
+    Habits,
+    Json,
+    RunningProxy,
+    Stage,
+    bash,
+    does,
+    everything,
+    pop,
+    push,
+    recall,
+    texts,
+)
 from tests.tongues import neutral, tongue_at
 
 NOTE = '<stack-context branch="'
@@ -243,6 +256,23 @@ def test_the_model_branches_by_its_own_calls(chat: Conversation, provider: Scrip
     assert "<<recall" in on_branch
     assert "a grammar, please" not in newest(provider)
     assert "rewrite it" in newest(provider)
+
+
+def test_what_stands_on_another_branch_is_recalled_when_it_is_asked_for(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """L7: by the frame, and by a query."""
+    says_to(chat, provider, "begin", answer="Begun.")
+    does_ask(chat.proxy, "checkpoints")
+    provider.will(does(push("Regexes")), does(bash("sed")), does(pop("It works.")), says("done"))
+    chat.says("use regexes")
+    chat.returns("OUTPUT nobody-else-has-this")
+    frame = chat.proxy.frames()["Regexes"]["sessionID"]
+    does_ask(chat.proxy, "branches")
+    for made in (recall(frame), recall("", query="nobody-else-has-this")):
+        provider.will(does(made), says("I see."))
+        chat.says("what was it?")
+        assert "OUTPUT nobody-else-has-this" in newest(provider)
 
 
 def test_a_checkpoint_is_set_at_each_push_where_that_is_configured(stage: Stage, provider: ScriptedProvider) -> None:

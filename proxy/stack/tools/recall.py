@@ -64,7 +64,7 @@ def found(desk: Desk, reference: str, *, searched: bool) -> Found:
     all of them).
 
     A full id or title comes before an entry, an entry before a path, a path before a title that only contains the
-    words, and this conversation before those beside it.
+    words, this line before the other ones of the path, and this conversation before those beside it.
     """
     frame = find(desk.tree, reference)
     if frame and _is_named(frame, reference):
@@ -75,7 +75,8 @@ def found(desk: Desk, reference: str, *, searched: bool) -> Found:
         return other
     if frame:
         return _of_frame(desk.ledger, desk.story, frame)
-    for ledger, story in _beside(desk):
+    lines = ((desk.ledger, line) for line in desk.story.aside.values())
+    for ledger, story in (*lines, *_beside(desk)):
         if frame := find(story.tree, reference):
             return _of_frame(ledger, story, frame)
     raise Mistake(
