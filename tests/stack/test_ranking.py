@@ -226,6 +226,7 @@ def test_ancestors_that_do_not_fit_are_skipped_and_the_rest_stands_from_the_root
     assert chosen.omitted == 1
 
 
+@pytest.mark.rows("D4", "C10", "S1-57")
 def test_an_old_sibling_about_something_else_is_left_out_but_never_the_three_newest() -> None:
     """S1-57, C10, D4: the original figures would have kept all of them."""
     level = [frame(f"f{at}", Status.COMPLETED, results="done", updated_at=at, order=at) for at in range(6)]
