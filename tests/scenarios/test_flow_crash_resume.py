@@ -18,6 +18,7 @@ from proxy.scripted.answer import stall
 from tests import laws
 from tests.crash.killable import ROOT, KillableProxy
 from tests.harness import Conversation, Stage, activate, bash, does, plan, pop
+from tests.tongues import neutral
 
 pytestmark = pytest.mark.asked("streamed")
 GOAL = "Move the shop to the new database."
@@ -37,8 +38,8 @@ def printed(proxy: KillableProxy) -> str:
     return done.stdout
 
 
-def line_of(provider: ScriptedProvider, at: int) -> laws.Body:
-    return laws.Body.read(provider.received[at].raw)
+def line_of(stage: Stage, at: int) -> laws.Body:
+    return laws.Body.read(neutral(stage.tongue, stage.provider.received[at].raw))
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_after_a_crash_the_work_goes_on_at_the_exact_subtask(
     chat.history.append({"role": "tool", "tool_call_id": chat.history[-1]["tool_calls"][0]["id"], "content": NOTHING})
     before = len(provider.received)
     dies_in_the_middle_of_an_answer(chat, killable)
-    left = line_of(provider, before)
+    left = line_of(stage, before)
 
     # A person looks while nothing runs: the store alone tells.
     screen = printed(killable)
@@ -109,7 +110,7 @@ def test_after_a_crash_the_work_goes_on_at_the_exact_subtask(
     stage.excuse()
     provider.will(does(bash("load dump.sql")), does(bash("load old.sql")))
     answer = chat.asks()
-    assert line_of(provider, before + 1).written == left.written
+    assert line_of(stage, before + 1).written == left.written
     assert [arguments for _, arguments in answer.calls] == ['{"command": "load old.sql"}']
     refused = provider.received[-1].messages[-1]
     assert refused["content"].startswith("Not run:")
@@ -129,6 +130,7 @@ def test_other_first_words_after_a_crash_are_another_goal(
     killable: KillableProxy, looping: Conversation, stage: Stage, provider: ScriptedProvider
 ) -> None:
     """S3-31: the work is resumed only by who asks for the same."""
+    assert looping.proxy.active() == "Load", "what is asked for is on disk"
     killable.kill()
     killable.start()
     provider.will(says("Which one?"))
@@ -137,4 +139,3 @@ def test_other_first_words_after_a_crash_are_another_goal(
     newest, resumable = killable.conversations
     assert newest["frames"] == 1
     assert resumable["title"] == GOAL
-    assert looping.proxy is killable
