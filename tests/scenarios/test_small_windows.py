@@ -5,10 +5,13 @@ Every scenario ends before the judge of `tests.laws`: what is told in a line sta
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
 import pytest
 
+from proxy.config_sources import load_config
+from proxy.errors import InvalidConfiguration
 from proxy.scripted import ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, plan, pop, push, texts
 from tests.scenarios.bound import BoundModel
@@ -179,3 +182,21 @@ def test_the_nested_form_can_be_chosen(stage: Stage, provider: ScriptedProvider)
         ("Auth", "completed"),
         ("Pay", "in_progress"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("view", "tiny"),
+        ("block_format", "round"),
+        ("models.gpt-x.view", "flat"),
+        ("block_figures", "perhaps"),
+        ("probes", "pytest"),
+        ("pressure_warning", "1.5"),
+        ("pressure_warning", "nan"),
+        ("events_file", "somewhere"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused_by_name(key: str, value: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=re.escape(key)):
+        load_config({"upstreams.default.url": "http://127.0.0.1:1/v1", key: value})
