@@ -134,7 +134,14 @@ class App:
         self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
         self._started = now
         speaking = Speaking(
-            self._store, shelf, self.config.queue_hours, now_ms, process.fresh_id, process.flights, self.metrics
+            self._store,
+            shelf,
+            self.config.queue_hours,
+            now_ms,
+            process.fresh_id,
+            process.flights,
+            self.metrics,
+            self.feed,
         )
         self._backstage = (
             self._store,

@@ -6,6 +6,7 @@ are sent, folds, summaries, suggestions (S1-162).
     compaction, summary, suggestion
     context.generated           a request was answered: tokens, and whether the provider had its beginning cached
     loop.detected, memory.pressure, conversation.opened, thread.woken
+    message.queued, message.removed, message.dequeued                       what people say from beside a client
     whatever else was decided, by the name that the event has in the store
 
 The law: **no word of a message, a title or a path**: ids, statuses and figures only.
@@ -61,6 +62,7 @@ TYPES = {
     "looped": "loop.detected",
     "pressed": "memory.pressure",
     "woken": "thread.woken",
+    "dequeued": "message.dequeued",
 }
 """What an event is told as, by its kind in the store; others by that kind."""
 WITHOUT_FRAME = frozenset({"replaced"})

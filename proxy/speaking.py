@@ -19,7 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from proxy.errors import BadRequest, NotAllowed, UnknownFrame
+from proxy.feed import Feed
 from proxy.flights import Flight, Flights
+from proxy.happenings import Happening
 from proxy.metrics import Metrics
 from proxy.shelf import Shelf, Shelved
 from proxy.stack.queued import Lane, Queued, State, waiting
@@ -59,6 +61,7 @@ class Speaking:
     fresh_id: Callable[[], str]
     flights: Flights = field(default_factory=Flights)
     metrics: Metrics = field(default_factory=Metrics)
+    feed: Feed = field(default_factory=Feed)
 
     async def say(self, tenant: str, conversation: str, text: str, lane: Lane, thread: str = "") -> tuple[Queued, int]:
         """Take a message in, for every thread of the conversation or for one; it, and its place among those that wait,
@@ -80,9 +83,9 @@ class Speaking:
             )
         said = Queued(self.fresh_id(), text, lane, thread, now, now + int(self.hours * 3_600_000))
         await self._record(shelved, [said])
-        self.metrics.spoken("queued")
-        log.info("message queued", extra={"conversation": conversation, "lane": lane, "waiting": len(before) + 1})
-        return said, len(before) + 1
+        position = len(before) + 1
+        self._counted("queued", shelved, now, lane=str(lane), waiting=position)
+        return said, position
 
     async def queue(self, tenant: str, conversation: str) -> tuple[Queued, ...]:
         """What was said here and not taken back, the oldest first. Raises UnknownFrame, StoreError."""
@@ -157,8 +160,15 @@ class Speaking:
         """The words go at once; that something was said stays until the conversation goes."""
         now = self.now()
         await self._record(shelved, [replace(said, text="", state=State.REMOVED, settled=now) for said in gone])
-        if gone:
-            self.metrics.spoken("removed", len(gone))
+        for said in gone:
+            self._counted("removed", shelved, now, lane=str(said.lane))
+
+    def _counted(self, what: str, shelved: Shelved, now: int, **figures: int | str) -> None:
+        """Told to whoever listens, counted and logged: never with the words."""
+        about = shelved.ledger.conversation
+        self.metrics.spoken(what)
+        self.feed.tell(Happening(f"message.{what}", now, about.tenant, about.id, figures=dict(figures)))
+        log.info("message %s", what, extra={"conversation": about.id, **figures})
 
     async def _record(self, shelved: Shelved, values: Sequence[Queued]) -> None:
         if values:

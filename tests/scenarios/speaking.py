@@ -30,6 +30,16 @@ def asked(proxy: RunningProxy, method: str, path: str, body: object = None) -> t
         connection.close()
 
 
+def asked_text(proxy: RunningProxy, path: str) -> str:
+    """A page that is no JSON."""
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=WAIT_S)
+    try:
+        connection.request("GET", path, headers=proxy.headers)
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
 class Beside:
     """The person. `conversation` is the only one, unless it is named."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 from contextlib import ExitStack
 
 import pytest
 
 from proxy.scripted import ScriptedProvider, says, stall
-from tests.harness import WAIT_S, Conversation, Stage, bash, does, everything, op, plan, push
-from tests.scenarios.speaking import asked, beside, in_flight, told_in, until, words
+from tests.harness import Conversation, Stage, bash, does, everything, op, plan, push
+from tests.scenarios.speaking import asked, asked_text, beside, in_flight, told_in, until, words
 from tests.tongues import MESSAGES
 
 LONG = "an answer that stops in the middle of what it says " * 20
@@ -31,6 +30,18 @@ def test_an_answer_is_seen_while_it_is_made(chat: Conversation, provider: Script
         assert seen["text"].split() == ["A", "look.", "I", "build."]
         assert [(c["name"], c["state"]) for c in seen["calls"]] == [("bash", "running"), ("bash", "pending")]
     until(lambda: person.live == [])
+
+
+@pytest.mark.asked("streamed")
+@pytest.mark.rows("S4-12")
+def test_an_answer_to_an_asleep_thread_is_seen_too(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(wake_at_tokens=20000))
+    provider.will(says("hello"), stall(says(LONG), after_events=9))
+    chat.says("hello")
+    with in_flight(chat, "Build it."):
+        seen = until(lambda: next((r for r in beside(chat).live if r["text"]), None))
+
+        assert (seen["status"], LONG.startswith(seen["text"])) == ("asleep", True)
 
 
 @pytest.mark.asked("streamed")
@@ -136,16 +147,7 @@ def test_two_hundred_stopped_requests_leave_nothing_behind(chat: Conversation, p
     provider.will(says("built"))
 
     assert chat.asks().text == "built"
-    until(lambda: "callstack_open_requests 0.0" in metrics(chat))
-
-
-def metrics(chat: Conversation) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", chat.proxy.port, timeout=WAIT_S)
-    try:
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
+    until(lambda: "callstack_open_requests 0.0" in asked_text(chat.proxy, "/metrics"))
 
 
 @pytest.mark.rows("S1-166")

@@ -6,6 +6,7 @@ Every scenario ends before the judge of `tests.laws`.
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,7 +17,7 @@ from proxy.stack.queued import HEADING
 from tests.crash.killable import KillableProxy
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
-from tests.scenarios.speaking import asked, beside, in_flight, meanwhile, told_in, words
+from tests.scenarios.speaking import asked, asked_text, beside, in_flight, meanwhile, told_in, words
 
 
 @pytest.mark.rows("S4-40", "S4-04")
@@ -68,6 +69,31 @@ def test_between_two_hidden_rounds_it_is_told_with_the_second(chat: Conversation
     assert lines[3][: len(lines[2])] == lines[2]
     assert answer.text.endswith("tabs it is")
     assert "dequeued" in "".join(chat.proxy.receipts()[-2]["events"])
+
+
+@pytest.mark.rows("S4-41", "S4-43")
+def test_whoever_listens_hears_of_it_and_of_no_word(
+    chat: Conversation, provider: ScriptedProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider.will(does(bash("ls")), says("done"))
+    chat.says("Look around.")
+    person = beside(chat)
+    with caplog.at_level("INFO"):
+        person.says("use sesame")
+        asked(chat.proxy, "DELETE", f"{person.at}/messages/{person.says('never mind')['id']}")
+        chat.returns("a.py")
+    heard = asked_text(chat.proxy, "/stack/events?follow=false")
+
+    types = re.findall(r'"type":"(message[^"]*)"', heard)
+    assert types == ["message.queued", "message.queued", "message.removed", "message.dequeued"]
+    assert [r.getMessage() for r in caplog.records if r.getMessage().startswith("message")] == [
+        "message queued",
+        "message queued",
+        "message removed",
+        "message dequeued",
+    ]
+    assert "sesame" not in heard + caplog.text
+    assert 'callstack_messages_total{event="dequeued"} 1.0' in asked_text(chat.proxy, "/metrics")
 
 
 @pytest.mark.rows("S4-41")
