@@ -20,10 +20,11 @@ from msgspec import structs
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.dialects.dialect import Appending, Headers
+from proxy.forms import form_of, is_minimal
 from proxy.limits import Window
 from proxy.stack.applying import apply
 from proxy.stack.block import GUIDANCE
-from proxy.stack.block_forms import Form, block_of
+from proxy.stack.block_forms import block_of
 from proxy.stack.context import Scribe, rewritten
 from proxy.stack.economics import Prices, expected_requests
 from proxy.stack.events import (
@@ -349,22 +350,6 @@ class Actor:
         tariff = self._tariff(here)
         last = next((p.round.created for p in reversed(here.story.placed) if p.round), 0)
         return here.now - last > tariff.ttl_s * 1000
-
-
-def is_minimal(config: Config, model: str) -> bool:
-    """Whether a model, by the client's name for it, is told no more than it needs to know."""
-    return (config.for_model(model).view or config.view) == "minimal"
-
-
-def form_of(config: Config, model: str) -> Form:
-    """How a model, by the client's name for it, is told where a frame stands."""
-    return Form(
-        (config.for_model(model).block_format or config.block_format) == "nested",
-        is_minimal(config, model),
-        config.block_figures,
-        config.observed_tools,
-        tuple(config.probes.items()),
-    )
 
 
 def binds(config: Config, dialect: Dialect, model: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import sha256
 
-from proxy.acting import Actor, form_of, suffixed
+from proxy.acting import Actor, suffixed
 from proxy.asking import Parts
 from proxy.blocking import Blocking
 from proxy.bookkeeping import Bookkeeper
@@ -24,6 +24,7 @@ from proxy.dialects import Dialect, Known
 from proxy.feed import Feed
 from proxy.flights import Flights
 from proxy.hand_note import HandNote
+from proxy.forms import form_of
 from proxy.hearing import Hearing
 from proxy.limits import Limits, Window
 from proxy.loop_warnings import LoopWarning

@@ -1,0 +1,27 @@
+"""How a model is told where a frame stands: the form of the block, by configuration and by the model's name.
+
+The law: **the client's name for a model counts**, as everywhere in `models`.
+
+What this module does not do: it writes no block (`stack.block_forms`).
+"""
+
+from __future__ import annotations
+
+from proxy.config import Config
+from proxy.stack.block_forms import Form
+
+
+def is_minimal(config: Config, model: str) -> bool:
+    """Whether a model is told no more than it needs to know."""
+    return (config.for_model(model).view or config.view) == "minimal"
+
+
+def form_of(config: Config, model: str) -> Form:
+    """The form of its blocks."""
+    return Form(
+        (config.for_model(model).block_format or config.block_format) == "nested",
+        is_minimal(config, model),
+        config.block_figures,
+        config.observed_tools,
+        tuple(config.probes.items()),
+    )
