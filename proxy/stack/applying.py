@@ -316,8 +316,11 @@ def _activated(tree: Tree, event: Activated, now: int) -> Tree:
 
 def _begun(frame: Frame, opening: Opening, now: int) -> Frame:
     """Planned, it begins; blocked, it is resumed as a new segment."""
-    segment = frame.segment + 1 if frame.status is Status.BLOCKED else frame.segment
-    return replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening, segment=segment)
+    begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening)
+    if frame.status is not Status.BLOCKED:
+        return begun
+    uncalled = frame.uncalled if frame.opening else (*frame.uncalled, frame.owner)
+    return replace(begun, segment=frame.segment + 1, uncalled=uncalled)
 
 
 def _popped(tree: Tree, event: Popped, now: int) -> Tree:

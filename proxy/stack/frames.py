@@ -98,6 +98,8 @@ class Frame:
     """How the client's own plan calls it; of a subagent's frame the id of the call that delegated it."""
     conversation: str = ""
     """The conversation of its own in which a subagent does the work."""
+    uncalled: tuple[str, ...] = ()
+    """Owners of earlier segments that no call opened: what was done in them stays on the line of its parent."""
     was_planned: bool = False
     """It was laid out before it began."""
 
@@ -252,6 +254,8 @@ def owners_shown(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
     shown = {frame.id for frame in path}
     owners = {tree.frames[frame].owner for frame in shown}
     for frame in tree.frames.values():  # in order of birth: parents before their children
+        if frame.uncalled and frame.parent in shown:
+            owners.update(frame.uncalled)
         if frame.is_uncalled and frame.parent in shown and frame.id not in shown:
             shown.add(frame.id)
             owners.add(frame.owner)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.scripted import ScriptedProvider, says
-from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, everything, push, texts
+from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, everything, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
 
 pytestmark = pytest.mark.rows("S0-36")
@@ -160,3 +160,30 @@ def test_work_in_a_frame_that_a_person_began_is_folded_when_a_person_ends_it(
     assert session.outputs_sent() == []
     assert "Numbers are read; names are still missing." in trace
     assert "user: Begin with the lexer." in texts(line)
+
+
+def test_what_was_done_in_a_frame_of_a_person_stays_when_the_model_takes_it_up_again(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """C6, L2: the first attempt stands on the parent's line, for no call stands for it; the second one is a call."""
+    chat = stage.chat()
+    provider.will(says("hello"), does(bash("ls")), says("It needs a key."))
+    chat.says("build a parser")
+    lexer = pushed(chat, "Lexer")
+    chat.says("begin")
+    chat.returns("lexer.py")
+    by_hand(chat.proxy, f"/frames/{lexer}/pop", {"status": "blocked"})
+    provider.will(says("Tell me."), does(activate(lexer)), does(bash("make")), says("It stands."))
+    provider.will(does(pop("it stands")), says("ok"), says("ok"))
+
+    chat.says("wait")
+    chat.says("take it up again")
+    assert "lexer.py" in everything(stage.lines()[-1])
+    chat.returns("made by the second attempt")
+    chat.says("then end it")
+    chat.says("fine")
+
+    line = everything(stage.lines()[-1])
+    assert "lexer.py" in line
+    assert "made by the second attempt" not in line
+    assert chat.proxy.statuses() == {"build a parser": "in_progress", "Lexer": "completed"}
