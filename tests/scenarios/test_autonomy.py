@@ -19,7 +19,7 @@ import pytest
 
 from proxy.scripted import Call, ScriptedProvider, call, says
 from proxy.tenancy import issue_key
-from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, everything, op, pop, push, texts
+from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.sessions import todo
 
 TOOLS = ("bash", "edit", "read", "TodoWrite")
@@ -45,7 +45,7 @@ DONE = (
 
 
 def suggestions_in(messages: list[Json]) -> int:
-    return everything(messages).count(MARK)
+    return "".join(texts(messages)).count(MARK)
 
 
 def stuck(chat: Conversation, provider: ScriptedProvider, frame: str = "Cart rounding") -> None:
