@@ -1,7 +1,8 @@
 """Older results told in a line each, for models with a small window (S3-03).
 
-Of the outputs on the line the newest actions stand as they came; what was done before is `name → result`, with the ref
-that `stack_recall` takes. A call keeps its result and its place, only the words change, once and for good.
+Of the outputs on the line the newest three stand as they came, those the model has not read yet among them; what was
+done before is `name → result`, with the ref that `stack_recall` takes. A call keeps its result and its place, only the
+words change, once and for good.
 
 The law: **the line changes at moments, not with every request** (L2). That is where something else breaks the prefix
 anyway, where nothing of it is cached, or where a whole batch has grown old and the gate says that it pays.
@@ -20,7 +21,7 @@ from proxy.stack.economics import Rewrite, weighed
 from proxy.stack.events import Replaced
 from proxy.stack.folding import Decision, Folding, Moment
 from proxy.stack.observe.step import Done
-from proxy.stack.pruning import Output, outputs, ref_of
+from proxy.stack.pruning import Output, outputs, ref_of, unread
 from proxy.stack.ranking import Count
 from proxy.stack.segments import tokens_of
 from proxy.stack.story import Placed, Story
@@ -35,7 +36,9 @@ RECALLED_BY = '; all of it: stack_recall with ref="{ref}"'
 def minimized(story: Story, moment: Moment, count: Count, *, breaks: bool) -> Folding:
     """The outputs that are told in a line from now on. `breaks`: the prefix breaks with this request anyway."""
     line = on_line(story)
-    old = outputs(story, {placed.at for placed in line})[:-ACTIONS]
+    read = outputs(story, {placed.at for placed in line})
+    waiting = sum(1 for placed in unread(story) if placed.entry.message and placed.entry.message.answers)
+    old = read[: max(0, len(read) - max(0, ACTIONS - waiting))]
     told = [(output, words) for output in old if len(words := told_of(output)) < len(output.text)]
     told = [each for each in told if each[0].placed.entry.id not in story.tree.replaced]
     free = breaks or moment.cold

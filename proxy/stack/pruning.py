@@ -48,12 +48,12 @@ def cuts(story: Story, cap: int, count: Count) -> tuple[Replaced, ...]:
     """The outputs behind the last answer that alone are longer than `cap` tokens, cut to it (L4, S4-64)."""
     return tuple(
         Replaced(p.entry.id, cut(m.text, m.tokens, cap, ref_of(p), count), CUT)
-        for p in _newest(story)
+        for p in unread(story)
         if (m := p.entry.message) and m.answers and m.tokens > cap and p.entry.id not in story.tree.replaced
     )
 
 
-def _newest(story: Story) -> Iterator[Placed]:
+def unread(story: Story) -> Iterator[Placed]:
     """What stands behind the last answer, the newest first."""
     for placed in reversed(story.placed):
         if placed.round is not None or (placed.entry.message and placed.entry.message.role == "assistant"):
@@ -142,7 +142,7 @@ def outputs(story: Story, on_line: Container[str]) -> list[Output]:
 
 def _answered(story: Story) -> Sequence[Placed]:
     """What stands before the last answer: the model has read it."""
-    waiting = sum(1 for _ in _newest(story))
+    waiting = sum(1 for _ in unread(story))
     return story.placed[: len(story.placed) - waiting]
 
 
