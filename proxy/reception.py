@@ -20,16 +20,16 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from proxy import clients, delegation
-from proxy.acting import Actor, binds
+from proxy.acting import Actor, binds, suffixed
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
-from proxy.stack.branching import look_at, turning
+from proxy.stack.branching import ends_in_results, look_at, turning
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.context import on_line
-from proxy.stack.events import FrameEvent, ReasoningRemoved, Replaced, Rooted, Woken, frame_id, recorded
+from proxy.stack.events import FrameEvent, ReasoningRemoved, Replaced, Rooted, Switched, Woken, frame_id, recorded
 from proxy.stack.facts import said_by
 from proxy.stack.inferring import has_called, inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
@@ -95,7 +95,8 @@ class Reception:
                 return self._beside(arrival, shelved, found)
             origin, bound = Origin(), _NOTHING
             if shelved is None or part is Part.FORK:
-                origin = _fork_point(shelved, found) if shelved else await self._origin(arrival)
+                if self.config.subagent.enabled:
+                    origin = _fork_point(shelved, found) if shelved else await self._origin(arrival)
                 bound = await self._bound_elsewhere(arrival, origin)
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
             arrived = self._arrived(arrival, shelved, found, asked, bound)
@@ -270,11 +271,9 @@ class Reception:
         for run in _runs(new[known:]):
             last = run[-1]
             called = called or (watched and has_called(entry.message for entry in run))
-            turns = turning(story, ledger, run, arrival.request, look) if look and last is new[-1] else None
-            if turns:
-                told = recorded(turns, run[0].id, 0, seq, arrival.now)
-                events, seq = [*events, told], seq + 1
-                story = turned(ledger, story, turns, arrival.now)
+            if look and last is new[-1] and (turns := self._turned(arrival, ledger, story, run, look)):
+                events, seq = [*events, recorded(turns[0], run[0].id, 0, seq, arrival.now)], seq + 1
+                story = turns[1]
             before = extend(ledger, story, run[:-1], _by_entry(events))
             if called and last.message and last.message.role != "assistant":
                 decided = self._inferred(before, run, arrival.now)
@@ -282,6 +281,18 @@ class Reception:
                 seq += len(decided)
             story = extend(ledger, before, [last], _by_entry(events))
         return story, events
+
+    def _turned(
+        self, arrival: Arrival, ledger: Ledger, story: Story, run: Sequence[Entry], look: Look
+    ) -> tuple[Switched, Story] | None:
+        """The line that `run`, the newest messages, turns to, and its story; None where they go on where they are. What
+        the user says cannot stand behind results with every model."""
+        turns = turning(story, ledger, run, arrival.request, look)
+        there = turned(ledger, story, turns, arrival.now) if turns else None
+        if turns is None or there is None:
+            return None
+        refused = suffixed(self.config, arrival.request.model) and ends_in_results(there)
+        return None if refused else (turns, there)
 
     def _inferred(self, before: Story, run: Sequence[Entry], now: int) -> tuple[FrameEvent, ...]:
         """What is seen in the client's messages. A fault of ours costs the frames that could have been seen, not the

@@ -152,6 +152,12 @@ def _is_safe(run: Sequence[Entry], request: Request) -> bool:
     return bool(run) and spoken and offers
 
 
+def ends_in_results(line: Story) -> bool:
+    """Whether the last on a line is the result of a call."""
+    last = next((message for placed in reversed(on_line(line)) if (message := said_by(placed))), None)
+    return last is not None and bool(last.answers)
+
+
 # -------------------------------------------------------------------------------------------------------------- inject
 @dataclass(frozen=True, slots=True)
 class Numbered:

@@ -454,6 +454,26 @@ def test_a_request_without_tools_turns_nothing(begun: Conversation, provider: Sc
     assert "REGEX" not in newest(provider)
 
 
+def test_a_model_that_takes_no_words_behind_results_is_not_asked_to(stage: Stage, provider: ScriptedProvider) -> None:
+    """A branch at such a point waits for good; one at another point begins."""
+    chat = stage.chat(
+        stage.proxy(checkpoint_at_push="true", tariffs__own__names="gpt-x", tariffs__own__after_tool="suffix")
+    )
+    provider.will(does(bash("cat")), does(push("Regexes")), does(pop("REGEX result")), says("Done."))
+    chat.says("parse it")
+    chat.returns("OUTPUT of cat")
+    does_ask(chat.proxy, "checkpoints", name="end")
+    does_ask(chat.proxy, "branches", checkpoint=asked(chat.proxy, "checkpoints")[1]["checkpoints"][0]["name"])
+    says_to(chat, provider, "another way", answer="Yes.")
+    waits = newest(provider)
+    does_ask(chat.proxy, "branches", checkpoint="end")
+    says_to(chat, provider, "a third way", answer="Yes.")
+
+    assert "REGEX result" in waits
+    assert "another way" not in newest(provider)
+    assert "a third way" in newest(provider)
+
+
 # ------------------------------------------------------------------------------------------------------------ bad input
 @pytest.mark.parametrize(
     ("what", "body", "status", "says_so"),
