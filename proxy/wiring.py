@@ -19,6 +19,7 @@ from proxy.asking import Parts
 from proxy.blocking import Blocking
 from proxy.bookkeeping import Bookkeeper
 from proxy.branch_notes import BranchNote, InjectionNote
+from proxy.compaction_note import CompactionNote
 from proxy.config import Config
 from proxy.dialects import Dialect, Known
 from proxy.feed import Feed
@@ -133,6 +134,7 @@ def notes_for(process: Process, actor: Actor, teller: Teller, hearing: Hearing) 
     """Who is asked, in this order, for words to the model of an awake thread. What a person said stands last."""
     return (
         Introduction(teller, actor),
+        CompactionNote(teller, actor),
         HandNote(teller, actor),
         BranchNote(teller, actor),
         InjectionNote(teller, actor),

@@ -10,15 +10,15 @@ What this module does not do: it asks nobody, and neither spends nor counts mone
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.stack.events import Folded, FrameEvent, Summarised, read_event
 from proxy.stack.facts import said_by
 from proxy.stack.folding import SMALLER
-from proxy.stack.frames import FINAL, Frame, siblings
+from proxy.stack.frames import FINAL, Frame, Status, Tree, siblings
 from proxy.stack.ledger import Ledger
-from proxy.stack.ranking import Count, clean, cut_for_display, truncate_to_tokens
+from proxy.stack.ranking import Count, clean, cut_for_display, format_duration, truncate_to_tokens
 from proxy.stack.segments import tokens_of
 from proxy.stack.story import Story
 from proxy.stack.trace import LEAST, MOST, RESULTS_SHARE, SHARE
@@ -126,28 +126,50 @@ def instructions(span: Span, template: str) -> str:
 def heading(span: Span, now: str, created: str) -> str:
     """What every question begins with (S1-66): which frame it is about and where that stands. `now`, and when the
     frame was `created`, as they are to be told."""
-    frame, parent = span.frame, span.parent
     lines = [
-        "# Frame",
-        "Type: frame completion",
-        f"Time: {now}",
-        f"Frame: {frame.id[:SHORT_ID]}",
-        f"Title: {frame.title}",
-        f"Criteria: {_short(frame.criteria)}",
-        f"Status: {frame.status}",
-        f"Created: {created}",
-    ]
-    if parent:
-        lines += ["", "# Parent", f"Title: {parent.title}", f"Criteria: {_short(parent.criteria)}"]
-        lines += [f"Status: {parent.status}", f"Results: {_short(parent.results)}"]
-    lines += ["", "# Artifacts", *_items(frame.artifacts), "", "# Decisions", *_items(frame.decisions)]
-    lines += [
+        *_about(
+            span.frame, span.parent, span.beside, ("Type: frame completion", f"Time: {now}"), f"Created: {created}"
+        ),
         "",
-        "# Finished beside it",
-        *_items(f"{f.title}: {_short(f.results, SIBLING_RESULTS)}" for f in span.beside),
+        "# Earlier summary",
+        "\n\n".join(span.earlier) or "none",
+        "",
+        "# Record",
+        "",
     ]
-    lines += ["", "# Earlier summary", "\n\n".join(span.earlier) or "none", "", "# Record", ""]
     return clean("\n".join(lines))
+
+
+def where_it_stands(tree: Tree, now: int) -> str:
+    """The same of the active frame, for a model that a client asks for a summary of the whole conversation, with what
+    is planned. `now` is ms since the epoch."""
+    frame = tree.current
+    finished = tuple(f for f in siblings(tree, frame.id) if f.status in FINAL)[-SIBLINGS:]
+    created = f"Created: {format_duration(max(0, now - frame.created_at))} ago"
+    planned = [
+        f"{f.title}: {_short(f.criteria, SIBLING_RESULTS)}" for f in tree.frames.values() if f.status is Status.PLANNED
+    ]
+    about = _about(frame, tree.frames.get(frame.parent), finished, ("Type: overflow",), created)
+    return clean("\n".join([*about, "", "# Planned", *_items(planned)]))
+
+
+def _about(
+    frame: Frame, parent: Frame | None, beside: Iterable[Frame], first: Sequence[str], created: str
+) -> Iterator[str]:
+    """A frame and what stands around it."""
+    yield "# Frame"
+    yield from first
+    yield f"Frame: {frame.id[:SHORT_ID]}"
+    yield f"Title: {frame.title}"
+    yield f"Criteria: {_short(frame.criteria)}"
+    yield f"Status: {frame.status}"
+    yield created
+    if parent:
+        yield from ("", "# Parent", f"Title: {parent.title}", f"Criteria: {_short(parent.criteria)}")
+        yield from (f"Status: {parent.status}", f"Results: {_short(parent.results)}")
+    yield from ("", "# Artifacts", *_items(frame.artifacts), "", "# Decisions", *_items(frame.decisions))
+    yield from ("", "# Finished beside it")
+    yield from _items(f"{f.title}: {_short(f.results, SIBLING_RESULTS)}" for f in beside)
 
 
 def quoted(message: Message) -> str:

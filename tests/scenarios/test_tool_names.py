@@ -198,3 +198,31 @@ def test_only_what_stands_in_the_context_can_be_written_anew(stage: Stage, provi
     told = texts(provider.received[-1].messages)[-1]
     assert told.startswith("tool: Error: no block of f")
     assert "There are those of f" in told
+
+
+# --------------------------------------------------------------------------------------- a client that asks for a
+# summary
+@pytest.mark.rows("S1-66", "S1-103")
+def test_a_client_that_compacts_gets_the_frame_into_its_summary(stage: Stage, provider: ScriptedProvider) -> None:
+    """Behind the client's own words, which stay as they are; asked again it is not told twice."""
+    chat = stage.chat()
+    provider.will(does(push("Write the lexer", "All tokens are read.")), says("Begun."))
+    chat.says("Build a parser.")
+    provider.will(says("<summary>We write the lexer.</summary>"), says("<summary>Again.</summary>"))
+    chat.says("Your task is to create a detailed summary of the conversation so far.")
+
+    *_, asked, told = texts(provider.received[-1].messages)
+    assert asked == "user: Your task is to create a detailed summary of the conversation so far."
+    assert told.startswith('user: <stack-context note="compaction"')
+    assert "Title: Write the lexer\nCriteria: All tokens are read." in told
+    assert "Title: Build a parser." in told
+    chat.history.pop()
+    chat.asks()
+    assert texts(provider.received[-1].messages)[-1] == told
+
+
+def test_nobody_is_told_so_who_asks_for_something_else(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(says("one"), says("two"))
+    chat.says("Summarize the conversation so far.")  # there is none yet
+    chat.says("Summarize the README.")
+    assert 'note="compaction"' not in everything([m for r in provider.received for m in r.messages])

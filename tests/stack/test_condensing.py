@@ -18,11 +18,12 @@ from proxy.stack.condensing import (
     quoted,
     span_of,
     usable,
+    where_it_stands,
 )
-from proxy.stack.events import ArtifactAdded, Decided, Entered, Folded, Popped, Summarised
+from proxy.stack.events import ArtifactAdded, Decided, Entered, Folded, Planned, Popped, Summarised
 from proxy.stack.frames import Status
 from proxy.stack.transcript import Call, Message
-from tests.stack.forest import Talk, call, count, rooted
+from tests.stack.forest import Talk, call, count, grown, popped, pushed, rooted
 
 
 def group(talk: Talk, number: int, result: str = "fine") -> tuple[str, str]:
@@ -186,3 +187,25 @@ def test_the_room_grows_with_the_span_up_to_a_bound() -> None:
     span = whole()
     assert [replace(span, tokens=tokens).room for tokens in (100, 20_000, 1_000_000)] == [ROOM_LEAST, 400, 500]
     assert "At most 280 words" in instructions(replace(span, tokens=20_000), "")
+
+
+def test_who_is_asked_for_a_summary_of_everything_is_told_where_the_work_stands() -> None:
+    """S1-66: the active frame, its parent, what is planned, what was finished beside it."""
+    tree = grown(
+        rooted(),
+        pushed("fauth", title="Auth"),
+        popped("fauth", "JWT in src/auth.py."),
+        pushed("fpay", title="Pay", criteria="Paying works."),
+        Decided("fpay", "Stripe, not Adyen"),
+        Planned("fbank", "fpay", "Bank", "Transfers work."),
+    )
+    told = where_it_stands(tree, 90 * 60_000)
+
+    assert told.splitlines()[:6] == [
+        "# Frame", "Type: overflow", "Frame: fpay", "Title: Pay", "Criteria: Paying works.", "Status: in_progress"
+    ]  # fmt: skip
+    assert told.splitlines()[6] == "Created: 1.4h ago"
+    assert "# Parent\nTitle: Build the shop" in told
+    assert "# Decisions\n- Stripe, not Adyen" in told
+    assert "# Finished beside it\n- Auth: JWT in src/auth.py." in told
+    assert told.endswith("# Planned\n- Bank: Transfers work.")

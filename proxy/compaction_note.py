@@ -1,0 +1,56 @@
+"""The note that tells a model where the work stands as its client asks it for a summary of the conversation (S1-66,
+S1-103).
+
+A client that compacts goes on with the summary alone, so what the frames know should be in it. The law: **the client's
+own words stay as they are**; this stands behind them, in mode `active`, once for a request.
+
+What this module does not do: it answers no such request itself, and knows none that comes without the thread's
+history: such a one is a side request, and passes as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.acting import Actor
+from proxy.stack.block import element
+from proxy.stack.condensing import where_it_stands
+from proxy.stack.matching import How
+from proxy.stack.observe.summary import asks_for_summary
+from proxy.stack.observe.turns import user_spoke_last
+from proxy.stack.ranking import escape_xml, truncate_to_tokens
+from proxy.standing import Standing
+from proxy.telling import Teller
+
+MOST = 500
+"""Tokens of what is told of the frames."""
+NOTE = "compaction"
+ASKED = "If this asks for a summary of the conversation, let it say where the work stands, by these names:"
+
+
+@dataclass(frozen=True)
+class CompactionNote:
+    """The active frame, its parent, what is planned and what was finished beside it."""
+
+    teller: Teller
+    actor: Actor
+
+    def __call__(self, standing: Standing) -> Standing:
+        if standing.mode != "active" or standing.how is How.COMPACTED or not _asks(standing):
+            return standing
+        told = standing.ledger.overlays.get(standing.node, ())
+        if any(entry.message and f'note="{NOTE}"' in entry.message.text for entry in told):
+            return standing
+        about = where_it_stands(standing.story.tree, standing.arrival.now)
+        words = f"{ASKED}\n{truncate_to_tokens(about, MOST, self.actor.count)}"
+        around = {"note": NOTE, "nonce": self.actor.nonce(standing.conversation)}
+        return self.teller.told(standing, element("stack-context", around, escape_xml(words)))
+
+
+def _asks(standing: Standing) -> bool:
+    """Whether the user's last words, behind an answer, ask for it."""
+    messages = standing.request.messages
+    if not user_spoke_last(messages) or not any(m.role == "assistant" for m in messages):
+        return False
+    last = next((m for m in reversed(messages) if m.role == "user"), None)
+    return last is not None and asks_for_summary(last.text)

@@ -1,0 +1,55 @@
+"""Whether a message asks for a summary of the conversation it stands in (S1-66, X-06)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from proxy.stack.observe.summary import LOOKED_AT, asks_for_summary
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Summarize the conversation so far.",
+        "Please write a detailed summary of our whole chat, I will go on in a new one.",
+        "Create a handoff note for another agent that will continue. Hand-off for another model: all of it.",
+        "Your context window is nearly full. Compact what was done before you go on with the context window empty.",
+        "Recap this session in ten lines.",
+        "Condense everything so far; keep every path.",
+        "TEXT ONLY.\n\nProduce a summary of the above conversation\n" + "with these sections\n" * 900,
+        "Rules\n" * 2_000 + "Now give me the summary of this conversation.",
+        "<system-reminder>today is Monday</system-reminder>\nSummarise our discussion.",
+    ],
+)
+def test_who_wants_all_of_it_in_short_asks_for_a_summary(text: str) -> None:
+    assert asks_for_summary(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Summarize README.md in two sentences.",
+        "Add a summary line to the report of the session handling tests.",
+        "Make the compact view of the list the default.",
+        "The conversation view is broken: fix it.",
+        "Write a summary of the last commit.",
+        "Here is a summary of the conversation to date:\n\nGoal: notes.",
+        "This session is being continued from a previous conversation. The summary below covers it.",
+        "<system-reminder>x</system-reminder>\nThis conversation was compacted. Summary of the conversation so far: a.",
+        "Another language model started to solve this and produced a summary of its conversation so far.",
+        "word " * LOOKED_AT + "summarize this conversation" + " word" * LOOKED_AT,
+    ],
+)
+def test_a_summary_of_something_else_or_one_that_is_brought_is_no_question(text: str) -> None:
+    assert not asks_for_summary(text)
+
+
+def test_no_text_takes_long() -> None:
+    """Every request that ends with the user's words is looked at."""
+    for text in ("summary " * 800, "this whole work of the team and another file " * 140, "the " * 2_000, "a" * 10**6):
+        began = time.perf_counter()
+        asks_for_summary(text)
+        assert time.perf_counter() - began < 0.05
