@@ -32,6 +32,8 @@ LOOKED_AT = 200_000
 HEADS = ("system", "developer")
 
 _COMMAND = re.compile(rf"{WORD}(?:[ \t]+(?P<verb>\S+)(?:[ \t]+(?P<rest>\S.*))?)?[ \t]*")
+_MAYBE = re.compile(rf"{WORD}(?=[\s<]|\Z)")
+"""What every message has that may be one. Paths have the word too, and a whole history is asked with every request."""
 _PART = re.compile(r'\{.*"type"\s*:')
 """A picture or a file beside the words, as the text of a message tells it."""
 
@@ -53,7 +55,7 @@ class Heard:
 
 def command_in(message: Message) -> str:
     """The command that a message is, on one line; empty where it is none."""
-    if message.role != "user" or message.answers or WORD not in message.text or len(message.text) > LOOKED_AT:
+    if message.role != "user" or message.answers or len(message.text) > LOOKED_AT or not _MAYBE.search(message.text):
         return ""
     said = untagged(message.text, LOOKED_AT)
     is_command = len(said) <= LONGEST and _COMMAND.fullmatch(said) is not None and not _PART.search(said)
