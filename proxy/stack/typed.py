@@ -55,9 +55,12 @@ class Heard:
 
 def command_in(message: Message) -> str:
     """The command that a message is, on one line; empty where it is none."""
-    if message.role != "user" or message.answers or len(message.text) > LOOKED_AT or not _MAYBE.search(message.text):
+    text = message.text
+    if message.role != "user" or message.answers or len(text) > LOOKED_AT:
         return ""
-    said = untagged(message.text, LOOKED_AT)
+    if WORD not in text or not _MAYBE.search(text):  # the first is the faster one, and enough for nearly all
+        return ""
+    said = untagged(text, LOOKED_AT)
     is_command = len(said) <= LONGEST and _COMMAND.fullmatch(said) is not None and not _PART.search(said)
     return said if is_command else ""
 
@@ -69,7 +72,8 @@ def heard(messages: Sequence[Message]) -> Heard:
     before = 0
     for at, message in enumerate(messages):
         if not command_in(message):
-            before = before if at in past or _is_added(message) else 0
+            if before and at not in past and not _is_added(message):
+                before = 0
             continue
         behind = next((n for n in range(at + 1, len(messages)) if not _is_added(messages[n])), len(messages))
         if behind == len(messages):
