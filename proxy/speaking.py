@@ -33,6 +33,8 @@ MOST_WAITING = 32
 """Messages that wait in one conversation."""
 LONGEST = 16_000
 """Characters of one."""
+MOST_TEXT = 64_000
+"""Characters of all that wait: they are told at once, as one message."""
 LISTED = 200
 """The newest so many messages are listed."""
 STOPS_S = 5.0
@@ -75,10 +77,10 @@ class Speaking:
         await self._heard(shelved, thread)
         now = self.now()
         before = waiting(shelved.ledger.queue.values(), now)
-        if len(before) >= MOST_WAITING:
+        if len(before) >= MOST_WAITING or sum(len(each.text) for each in before) + len(text) > MOST_TEXT:
             raise NotAllowed(
-                f"{MOST_WAITING} messages wait here already, and no more are taken in. Wait until the agent was told "
-                "of them, or DELETE those that are no longer wanted.",
+                f"{len(before)} messages wait here already, and at most {MOST_WAITING} of {MOST_TEXT:,} characters "
+                "together are taken in. Wait until the agent was told of them, or DELETE those no longer wanted.",
                 code="queue_full",
             )
         said = Queued(self.fresh_id(), text, lane, thread, now, now + int(self.hours * 3_600_000))

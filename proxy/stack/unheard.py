@@ -1,8 +1,9 @@
 """What is to be told on a path: what waits, and what was told where nobody heard it.
 
-Words are told once. But a request may fail after they were put on its line, and the client goes on from before it: then
-they stand on a path that nobody follows, and the next request is told them again. The law: **on each path they stand
-once, and where an answer to them came whole, on no other**.
+Words are told once. What was told behind a request stands there for whoever asks it again. But a turn may fail after
+words were put between two of its rounds, and the client asks again from before it: then they stand on a path that
+nobody follows, and that next try is told them again. The law: **on each path they stand once, and where an answer to
+them came whole, or is still to come, on no other**.
 
 What this module does not do: it tells nothing, and knows no request that is under way; these come in as the entries
 they stand at.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from proxy.stack.ledger import Entry, Kind, Ledger
+from proxy.stack.ledger import Kind, Ledger
 from proxy.stack.queued import Lane, Queued, State, waiting
 from proxy.stack.story import Story
 
@@ -38,21 +39,15 @@ def _is_for(said: Queued, thread: str, lane: Lane) -> bool:
 
 
 def _is_heard(ledger: Ledger, story: Story, said: Queued, under_way: Container[str]) -> bool:
-    """Whether it was answered, is being answered, or stands on this path anyway."""
+    """Whether it was answered or is being answered, stands on this path anyway, or is another path's."""
     words = ledger.entries.get(said.entry)
-    behind = ledger.entries.get(words.parent) if words else None
-    if behind is None:
+    turn = ledger.entries.get(words.parent) if words else None
+    if turn is None or turn.kind is not Kind.TURN:
         return True
-    request = behind.parent if behind.kind is Kind.TURN else behind.id
-    if request in under_way or _was_answered(ledger, behind):
+    if turn.parent in under_way or turn.id in ledger.has_child or _is_whole(ledger, turn.id):
         return True
-    return any(placed.entry.id == said.entry for placed in story.placed)
-
-
-def _was_answered(ledger: Ledger, behind: Entry) -> bool:
-    """Whether an answer to what stands behind this entry came whole, or the client went on from what it got of one."""
-    turns = [behind.id] if behind.kind is Kind.TURN else ledger.turns_under.get(behind.id, ())
-    return any(turn in ledger.has_child or _is_whole(ledger, turn) for turn in turns)
+    here = {placed.entry.id for placed in story.placed}
+    return said.entry in here or turn.parent not in here
 
 
 def _is_whole(ledger: Ledger, turn: str) -> bool:

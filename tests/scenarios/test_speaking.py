@@ -287,6 +287,10 @@ def test_the_queue_is_bounded_and_so_is_a_text(chat: Conversation, provider: Scr
 
     assert person.refused("one more") == (409, "queue_full")
     assert len(person.messages) == MOST_WAITING
+    asked(chat.proxy, "DELETE", f"{person.at}/messages")
+    for _ in range(4):
+        person.says("x" * LONGEST)
+    assert person.refused("one more") == (409, "queue_full")
 
 
 def test_words_told_with_a_request_that_failed_are_told_with_the_next_try_once(
@@ -318,6 +322,25 @@ def test_words_told_between_rounds_of_a_turn_that_failed_are_told_again_where_it
     chat.says("go on")
 
     assert [told_in(r.messages) for r in provider.received] == [[], [], *[[words("use tabs")]] * 3]
+
+
+def test_words_of_a_turn_that_failed_are_not_told_to_another_thread(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """Whoever asks again from where they were told is told; a thread that never came by there is not."""
+    provider.will(says("one"), does(bash("ls")))
+    chat.says("first")
+    other = chat.branch(2)
+    chat.says("second")
+    person = beside(chat)
+    meanwhile(provider, 3, lambda: person.says("use tabs"), does(op("status")))
+    provider.will(status(400), says("elsewhere"), says("done"))
+    chat.returns("a.py")
+    other.says("another second")
+    chat.proxy.stage.excuse()  # the hidden round of the turn that failed is on no line any more
+    chat.asks()
+
+    assert [told_in(r.messages) for r in provider.received[3:]] == [[words("use tabs")], [], [words("use tabs")]]
 
 
 def test_where_the_client_rewrites_its_history_the_words_stay(chat: Conversation, provider: ScriptedProvider) -> None:
