@@ -60,6 +60,7 @@ async def test_no_route_answers_a_page_of_somebody_else(served: Served) -> None:
         assert set(await statuses(served, "ours", every, headers=header)) == {403}
 
 
+@pytest.mark.rows("X-25")
 async def test_what_belongs_to_another_tenant_is_answered_like_what_never_was(served: Served) -> None:
     """A6, X-25: one tenant with the exact ids of another."""
     for method, path in NAMED:

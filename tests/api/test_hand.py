@@ -30,6 +30,7 @@ async def states(served: Served) -> dict[str, Any]:
     return {frame["title"]: frame for frame in found}
 
 
+@pytest.mark.rows("S1-32", "S1-33")
 async def test_a_frame_is_begun_under_the_active_one(served: Served) -> None:
     """S1-32, S1-33: it is on disk at once, and whoever keeps the conversation in memory is told."""
     status, told = await sends(served, frames(served), {"title": "Lexer", "criteria": "tokens come out"})
@@ -95,6 +96,7 @@ async def test_a_failed_frame_is_activated_as_another_attempt(served: Served) ->
     assert (await served.ask(f"/stack/frames/{frame['sessionID']}")).json["retryOf"] == served.ours.planned
 
 
+@pytest.mark.rows("S1-77", "S1-80")
 async def test_invalidating_takes_what_is_planned_below_along(served: Served) -> None:
     """S1-77, S1-80."""
     below = {"plan": True, "parent": served.ours.planned, "children": [{"title": "Deeper"}]}
