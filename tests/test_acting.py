@@ -72,6 +72,7 @@ def kinds(acted: Acted) -> list[type]:
 
 
 # --------------------------------------------------------------------------------------------------------------- waking
+@pytest.mark.rows("X-23")
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -184,6 +185,7 @@ def test_a_provider_that_tells_of_no_cached_token_twice_has_none(cached: tuple[i
     assert reason(watched, default_tariff__ttl_s=3_600) is (Reason.COLD if cold else Reason.GATE)
 
 
+@pytest.mark.rows("S4-20")
 def test_a_window_that_is_nearly_full_folds() -> None:
     """S4-20: above 60 % of it, if anybody knows it."""
     assert reason(loop(), window=6_000, default_tariff__ttl_s=3_600) is Reason.PRESSURE

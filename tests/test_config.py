@@ -54,6 +54,7 @@ def test_off_in_the_file_is_a_word_and_not_false(written: Path) -> None:
     assert load_config(file=written).mode == "off"
 
 
+@pytest.mark.rows("S1-48", "S1-49", "S1-50", "S1-51")
 @pytest.mark.parametrize("part", ["total", "ancestors", "siblings", "current"])
 def test_the_budget_names_of_the_environment_are_understood(part: str) -> None:
     """S1-48, S1-49, S1-50, S1-51."""
@@ -107,6 +108,7 @@ def test_upstream_is_short_for_the_default_one(tmp_path: Path) -> None:
         assert config.upstreams["default"].url == "http://a.example"
 
 
+@pytest.mark.rows("X-15")
 def test_a_model_name_with_dots_may_have_exceptions() -> None:
     """X-15: a mode per model."""
     config = load_config({"models.gpt-4.1.mode": "off", "models.gpt-*.mode": "shadow"})

@@ -120,6 +120,7 @@ def test_a_law_broken_by_hand_is_named(law: str) -> None:
     assert any(law.replace("x-stack-mode", "X-Stack-Mode") in each for each in found), found
 
 
+@pytest.mark.rows("S0-36")
 @pytest.mark.parametrize("behind", [(OURS,), ()], ids=["answered", "never answered"])
 def test_a_request_that_sleeps_passes_less_what_was_typed_to_the_proxy(behind: tuple[Json, ...]) -> None:
     """S0-36: and less nothing else."""

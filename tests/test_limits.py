@@ -35,6 +35,7 @@ def limits(clock: Clock) -> Limits:
     return Limits(clock, tariff_for)
 
 
+@pytest.mark.rows("S4-20")
 def test_a_prompt_leaves_room_for_the_answer() -> None:
     """S4-20: window less the smaller of the model's output limit and 32,000."""
     assert prompt_limit(200_000, max_output=64_000) == 168_000
@@ -50,6 +51,7 @@ def test_a_known_model_has_the_window_of_its_tariff(limits: Limits) -> None:
     assert (window.tokens, window.limit, window.source, window.binds) == (200_000, 168_000, "table", True)
 
 
+@pytest.mark.rows("S4-21")
 def test_an_unknown_model_has_a_default_that_binds_nothing_and_is_warned_of_once(
     limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_larger_prompt_that_passes_takes_a_learned_limit_back(limits: Limits) 
     assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
+@pytest.mark.rows("S4-05")
 def test_a_window_is_as_large_as_the_provider_counts(limits: Limits) -> None:
     """S4-05: the actual usage decides, cached tokens among it; a wild report is believed only so far."""
     limits.answered("up", KNOWN, "c", 10_000, Usage(input=12_500, cached=9_000))

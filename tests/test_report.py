@@ -201,6 +201,7 @@ def test_the_estimate_tells_what_a_folded_frame_saves(accountant: Accountant) ->
     assert receipt.basis == "estimated"
 
 
+@pytest.mark.rows("X-16", "C13")
 def test_reported_cached_tokens_are_what_is_charged(accountant: Accountant) -> None:
     """X-16, C13: `input` counts cached tokens too, they are not added again."""
     chain = [HEAD, ("a", 500)]
@@ -223,6 +224,7 @@ def test_a_provider_that_once_told_of_its_cache_is_believed_when_it_tells_of_non
     assert after.cost == pytest.approx(2500 * 2e-6)
 
 
+@pytest.mark.rows("S4-02")
 def test_hidden_rounds_and_what_was_written_in_them_are_our_cost(accountant: Accountant) -> None:
     """T13, S4-02: all rounds are summed for money; the fullest window is that of the last one alone."""
     chain = [HEAD, ("a", 500)]
@@ -400,6 +402,7 @@ def receipts(accountant: Accountant) -> list[Receipt]:
     return made
 
 
+@pytest.mark.rows("X-16")
 def test_the_sum_over_calls_is_the_total(accountant: Accountant) -> None:
     """X-16."""
     made = receipts(accountant)
@@ -415,6 +418,7 @@ def test_the_sum_over_calls_is_the_total(accountant: Accountant) -> None:
         assert sum(row.cost for row in rows) == pytest.approx(whole.cost)
 
 
+@pytest.mark.rows("S2-15")
 def test_rows_are_grouped_by_what_was_asked(accountant: Accountant) -> None:
     """S2-15: per frame and per conversation."""
     made = receipts(accountant)
@@ -424,6 +428,7 @@ def test_rows_are_grouped_by_what_was_asked(accountant: Accountant) -> None:
     assert [row.key for row in totals(made, "day")] == ["1970-01-01", "1970-01-02"]
 
 
+@pytest.mark.rows("S2-15")
 def test_what_was_read_again_stands_in_the_rows_and_the_statement(accountant: Accountant) -> None:
     """S2-15: and nothing is said of it where nobody looked."""
     made = receipts(accountant)
@@ -462,6 +467,7 @@ def test_a_loss_stands_in_the_table_as_a_loss(accountant: Accountant) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ decisions
+@pytest.mark.rows("S4-36")
 def test_a_receipt_keeps_what_the_gate_decided_also_not_now(accountant: Accountant) -> None:
     """S4-36: decision and numbers are in the receipt."""
     put_off = Decision("fold", "f12", False, "not_yet", 9_000, 700, 40_000, 35, 0.1, 1.25, cost=46_875, gain=29_050)
@@ -540,6 +546,7 @@ WHOLE = [name for name in Row.__struct_fields__ if name not in NO_SUMS]
 TOOLS = st.sampled_from([(), ("read",), ("read", "view", "read")])
 
 
+@pytest.mark.rows("X-16", "S2-15")
 @given(
     st.lists(any_receipt(), max_size=8, unique_by=lambda r: r.id),
     st.lists(st.builds(ReadAgain, st.integers(0, 9), st.integers(0, 9), TOOLS), max_size=8),

@@ -44,6 +44,7 @@ async def beside(shelf: Shelf, shelved: Shelved, *frames: str) -> list[str]:
     return [ledger.conversation.id for ledger in await shelf.beside(shelved, frames)]
 
 
+@pytest.mark.rows("S0-09")
 @pytest.mark.parametrize("frame", [OPENED, FOLDED])
 async def test_a_conversation_is_found_by_the_id_of_a_frame_in_it(store: Store, frame: str) -> None:
     """S0-09: what a client compacted away under no name of a session; also after a restart."""
@@ -56,6 +57,7 @@ async def test_a_conversation_is_found_by_the_id_of_a_frame_in_it(store: Store, 
     assert await beside(shelf, now) == []
 
 
+@pytest.mark.rows("X-25")
 async def test_nothing_of_another_tenant_is_beside(store: Store) -> None:
     """X-25: not by the id of a frame, not by the id of a parent."""
     shelf = Shelf(store)

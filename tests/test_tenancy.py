@@ -60,6 +60,7 @@ def test_a5_without_a_known_client_key_there_is_no_way_in(file: Path, presented:
         tenant("key", file)
 
 
+@pytest.mark.rows("X-25")
 def test_the_key_of_one_user_does_not_open_another(file: Path) -> None:
     """X-25."""
     alice, bob = issue_key(file, "alice"), issue_key(file, "bob")

@@ -63,12 +63,14 @@ def test_known_texts_have_their_known_counts(text: str, count: int) -> None:
     assert COUNTER.count(text) == count
 
 
+@pytest.mark.rows("S1-53", "C9")
 def test_the_counter_says_what_counts() -> None:
     """S1-53, C9."""
     assert COUNTER.name == "o200k (rs-bpe)"
     assert without_package().name == "estimate (characters / 4)"
 
 
+@pytest.mark.rows("S1-53")
 @pytest.mark.parametrize(("text", "count"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2)])
 def test_without_the_package_a_quarter_of_the_characters_rounded_up_counts(text: str, count: int) -> None:
     """S1-53."""

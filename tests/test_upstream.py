@@ -146,6 +146,7 @@ async def test_a_body_of_many_megabytes_leaves_whole() -> None:
         assert there.received[0].endswith(b"\r\n\r\n" + body)
 
 
+@pytest.mark.rows("X-19")
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
 async def test_s8_an_error_comes_back_with_status_headers_and_bytes(status: int) -> None:
     """X-19."""
@@ -532,6 +533,7 @@ SPEAKING = Config(
 )
 
 
+@pytest.mark.rows("X-20")
 @pytest.mark.parametrize(
     ("model", "path", "upstream", "sent"),
     [

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from pydantic import TypeAdapter
 
 from proxy.views import shapes
@@ -46,6 +47,7 @@ async def test_threads_tell_their_tools_and_their_tip(served: Served) -> None:
     assert (thread["tools"], thread["active_frame"]) == (["bash", "read"], served.ours.root)
 
 
+@pytest.mark.rows("S1-04", "S1-08", "S1-09", "S1-131")
 async def test_the_state_has_the_five_keys_and_every_field_of_a_frame(served: Served) -> None:
     """S1-04, S1-08, S1-09, S1-131."""
     state = (await served.ask(f"/stack/conversations/{served.ours.conversation}/state")).json
@@ -80,6 +82,7 @@ FILTERS = [
 ]
 
 
+@pytest.mark.rows("S1-33", "S1-34")
 async def test_frames_are_filtered_by_status_parent_and_ancestry(served: Served) -> None:
     """S1-33, S1-34."""
     ids = vars(served.ours)
@@ -98,6 +101,7 @@ async def test_a_frame_tells_its_place(served: Served) -> None:
     assert not frame["active"]
 
 
+@pytest.mark.rows("S0-08", "S0-10")
 async def test_the_log_of_a_frame_holds_what_left_the_line_byte_for_byte(served: Served) -> None:
     """S0-08, S0-10, D14: odd white space, half a surrogate pair and escapes come back as they were stored."""
     log = (await served.ask(f"/stack/frames/{served.ours.child}/log?raw=1")).json
@@ -118,6 +122,7 @@ async def test_a_log_without_raw_leaves_the_wire_out(served: Served) -> None:
     assert all("wire" not in entry for entry in log["entries"])
 
 
+@pytest.mark.rows("X-16")
 async def test_a_request_tells_its_receipt_and_every_body(served: Served) -> None:
     """X-16."""
     (row,) = (await served.ask(f"/stack/requests?conversation={served.ours.conversation}")).json["requests"]
@@ -140,6 +145,7 @@ async def test_a_difference_names_what_was_kept_left_out_and_inserted(served: Se
     assert only["fields"]["inserted"] == ["stream_options"]
 
 
+@pytest.mark.rows("X-16")
 async def test_totals_are_the_sum_of_the_receipts(served: Served) -> None:
     """X-16: sum over calls = totals."""
     for by in ("request", "frame", "conversation", "model", "day"):

@@ -28,6 +28,7 @@ def small_ledger() -> tuple[Ledger, Written]:
     return ledger, ids
 
 
+@pytest.mark.rows("S0-08")
 def test_a_branch_that_was_given_up_stays_in_the_log_and_is_marked() -> None:
     """S0-08: nothing is lost; a retried answer is another child of the same request."""
     ledger, ids = small_ledger()

@@ -70,6 +70,7 @@ def test_what_is_set_for_a_conversation_stays_and_can_be_taken_back(own_stock: S
     assert told(own_stock, name, "--heuristics", "none")["heuristics"] == []
 
 
+@pytest.mark.rows("S1-129")
 def test_what_waits_is_taken_back(own_stock: Stocked) -> None:
     """S1-129: one that expired does not wait."""
     asyncio.run(suggested(own_stock))

@@ -64,6 +64,7 @@ def test_a_log_is_found_by_title_and_holds_calls_and_hidden_results(stocked: Sto
     assert "<- call_pop: Frame is completed." in shown.out
 
 
+@pytest.mark.rows("S0-08")
 def test_a_raw_log_is_the_stored_bytes(stocked: Stocked) -> None:
     """S0-08, D14."""
     shown = stocked.shell.on_data("log", stocked.older.child, "--raw")

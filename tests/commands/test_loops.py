@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from proxy.commands.loops import loops_text
 from proxy.stack.events import Looped, recorded
 from proxy.stack.frames import Loop
@@ -30,6 +32,7 @@ async def warned(stock: Stocked) -> None:
         await store.close()
 
 
+@pytest.mark.rows("S3-25", "S3-26")
 def test_loops_are_listed_and_cleared_without_a_proxy(own_stock: Stocked) -> None:
     """S3-25, S3-26: what was warned of stays in the list."""
     asyncio.run(warned(own_stock))

@@ -50,6 +50,7 @@ def stored(folder: Path, *receipts: dict[str, object], title: str = "Make the su
 
 
 # ------------------------------------------------------------------------------------------------------------ a report
+@pytest.mark.rows("X-16")
 def test_a_report_adds_up_and_says_what_is_estimated(stocked: Stocked) -> None:
     """X-16."""
     shown = stocked.shell.on_data("report", "--by", "conversation")
@@ -101,6 +102,7 @@ def test_a_report_as_csv_has_every_figure_and_no_formula(tmp_path: Path) -> None
     assert (int(row["tokens_in"]), float(row["saved"])) == (told["tokens_in"], told["saved"])
 
 
+@pytest.mark.rows("S2-15")
 @pytest.mark.parametrize(("by", "told", "cell"), [("conversation", 0, "0"), ("frame", 0, "0"), ("day", None, "")])
 def test_what_was_read_again_is_told_by_frame_and_by_conversation(
     stocked: Stocked, by: str, told: int | None, cell: str
@@ -176,6 +178,7 @@ def test_what_cannot_be_reported_is_one_message_and_exit_code_2(stocked: Stocked
     assert "Traceback" not in shown.errors
 
 
+@pytest.mark.rows("S4-36")
 def test_the_difference_of_a_request_shows_what_the_gate_decided(tmp_path: Path) -> None:
     """S4-36: also what it put off, with its figures."""
     put_off = Decision("fold", "f12", False, "not_yet", 9_000, 700, 40_000, 35, 0.1, 1.25, 46_875, 29_050)

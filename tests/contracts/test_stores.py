@@ -145,6 +145,7 @@ async def test_an_entry_keeps_the_bytes_it_was_first_sent_as(store: Store) -> No
     assert ledger.entries["m1"].message == said("first")
 
 
+@pytest.mark.rows("S4-06")
 async def test_a_draft_of_a_round_is_replaced_until_it_is_finished(store: Store) -> None:
     """S4-06: what streamed so far is on disk, and takes no more room than the newest of it."""
     turn = replace(entry("turn 1"), kind=Kind.TURN, message=None)

@@ -108,6 +108,7 @@ def test_the_money_told_for_the_untouched_run_is_what_it_really_costs(played: di
     assert played["total"]["saved"] > 0
 
 
+@pytest.mark.rows("X-16")
 def test_the_totals_are_the_sums_of_the_rows(played: dict[str, Any]) -> None:
     """X-16."""
     rows, total = played["requests"], played["total"]

@@ -31,11 +31,13 @@ def test_without_interception_even_the_cuts_are_the_same() -> None:
     assert play(MIXED, intercept=False, places=[3, 200, 201, 900]).pieces == [*pieces, b""]
 
 
+@pytest.mark.rows("S4-07")
 def test_s4_07_usage_that_only_we_asked_for_is_left_out_and_nothing_else() -> None:
     stream = text_round("a", "b")
     assert play(stream, wants_usage=False).out == stream.replace(usage(100, 10), b"")
 
 
+@pytest.mark.rows("S4-07")
 def test_s4_07_usage_told_with_the_ending_is_taken_out_of_it() -> None:
     told = {"prompt_tokens": 3, "completion_tokens": 1}
     out = play(role() + delta(finish="stop", usage=told) + DONE, wants_usage=False).out
@@ -50,6 +52,7 @@ def test_text_leaves_with_the_chunk_that_brought_it() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- hidden rounds
+@pytest.mark.rows("X-09", "X-11")
 def test_x09_x11_a_hidden_round_then_text_is_one_answer() -> None:
     seen = client(play(hidden_round("Start.", of="1"), text_round("Done", " now.", of="2")).out)
     assert seen.text == "Start.\n\nDone now."
@@ -87,6 +90,7 @@ def test_later_rounds_count_client_calls_from_0() -> None:
     assert seen.finishes == ["tool_calls"]
 
 
+@pytest.mark.rows("X-10")
 def test_x10_h4_a_mixed_turn_shows_the_clients_calls_alone() -> None:
     played = play(MIXED)
     seen = client(played.out)
@@ -110,6 +114,7 @@ def test_a_call_of_ours_in_the_opening_chunk_leaves_the_opening() -> None:
     assert b"stack" not in out
 
 
+@pytest.mark.rows("X-11")
 def test_x11_token_probabilities_of_a_hidden_call_do_not_leave() -> None:
     said = {"role": "assistant", "content": "a", "tool_calls": [part(0, "stack_recall", "{}", "c")]}
     choice = {"index": 0, "delta": said, "logprobs": {"content": [{"token": "stack_"}]}, "finish_reason": "tool_calls"}
@@ -227,6 +232,7 @@ def test_a_tool_of_the_client_that_begins_like_ours_is_not_held_back() -> None:
 SIGNED = {"reasoning_details": [{"type": "reasoning.text", "text": "", "signature": "SIG", "index": 0}]}
 
 
+@pytest.mark.rows("X-21")
 def test_x21_signed_reasoning_of_a_hidden_round_never_leaves_but_is_kept() -> None:
     first = hidden_round().replace(role(), role() + delta({"reasoning_content": "open"}) + delta(SIGNED))
     played = play(first, text_round("x", of="2"))
@@ -235,6 +241,7 @@ def test_x21_signed_reasoning_of_a_hidden_round_never_leaves_but_is_kept() -> No
     assert json.loads(played.spoken[0].message.wire)["reasoning_details"] == SIGNED["reasoning_details"]
 
 
+@pytest.mark.rows("X-21")
 def test_x21_signed_reasoning_waits_for_something_visible_and_readable_does_not() -> None:
     answer = Answer(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
@@ -244,6 +251,7 @@ def test_x21_signed_reasoning_waits_for_something_visible_and_readable_does_not(
     assert answer.feed(delta({"content": "x"})) == delta(SIGNED) + delta({"content": "x"})
 
 
+@pytest.mark.rows("X-21")
 def test_x21_unknown_members_of_deltas_and_calls_go_back_with_the_message() -> None:
     google = {"google": {"thought_signature": "SIG"}}
     stream = b"".join(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ def answered(*rounds: bytes) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.rows("X-09")
 def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
     found = answered(plain("Start.", ("stack_frame_push", "{}"), of="1"), plain("Done.", of="2", reasoning_content="r"))
     assert (found["id"], found["model"], found["created"]) == ("chatcmpl-1", "model-1", 1700000001)
@@ -31,6 +33,7 @@ def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
     assert found["x_vendor"] == 1.5
 
 
+@pytest.mark.rows("X-10")
 def test_x10_h4_a_mixed_turn_shows_the_clients_calls_alone_as_the_provider_wrote_them() -> None:
     body = plain("Look.", ("bash", '{"a": 1}'), ("stack_frame_pop", "{}"), ("read", "{}"))
     played = play(body, stream=False)

@@ -62,6 +62,7 @@ def test_a_request_is_read() -> None:
     assert list(asked.fields) == ["model", "messages", "tools", "stream"]
 
 
+@pytest.mark.rows("X-23")
 @pytest.mark.parametrize(
     ("members", "choice"),
     [
@@ -78,6 +79,7 @@ def test_x23_a_forced_choice_is_known(members: dict[str, Any], choice: str) -> N
     assert request(USER, **members).choice == choice
 
 
+@pytest.mark.rows("X-23")
 def test_x23_structured_answers_and_several_answers_are_known() -> None:
     assert request(USER, response_format={"type": "json_schema"}).structured
     assert not request(USER, response_format={"type": "text"}).structured
@@ -197,6 +199,7 @@ def test_a_tool_of_ours_is_a_function() -> None:
     assert json.loads(OURS) == [{"type": "function", "function": {"name": "stack_recall"}}]
 
 
+@pytest.mark.rows("S4-07")
 def test_s4_07_usage_is_asked_for_in_streams_only_and_beside_other_options() -> None:
     assert "stream_options" not in rendered(request(USER), Wanted())
     assert rendered(request(USER, stream=True), Wanted())["stream_options"] == {"include_usage": True}

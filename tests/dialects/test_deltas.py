@@ -38,6 +38,7 @@ def test_objects_grow_by_member_and_null_changes_nothing() -> None:
     assert gathered({"a": "x", "n": 1}, {"a": "y", "n": 2, "b": None}) == {"a": "xy", "n": 2}
 
 
+@pytest.mark.rows("X-21")
 @pytest.mark.parametrize(
     ("value", "signed"),
     [

@@ -72,6 +72,7 @@ def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun(form: 
     assert form.answer(stream=False).keep_alive() == b""
 
 
+@pytest.mark.rows("S4-11")
 @every_form
 def test_s4_11_what_has_arrived_can_be_read_at_any_byte_and_reading_changes_nothing(form: Form) -> None:
     answer = form.answer()

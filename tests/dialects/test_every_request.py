@@ -353,6 +353,7 @@ def test_an_array_of_ours_where_the_client_sends_none(form: Asked, members: Json
     assert found["tools"] == json.loads(ours)
 
 
+@pytest.mark.rows("X-12")
 @every_dialect
 def test_x12_the_last_round_takes_no_calls_and_keeps_its_arrays(form: Asked) -> None:
     last = Wanted(form.dialect.tools_json(OFFERED), tool_choice_none=True)
@@ -363,6 +364,7 @@ def test_x12_the_last_round_takes_no_calls_and_keeps_its_arrays(form: Asked) -> 
 
 
 # ---------------------------------------------------------------------------------------------------------------- laws
+@pytest.mark.rows("X-22")
 @every_dialect
 @given(st.data(), st.booleans(), st.sampled_from([None, 1]))
 def test_x22_any_request_survives_byte_for_byte(

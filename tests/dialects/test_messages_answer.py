@@ -69,6 +69,7 @@ def test_a_call_of_the_client_leaves_as_it_comes_also_one_that_begins_like_ours(
 
 
 # ----------------------------------------------------------------------------------------------------- hidden rounds
+@pytest.mark.rows("X-09", "X-11")
 def test_x09_x11_a_hidden_round_then_text_is_one_answer() -> None:
     seen = client(play(hidden_round("Start.", of="1"), text_round("Done", " now.", of="2")).out)
     assert seen.texts == ["Start.", "Done now."]
@@ -77,6 +78,7 @@ def test_x09_x11_a_hidden_round_then_text_is_one_answer() -> None:
     assert seen.ends == ["end_turn", "stop"]
 
 
+@pytest.mark.rows("S4-02")
 def test_s4_02_the_ending_tells_the_input_of_the_last_round_and_the_output_of_all() -> None:
     played = play(hidden_round("Start.", of="1"), text_round("Done", of="2"))
     assert client(played.out).usage == {
@@ -143,6 +145,7 @@ def test_blocks_of_a_servers_tools_are_counted_on_in_a_later_round() -> None:
     assert b'"score":1.5' in played.out
 
 
+@pytest.mark.rows("X-10")
 def test_x10_h4_a_mixed_turn_shows_the_clients_calls_alone() -> None:
     played = play(MIXED)
     seen = client(played.out)
@@ -219,6 +222,7 @@ def test_s7_odd_calls_leak_nothing_and_client_calls_are_whole(parts: list[bytes]
 SECRET = r"Erk\/\u0043+=="
 
 
+@pytest.mark.rows("X-21")
 def test_x21_thinking_of_a_hidden_round_never_leaves_but_goes_back_as_it_came() -> None:
     thought = thinking(0, "hm", " \u2028", signature="SIG").replace(b'"SIG"', b'"%s"' % SECRET.encode())
     first = start() + thought + opens(1, type="redacted_thinking", data="DATA", novel=1) + closes(1)
@@ -230,6 +234,7 @@ def test_x21_thinking_of_a_hidden_round_never_leaves_but_goes_back_as_it_came() 
     assert SECRET.encode() in played.spoken[0].message.wire
 
 
+@pytest.mark.rows("X-21")
 def test_x21_a_long_thought_of_a_hidden_round_never_leaves_either() -> None:
     first = start() + thinking(0, *(["x"] * MOST_WAITING)) + call(1, HIDDEN, "{}") + ends("tool_use")
     assert [b["type"] for b in client(play(first, text_round("x", of="2")).out).blocks] == ["text"]
@@ -237,6 +242,7 @@ def test_x21_a_long_thought_of_a_hidden_round_never_leaves_either() -> None:
     assert play(whole).out == whole
 
 
+@pytest.mark.rows("X-21")
 def test_x21_thinking_behind_words_leaves_as_it_comes() -> None:
     answer = Answer(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
@@ -245,6 +251,7 @@ def test_x21_thinking_behind_words_leaves_as_it_comes() -> None:
         assert answer.feed(piece) == piece
 
 
+@pytest.mark.rows("X-21")
 def test_x21_thinking_waits_for_something_visible() -> None:
     answer = Answer(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)

@@ -33,6 +33,7 @@ def answered(*rounds: bytes) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.rows("X-09")
 def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
     """The input side of usage is the last round's, the output side and the requests of server tools are all rounds'."""
     found = answered(plain(said("Start."), used("stack_frame_push"), of="1"), plain(SIGNED, said("Done."), of="2"))
@@ -54,6 +55,7 @@ def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
     }
 
 
+@pytest.mark.rows("X-10")
 def test_x10_h4_a_mixed_turn_shows_the_clients_calls_alone_as_the_provider_wrote_them() -> None:
     own = used("bash", {"n": 1.50}), used("read", {"big": 2**70})
     body = plain(said("Look."), own[0], used("stack_frame_pop", {"title": "stack_"}), FOUND, own[1])

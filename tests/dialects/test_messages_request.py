@@ -125,6 +125,7 @@ def test_what_a_server_runs_is_no_call_of_the_client() -> None:
     assert message(CALLED | {"role": "user"}).calls == ()
 
 
+@pytest.mark.rows("X-23")
 @pytest.mark.parametrize(
     ("members", "choice"),
     [
@@ -141,6 +142,7 @@ def test_x23_a_forced_choice_is_known(members: dict[str, Any], choice: str) -> N
     assert request(USER, **members).choice == choice
 
 
+@pytest.mark.rows("X-23")
 def test_x23_structured_answers_are_known() -> None:
     assert request(USER, output_config={"effort": "high", "format": {"type": "json_schema"}}).structured
     assert request(USER, output_format={"type": "json_schema"}).structured
@@ -148,6 +150,7 @@ def test_x23_structured_answers_are_known() -> None:
     assert not request(USER, output_config=7).structured
 
 
+@pytest.mark.rows("X-22")
 def test_x22_a_message_of_results_with_members_of_its_own_is_not_taken_apart() -> None:
     """They would be lost where its blocks are spliced; the client's own bytes lose nothing."""
     with pytest.raises(Unreadable):
@@ -286,6 +289,7 @@ def test_a_tool_of_ours_has_an_input_schema() -> None:
     assert json.loads(OURS) == [{"name": "stack_recall", "description": "r", "input_schema": {"type": "object"}}]
 
 
+@pytest.mark.rows("S4-07")
 def test_s4_07_usage_is_never_asked_for() -> None:
     assert "stream_options" not in rendered(request(USER, stream=True))
 

@@ -63,6 +63,7 @@ def test_h4_the_providers_own_library_reads_rounds_as_one_message(rounds: list[b
     assert "stack_" not in message.to_json()
 
 
+@pytest.mark.rows("S4-02")
 def test_s4_02_the_providers_own_library_knows_how_full_the_window_is() -> None:
     usage = streamed(hidden_round("A"), THOUGHT).usage
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (190, 10, 20)

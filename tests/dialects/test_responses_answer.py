@@ -67,6 +67,7 @@ def test_text_and_open_reasoning_leave_with_the_chunk_that_brought_them() -> Non
         assert held or left.endswith(event + b"\n\n")
 
 
+@pytest.mark.rows("X-21")
 def test_x21_reasoning_that_may_be_bound_waits_for_what_was_made_with_it() -> None:
     answer = Answer(request(), intercept=True)
     answer.begin_round(200, SSE)
@@ -279,6 +280,7 @@ def test_a_pair_of_surrogates_cut_between_two_deltas_is_one_character() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ hidden rounds
+@pytest.mark.rows("X-09", "X-11")
 def test_x09_x11_a_hidden_round_then_text_is_one_answer() -> None:
     played = play(round_(message("Start."), hidden()), words("Done", " now.", of=2))
     seen = client(played.out)
@@ -322,6 +324,7 @@ def test_two_stack_calls_and_two_hidden_rounds_leave_nothing() -> None:
     assert (seen.last["usage"]["input_tokens"], seen.last["usage"]["output_tokens"]) == (300, 30)
 
 
+@pytest.mark.rows("X-10")
 def test_x10_h4_a_mixed_turn_shows_the_clients_items_alone() -> None:
     played = play(MIXED)
     seen = client(played.out)
@@ -338,6 +341,7 @@ def test_x10_h4_a_mixed_turn_shows_the_clients_items_alone() -> None:
     assert [c.name for c in played.spoken[0].client_calls] == ["bash", "apply_patch", "read"]
 
 
+@pytest.mark.rows("X-21")
 def test_x21_reasoning_goes_with_what_was_made_with_it() -> None:
     made = [
         thought("a", id_="rs_1"),
@@ -360,6 +364,7 @@ def test_reasoning_announced_with_a_signature_is_bound_however_it_is_told() -> N
     assert [item["type"] for item in seen.items] == ["message"]
 
 
+@pytest.mark.rows("X-21")
 def test_x21_reasoning_that_the_provider_keeps_under_its_id_is_bound_too() -> None:
     rounds = [round_(thought("Hm.", signed=None), hidden()), round_(thought(signed=None), hidden("2"), of=2)]
     seen = client(play(*rounds, words("x", of=3)).out)

@@ -403,6 +403,7 @@ def captured(path: Path) -> Iterator[dict[str, Any]]:
     return (record for record in records if record["path"].endswith("/responses"))
 
 
+@pytest.mark.rows("X-22")
 @pytest.mark.skipif(not SESSIONS, reason="the captured sessions are not beside this checkout")
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_x22_captured_requests_survive_and_hold_each_answer_as_one_message(path: Path) -> None:

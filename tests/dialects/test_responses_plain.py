@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def answered(*rounds: bytes) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.rows("X-09")
 def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
     second = plain(message("Done.", id_="msg_2"), of=2)
     found = answered(plain(message("Start."), thought("a"), hidden()), second)
@@ -44,6 +46,7 @@ def test_x09_a_hidden_round_then_text_is_one_answer() -> None:
     }
 
 
+@pytest.mark.rows("X-10")
 def test_x10_h4_a_mixed_turn_shows_the_clients_items_alone_as_the_provider_wrote_them() -> None:
     made = [thought("Hm."), message("Look."), call("bash", '{"a": 1}', "a"), hidden(), custom()]
     played = play(plain(*made), stream=False)
@@ -56,6 +59,7 @@ def test_x10_h4_a_mixed_turn_shows_the_clients_items_alone_as_the_provider_wrote
     assert (spoken.finish, spoken.extra["response_id"], spoken.complete) == ("completed", b'"resp_1"', True)
 
 
+@pytest.mark.rows("X-21")
 def test_x21_bound_reasoning_of_two_hidden_rounds_is_not_shown() -> None:
     rounds = [plain(thought("a"), hidden(), of=1), plain(thought("b", id_="rs_2"), hidden("2"), of=2)]
     found = answered(*rounds, plain(thought("c", id_="rs_3"), message("Done."), of=3))

@@ -44,6 +44,7 @@ def roles(asked: Request) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------------- read
+@pytest.mark.rows("X-20")
 def test_x20_a_request_is_read() -> None:
     asked = request(ADDED, DEVELOPER, USER, REASONING, SAID, CALL, RESULT, instructions="Be brief.", stream=True)
     assert [(m.role, m.text) for m in asked.head] == [
@@ -84,6 +85,7 @@ def test_instructions_that_are_no_text_pass_and_are_no_message(instructions: obj
     assert rendered(asked)["instructions"] == instructions
 
 
+@pytest.mark.rows("X-23")
 @pytest.mark.parametrize(
     ("members", "choice"),
     [
@@ -101,6 +103,7 @@ def test_x23_a_forced_choice_is_known(members: dict[str, Any], choice: str) -> N
     assert request(USER, **members).choice == choice
 
 
+@pytest.mark.rows("X-23")
 def test_x23_structured_answers_are_known() -> None:
     assert request(USER, text={"format": {"type": "json_schema"}, "verbosity": "low"}).structured
     assert not request(USER, text={"format": {"type": "text"}}).structured
@@ -210,6 +213,7 @@ def test_tools_of_the_input_behind_a_message_or_beside_an_array_are_left_alone(i
     assert found["tools"][-1:] == json.loads(OURS)
 
 
+@pytest.mark.rows("S4-07")
 def test_s4_07_usage_is_never_asked_for() -> None:
     assert rendered(request(USER, stream=True), Wanted()).keys() == {"model", "input", "stream"}
 
@@ -237,6 +241,7 @@ ANSWERS: Mapping[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.rows("S4-53")
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_s4_53_a_call_the_client_never_answered_is_answered_as_its_kind_asks(kind: str) -> None:
     asked = request(USER, CUSTOM | {"type": kind, "call_id": "c9"})

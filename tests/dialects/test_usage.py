@@ -35,6 +35,7 @@ GEMINI = {
 MOONSHOT = {"prompt_tokens": 100, "completion_tokens": 9, "cached_tokens": 60}
 
 
+@pytest.mark.rows("S4-60", "C13")
 @pytest.mark.parametrize(
     ("told", "written"),
     [(OPENAI, 0), (DEEPSEEK, 0), (ANTHROPIC, 10), (THROUGH_A_GATEWAY, 10), (GEMINI, 0), (MOONSHOT, 0)],
@@ -48,6 +49,7 @@ def test_what_is_no_figure_is_0(told: dict[str, Any]) -> None:
     assert usage_of(told) == Usage()
 
 
+@pytest.mark.rows("S4-02")
 def test_s4_02_the_input_side_is_the_last_rounds_and_the_output_side_is_the_sum() -> None:
     rounds = [
         {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}

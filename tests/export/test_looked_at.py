@@ -49,6 +49,7 @@ def _record(like: RequestRecord, receipt: Receipt) -> RequestRecord:
 
 
 # --------------------------------------------------------------------------------------------------------------- flames
+@pytest.mark.rows("S1-167")
 def test_a_speedscope_file_is_what_speedscope_reads(busy: Material) -> None:
     """S1-167. Every rule of the file format: members, units, indexes in range, as many weights as samples."""
     told = json.loads(b"".join(flames.speedscope(busy)))
@@ -67,6 +68,7 @@ def test_a_speedscope_file_is_what_speedscope_reads(busy: Material) -> None:
         assert profile["endValue"] - profile["startValue"] == pytest.approx(sum(profile["weights"]))
 
 
+@pytest.mark.rows("S1-167")
 def test_the_widths_add_up_to_the_totals(busy: Material) -> None:
     """S1-167: the same figures as `callstack report`."""
     profiles = {p["name"]: p for p in json.loads(b"".join(flames.speedscope(busy)))["profiles"]}
@@ -78,6 +80,7 @@ def test_the_widths_add_up_to_the_totals(busy: Material) -> None:
     assert sum(profiles["tokens the model wrote"]["weights"]) == every.reported_output
 
 
+@pytest.mark.rows("S1-167")
 def test_a_stack_is_the_way_from_the_root_to_the_frame_that_paid(busy: Material, small: Small) -> None:
     """S1-167, collapsed: frames joined by semicolons, then the width; what is not on the path stands apart."""
     (receipt,) = small.material.receipts
@@ -271,6 +274,7 @@ def test_an_unknown_measure_is_answered_with_those_there_are() -> None:
         measure_named("zzz")
 
 
+@pytest.mark.rows("S3-27")
 def test_a_call_whose_arguments_are_no_json_is_told_as_it_is(desk: Desk) -> None:
     """S3-27: a line for it like for any other."""
     at = Writing("local", "conversation")

@@ -7,6 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from proxy.dialects import DIALECTS, Known
 from proxy.export.importing import imported
 from proxy.scripted import ScriptedProvider, says
@@ -44,6 +46,7 @@ def read(stage: Stage, body: bytes) -> Any:
     return next(d for path, d in DIALECTS.items() if stage.tongue.path.endswith(path)).read(body, Known())
 
 
+@pytest.mark.rows("X-13")
 def test_the_trimmed_messages_are_a_request_that_any_client_can_send(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-04, X-13: no name of ours, each call with its result; what the finished frame left is there, what it did
     not."""
@@ -139,6 +142,7 @@ def test_a_client_goes_on_in_another_house_as_if_nothing_had_happened(
     assert texts(provider.received[-1].messages) != texts(provider.received[-2].messages)
 
 
+@pytest.mark.rows("S3-25", "S3-26", "S3-28")
 def test_actions_in_a_loop_that_goes_on_are_told_as_such(stage: Stage, provider: ScriptedProvider) -> None:
     """S3-25, S3-26, S3-28: under the signature the actions have in the other files; new words of the user end it."""
     proxy = stage.proxy()

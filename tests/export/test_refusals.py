@@ -122,6 +122,7 @@ def test_a_place_with_nothing_is_named(desk: Desk) -> None:
         desk.take_in("to", desk.folder / "nowhere")
 
 
+@pytest.mark.rows("S1-13")
 def test_an_archive_cannot_reach_outside_itself(desk: Desk, small: Small) -> None:
     """S1-13: names in an archive are compared and never written."""
     place = desk.export(small.material, "stack", "out.zip")

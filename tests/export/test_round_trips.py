@@ -44,6 +44,7 @@ def told_lines(place: Path) -> list[Json]:
     return sorted(nameless, key=lambda line: (line["seq"], line["round"]))
 
 
+@pytest.mark.rows("S1-04", "S1-05", "S1-08", "S1-09", "D7")
 def test_the_state_has_the_five_keys_and_a_log_for_each_frame(desk: Desk, small: Small) -> None:
     """S1-04, S1-05, S1-08, S1-09, D7: `logPath` names a file that is there."""
     place = desk.export(small.material, "stack", "out")
@@ -57,6 +58,7 @@ def test_the_state_has_the_five_keys_and_a_log_for_each_frame(desk: Desk, small:
         assert document(own).items() >= fields.items()
 
 
+@pytest.mark.rows("S1-06")
 def test_a_planned_frame_has_a_file_of_its_own_kind(desk: Desk, small: Small) -> None:
     """S1-06: `frames/plan-*.json`."""
     (planned,) = (desk.export(small.material, "stack", "out") / "frames").glob("plan-*.json")
@@ -64,6 +66,7 @@ def test_a_planned_frame_has_a_file_of_its_own_kind(desk: Desk, small: Small) ->
     assert document(planned)["sessionID"] == small.written.planned
 
 
+@pytest.mark.rows("S0-01", "S0-08")
 def test_every_message_stands_in_one_log(desk: Desk, small: Small) -> None:
     """S0-01, S0-08: the logs of all frames together are the conversation."""
     place = desk.export(small.material, "stack", "out")
@@ -78,6 +81,7 @@ def test_every_message_stands_in_one_log(desk: Desk, small: Small) -> None:
     ]
 
 
+@pytest.mark.rows("S1-04", "S1-05", "S1-06")
 def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(desk: Desk, small: Small) -> None:
     """S1-04, S1-05, S1-06."""
     place = desk.export(small.material, "stack", "out")
@@ -91,6 +95,7 @@ def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(desk: Desk, sm
     assert told_lines(again) == told_lines(place)
 
 
+@pytest.mark.rows("S3-26", "S3-27", "S3-28")
 def test_the_jetbox_layout_comes_back_whole(desk: Desk, small: Small) -> None:
     """S3-26, S3-27, S3-28: every file byte for byte."""
     place = desk.export(small.material, "jetbox", "out")
@@ -129,6 +134,7 @@ def test_the_same_conversation_is_the_same_archive(desk: Desk, small: Small) -> 
     assert once == twice
 
 
+@pytest.mark.rows("X-05")
 def test_branches_that_were_given_up_come_back_beside_the_path(desk: Desk) -> None:
     """X-05: nothing is deleted, and the current path stays the current one."""
     at = Writing("local", "conversation")
@@ -192,6 +198,7 @@ def _happened(what: str, tree: Tree, frame: Frame, new: str, how: int) -> FrameE
             return Decided(frame.id, f"because {how}") if how % 2 else ArtifactAdded(frame.id, f"{how}.md")
 
 
+@pytest.mark.rows("S1-04", "S1-05", "S1-06")
 @example([("push", 4, 0), ("pop", 0, 2), ("plan", 3, 0), ("enter", 8, 1), ("pop", 6, 0)])  # back in a blocked frame
 @example([("plan", 5, 0), ("plan", 1, 3), ("push", 8, 2), ("enter", 2, 2), ("pop", 1, 1)])  # back in a planned one
 @example([*[("push", 0, 0)] * 4, ("enter", 8, 0), ("pop", 0, 2), ("enter", 4, 0), ("pop", 0, 0)])
@@ -220,6 +227,7 @@ def _timeless(state: Json) -> Json:
 
 
 # ------------------------------------------------------------------------------------------------------ files of others
+@pytest.mark.rows("S1-40", "S3-35")
 def test_state_files_of_the_plugin_are_taken_in(desk: Desk) -> None:
     """S1-40, S3-35: frames under the ids they had; what was said was never written there, the goal is. The files
     stay."""
@@ -249,6 +257,7 @@ def test_state_files_of_the_plugin_are_taken_in(desk: Desk) -> None:
     assert [item.message.text for item in items_of(back.ledger, back.story.tree)] == ["users have it"]
 
 
+@pytest.mark.rows("S3-27", "S3-28")
 def test_goal_and_actions_of_others_are_taken_in(desk: Desk) -> None:
     """S3-27, S3-28: a file without our frames; descriptions are titles, the deepest task under way is active."""
     place = desk.folder / ".agent_context"
@@ -282,6 +291,7 @@ def test_a_conversation_may_change_hands(desk: Desk, small: Small) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- actions
+@pytest.mark.rows("S3-20", "S3-26", "S3-27")
 def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(desk: Desk) -> None:
     """S3-20, S3-26, S3-27: keys in another order are the same action; another result is not."""
     at = Writing("local", "conversation")
@@ -303,6 +313,7 @@ def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(desk: 
     assert document(place / "state.json")["loop_counts"] == {'grep:{"a":1,"b":2}': 4}
 
 
+@pytest.mark.rows("S1-13")
 def test_ids_never_leave_their_folder(desk: Desk) -> None:
     """S1-13: an id is not a path."""
     at = Writing("local", "conversation")

@@ -25,6 +25,7 @@ async def test_every_format_is_handed_out_as_a_file(served: Served, kind: str) -
     assert answer.kind == ("application/zip" if FORMATS[kind].files else FORMATS[kind].kind)
 
 
+@pytest.mark.rows("S1-05")
 async def test_several_files_come_as_an_archive(served: Served) -> None:
     """S1-05."""
     answer = await served.ask(f"/stack/conversations/{served.ours.conversation}/export?format=stack")
@@ -34,6 +35,7 @@ async def test_several_files_come_as_an_archive(served: Served) -> None:
         assert f"frames/{served.ours.child}.log" in archive.namelist()
 
 
+@pytest.mark.rows("X-25")
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_nobody_exports_what_is_not_theirs(served: Served, kind: str) -> None:
     """X-25: answered like what never existed; an operator may."""
@@ -84,6 +86,7 @@ def test_without_a_format_the_formats_are_listed(stocked: Stocked) -> None:
     assert all(name in done.out for name in FORMATS)
 
 
+@pytest.mark.rows("S1-04", "S1-05", "S1-06")
 def test_a_file_is_printed_and_a_folder_is_written(stocked: Stocked) -> None:
     """S1-04..06 as a person types them; default: the newest conversation."""
     printed = stocked.shell.on_data("export", "--format", "logs")
@@ -110,6 +113,7 @@ def test_a_command_that_cannot_be_meant_says_what_can(stocked: Stocked, words: t
     assert told in " ".join(done.errors.split())
 
 
+@pytest.mark.rows("S1-04", "S1-05", "S1-06")
 def test_what_was_exported_is_imported_into_a_fresh_directory(stocked: Stocked, shell: Shell) -> None:
     """S1-04..06: the same tree, told by the same command."""
     place = shell.home / "whole.jsonl"

@@ -57,6 +57,7 @@ def test_given_a_lookup_that_takes_too_long_then_the_request_does_not_wait_for_i
     assert here.frames() == before
 
 
+@pytest.mark.rows("X-19")
 def test_given_an_upstream_that_is_down_then_the_error_has_the_apis_shape_and_the_tree_is_as_before(
     stage: Stage, provider: ScriptedProvider
 ) -> None:

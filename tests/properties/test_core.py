@@ -110,6 +110,7 @@ def echo(draw: st.DataObject, message: Message) -> Message:
     return replace(message, text=text, calls=calls, identity=identity_of("assistant", text, calls))
 
 
+@pytest.mark.rows("X-03")
 @searched(examples=60)
 @given(times=st.integers(2, 6), told=st.integers(1, 6))
 def test_the_same_words_said_again_are_another_message(times: int, told: int) -> None:

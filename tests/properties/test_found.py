@@ -77,6 +77,7 @@ def test_a_frame_planned_below_a_blocked_one_resumes_that_with_it(
     assert chat.proxy.statuses() | {"go": ""} == {"go": "", "A": "completed", "Later": "completed"}
 
 
+@pytest.mark.rows("S1-79")
 def test_a_frame_whose_parent_was_invalidated_meanwhile_returns_to_the_next_one_that_goes_on(
     chat: Conversation, provider: ScriptedProvider
 ) -> None:

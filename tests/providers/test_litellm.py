@@ -60,6 +60,7 @@ def chat(**more: Any) -> Json:
 
 
 # --------------------------------------------------------------------------------------------------------- what is said
+@pytest.mark.rows("X-20", "S4-60")
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize(
     ("dialect", "vendor"),
@@ -107,6 +108,7 @@ async def test_a_client_of_one_api_reaches_a_provider_of_the_other(
 CHARGED = Usage(prompt=100, completion=30, cached=60, written=10)
 
 
+@pytest.mark.rows("S4-20", "S4-60", "C13")
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("vendor", MODELS)
 @pytest.mark.parametrize("dialect", SPEAKERS)
@@ -229,6 +231,7 @@ async def test_a_refusal_has_the_shape_of_the_api_that_was_asked(provider: Scrip
     assert (told["type"], told["error"]["message"]) == ("error", "Scripted status 429.")
 
 
+@pytest.mark.rows("S4-24")
 @pytest.mark.parametrize("wording", ["openai", "anthropic", 5, 9])
 @pytest.mark.parametrize("vendor", MODELS)
 async def test_a_refusal_for_length_is_known_by_its_words(

@@ -51,6 +51,7 @@ def test_a_frame_is_pushed_worked_in_and_popped_and_the_client_sees_its_own_call
         assert [bool(block["signature"]) for block in signed if block["type"] == "thinking"] == [True]
 
 
+@pytest.mark.rows("S4-24")
 @pytest.mark.parametrize("vendor", VENDORS)
 def test_a_refusal_for_length_is_trimmed_and_asked_again(stage: Stage, vendor: str) -> None:
     """S4-24."""

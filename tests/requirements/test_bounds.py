@@ -7,6 +7,7 @@ from proxy.scripted import ScriptedProvider, says
 from tests.harness import Stage, bash, does, op
 
 
+@pytest.mark.rows("X-12")
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_x_12_at_most_so_many_rounds_and_then_an_answer(stage: Stage, provider: ScriptedProvider, rounds: int) -> None:
     """Up to N + 1 upstream calls; the last one may use no tool, and its arrays are those of the first."""
@@ -20,6 +21,7 @@ def test_x_12_at_most_so_many_rounds_and_then_an_answer(stage: Stage, provider: 
     assert all(body["tools"] == bodies[0]["tools"] for body in bodies)
 
 
+@pytest.mark.rows("X-12")
 def test_x_12_after_so_many_seconds_no_further_stack_call_is_served(stage: Stage, provider: ScriptedProvider) -> None:
     """DESIGN 7: 60 s unless configured; what was asked in time is answered."""
     chat = stage.chat(stage.proxy(stack_seconds=0.2))
@@ -30,6 +32,7 @@ def test_x_12_after_so_many_seconds_no_further_stack_call_is_served(stage: Stage
     assert stage.lines()[-1][-1]["content"].startswith("No more stack calls in this turn")
 
 
+@pytest.mark.rows("S4-03", "S4-08")
 @pytest.mark.parametrize(
     "last", [says("done"), does(bash("ls")), does(op("status"), bash("ls"))], ids=["text", "client call", "both"]
 )

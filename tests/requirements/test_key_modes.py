@@ -15,6 +15,7 @@ def _headers(chat: Conversation, mode: Mode | None) -> Issued:
     return {"authorization": f"Bearer {key}"}
 
 
+@pytest.mark.rows("X-15")
 @pytest.mark.parametrize(("mode", "told"), [("off", "off"), ("shadow", "shadow"), ("active", "full"), (None, "full")])
 def test_x_15_the_requests_of_a_key_run_in_the_mode_it_was_issued_with(
     stage: Stage, provider: ScriptedProvider, mode: Mode | None, told: str
@@ -28,6 +29,7 @@ def test_x_15_the_requests_of_a_key_run_in_the_mode_it_was_issued_with(
     assert chat.says("hello").stack_status == told
 
 
+@pytest.mark.rows("X-15")
 def test_x_15_a_request_may_ask_for_another_mode_than_its_key(stage: Stage, provider: ScriptedProvider) -> None:
     stage.looks_into_store = False  # which needs a key here
     chat = stage.chat(stage.proxy(tenancy="key"))

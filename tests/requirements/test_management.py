@@ -1,9 +1,12 @@
 """Rows of the requirements that are seen in the management API alone."""
 
+import pytest
+
 from proxy.scripted import ScriptedProvider, call, says
 from tests.harness import Stage, bash, does, pop, push
 
 
+@pytest.mark.rows("S0-16")
 def test_s0_16_files_that_calls_change_are_artifacts_once_and_at_once(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-16: the union of tool argument paths and explicit notes, with how each was touched and when last; what ended
     tells it to the model and to its siblings too."""
@@ -31,6 +34,7 @@ def test_s0_16_files_that_calls_change_are_artifacts_once_and_at_once(stage: Sta
     assert "src/auth.py" in str(stage.lines()[-1][-1]["content"])
 
 
+@pytest.mark.rows("S0-17")
 def test_s0_17_decision_lines_of_results_are_decisions(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-17: noted ones, and lines of the results that say they are one."""
     chat = stage.chat()
@@ -45,6 +49,7 @@ def test_s0_17_decision_lines_of_results_are_decisions(stage: Stage, provider: S
     assert chat.proxy.frames()["Auth"]["decisions"] == ["use JWT", "rotate daily"]
 
 
+@pytest.mark.rows("S1-36")
 def test_s1_36_a_frame_that_nobody_named_says_so(stage: Stage, provider: ScriptedProvider) -> None:
     """S1-36: `auto` marks what was not made by the model."""
     chat = stage.chat()
@@ -56,6 +61,7 @@ def test_s1_36_a_frame_that_nobody_named_says_so(stage: Stage, provider: Scripte
     assert "auto" not in frames["Auth"]
 
 
+@pytest.mark.rows("X-01", "X-04", "X-19")
 def test_x_04_turns_and_retries_are_counted(stage: Stage, provider: ScriptedProvider) -> None:
     """X-01, X-04, X-19: an identical body is a retry of the same turn; a failed call is no turn."""
     chat = stage.chat()
@@ -69,6 +75,7 @@ def test_x_04_turns_and_retries_are_counted(stage: Stage, provider: ScriptedProv
     assert (row["turns"], row["retries"], row["requests"]) == (2, 1, 3)
 
 
+@pytest.mark.rows("S4-12", "S4-13", "S4-14", "S4-15", "S4-16")
 def test_s4_14_calls_tell_their_state_and_results_whether_they_failed(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-12 to S4-16: running while the client is at it, completed or error with the result of its next request."""
     chat = stage.chat()
@@ -88,6 +95,7 @@ def test_s4_14_calls_tell_their_state_and_results_whether_they_failed(stage: Sta
     assert [entry["finish"] for entry in log if entry["role"] == "assistant"] == ["tool_calls", "stop"]
 
 
+@pytest.mark.rows("S4-15", "S1-132")
 def test_s4_15_a_mistake_in_a_stack_call_is_an_error_in_the_log(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-15, S1-132: hidden calls have states as well."""
     chat = stage.chat()

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from proxy.scripted import Ending, ScriptedProvider, says
 from tests.harness import WAIT_S, Conversation, Json, Stage, bash, does, everything, push
 
@@ -34,6 +36,7 @@ def seen(chat: Conversation, wanted: Callable[[Json], bool]) -> Json:
     raise AssertionError("the log never showed it")
 
 
+@pytest.mark.rows("S4-10", "S4-11")
 def test_s4_11_what_came_before_a_silence_is_kept_while_the_stream_is_open(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
@@ -49,6 +52,7 @@ def test_s4_11_what_came_before_a_silence_is_kept_while_the_stream_is_open(
         assert response.status == 200
 
 
+@pytest.mark.rows("S4-12", "S4-13")
 def test_s4_12_a_call_whose_arguments_still_arrive_is_pending(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-12, S4-13: pending while it arrives; running once it is whole, completed with its result."""
     chat = stage.chat(streamed=True)
@@ -67,6 +71,7 @@ def test_s4_12_a_call_whose_arguments_still_arrive_is_pending(stage: Stage, prov
     ]
 
 
+@pytest.mark.rows("S4-50", "S4-52")
 def test_s4_52_what_a_client_left_is_kept_and_never_said_again(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-50, S4-52: a disconnect keeps the tree; the words it cut off are in the log, marked, and on no later line."""
     chat = stage.chat(streamed=True)

@@ -1,9 +1,12 @@
 """Rows of the requirements whose exact words no scenario holds on its own."""
 
+import pytest
+
 from proxy.scripted import ScriptedProvider, call, says
 from tests.harness import Stage, activate, bash, does, op, plan, pop, push
 
 
+@pytest.mark.rows("S1-77", "S1-78")
 def test_s1_78_invalidation_reaches_every_planned_descendant_and_says_why(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
@@ -26,6 +29,7 @@ def test_s1_78_invalidation_reaches_every_planned_descendant_and_says_why(
     assert all(frames[title]["invalidatedAt"] for title in "ABC")
 
 
+@pytest.mark.rows("S1-79", "S1-80")
 def test_s1_80_what_ended_below_an_invalidated_frame_stays_so(stage: Stage, provider: ScriptedProvider) -> None:
     """S1-79, S1-80: completed, failed and blocked descendants are unchanged; the work goes on in the parent."""
     chat = stage.chat(stage.proxy(stack_rounds=20))
@@ -46,6 +50,7 @@ def test_s1_80_what_ended_below_an_invalidated_frame_stays_so(stage: Stage, prov
     chat.says("go on")
 
 
+@pytest.mark.rows("S1-77", "S1-125")
 def test_s1_125_the_reason_is_required(stage: Stage, provider: ScriptedProvider) -> None:
     """S1-77: without one nothing changes, and the model is told what is missing."""
     chat = stage.chat()
@@ -56,6 +61,7 @@ def test_s1_125_the_reason_is_required(stage: Stage, provider: ScriptedProvider)
     assert stage.lines()[-1][-1]["content"].startswith("Error: reason is missing")
 
 
+@pytest.mark.rows("S1-38", "S1-73", "S1-123")
 def test_s1_123_plan_children_needs_children(stage: Stage, provider: ScriptedProvider) -> None:
     """S1-38, S1-73, S1-123: empty is an error; one bad child and none is made; the order is kept."""
     good = {"title": "A", "successCriteria": "a"}
@@ -73,6 +79,7 @@ def test_s1_123_plan_children_needs_children(stage: Stage, provider: ScriptedPro
     assert list(chat.proxy.statuses()) == ["hello", "Z", "Y", "X"]
 
 
+@pytest.mark.rows("S0-30", "S0-31", "S1-37", "S1-75")
 def test_s0_31_one_frame_at_a_time_is_at_work_below_its_open_parents(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-30, S0-31, S1-37, S1-75: planned frames begin nothing; what is active, and its parents, are in progress."""
     chat = stage.chat()
@@ -83,6 +90,7 @@ def test_s0_31_one_frame_at_a_time_is_at_work_below_its_open_parents(stage: Stag
     assert chat.proxy.active() == "A1"
 
 
+@pytest.mark.rows("S4-01", "X-13")
 def test_s4_01_calls_stand_before_their_results_in_log_and_line(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-01, X-13: hidden results too, although the client's came later; all in call order."""
     chat = stage.chat()
@@ -99,6 +107,7 @@ def test_s4_01_calls_stand_before_their_results_in_log_and_line(stage: Stage, pr
     assert roles == ["assistant", "tool", "tool", "assistant"]
 
 
+@pytest.mark.rows("S4-02", "S4-16", "S4-18")
 def test_s4_18_the_end_of_a_turn_tells_its_finish_and_its_usage(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-02, S4-16, S4-18: one row a request; the usage of the last round is told apart from the sum."""
     chat = stage.chat()

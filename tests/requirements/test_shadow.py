@@ -10,6 +10,7 @@ OF_IDS = 20
 """Tokens by which the ids of two conversations may differ."""
 
 
+@pytest.mark.rows("S3-36")
 def test_s3_36_a_thread_with_frames_tells_what_its_line_would_have_cost(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
@@ -27,6 +28,7 @@ def test_s3_36_a_thread_with_frames_tells_what_its_line_would_have_cost(
     assert chat.proxy.receipts()[-1]["would_send"] == int(answer.headers[TOLD])
 
 
+@pytest.mark.rows("S3-36")
 def test_s3_36_a_thread_that_would_wake_tells_our_tools_and_texts_too(stage: Stage, provider: ScriptedProvider) -> None:
     """The figure is that of mode active for the same request, but for the random letters of ids; the thread sleeps."""
     provider.will(says("active"), says("shadowed"))
@@ -38,6 +40,7 @@ def test_s3_36_a_thread_that_would_wake_tells_our_tools_and_texts_too(stage: Sta
     assert not stage.proxies[-1].conversations[0]["awake"]
 
 
+@pytest.mark.rows("S3-36")
 def test_s3_36_a_thread_that_would_stay_asleep_would_send_what_came(stage: Stage, provider: ScriptedProvider) -> None:
     provider.will(says("small"))
     shadow = _asked(stage, mode="shadow", wake_at_tokens=20_000)

@@ -21,6 +21,7 @@ def ours(answer: Answer) -> set[str]:
     return {name for name in answer.headers if name.startswith("x-stack-")}
 
 
+@pytest.mark.rows("X-16")
 @pytest.mark.parametrize("mode", ["active", "off", "shadow"])
 def test_every_answer_has_the_headers_by_name(stage: Stage, provider: ScriptedProvider, mode: str) -> None:
     """X-16: all of them, whatever the mode; money where the answer is not streamed."""

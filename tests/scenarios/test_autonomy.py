@@ -231,6 +231,7 @@ def test_where_the_clients_own_plan_divides_the_work_no_push_is_suggested(
     assert told(chat.proxy)["push"]["pointless"] == "the client's own plan divides the work"
 
 
+@pytest.mark.rows("S1-93", "X-05")
 def test_a_restart_forgets_no_suggestion_and_repeats_none(chat: Conversation, provider: ScriptedProvider) -> None:
     """S1-93, X-05: what was told is on disk."""
     stuck(chat, provider)
@@ -342,6 +343,7 @@ def test_a_person_sets_the_level_of_one_conversation_and_it_outlives_a_restart(
     assert [suggestions_in(r.messages) for r in provider.received][-1] == 1
 
 
+@pytest.mark.rows("S1-129", "S1-130")
 @pytest.mark.spoken_in("chat", reason="about the management API, which knows no dialect")
 @pytest.mark.asked("plain")
 def test_what_waits_is_taken_back_and_counts_begin_anew(chat: Conversation, provider: ScriptedProvider) -> None:

@@ -75,6 +75,7 @@ def test_it_holds_over_a_restart_and_is_told_then(stage: Stage, provider: Script
     assert chat.proxy.active() == "Lexer"
 
 
+@pytest.mark.rows("S1-31")
 def test_a_frame_of_the_model_is_ended_only_once_it_has_answered(stage: Stage, provider: ScriptedProvider) -> None:
     """S1-31: its line goes with it, and so would results that the model has not read."""
     chat = stage.chat()
@@ -162,6 +163,7 @@ def test_work_in_a_frame_that_a_person_began_is_folded_when_a_person_ends_it(
     assert "user: Begin with the lexer." in texts(line)
 
 
+@pytest.mark.rows("C6")
 def test_what_was_done_in_a_frame_of_a_person_stays_when_the_model_takes_it_up_again(
     stage: Stage, provider: ScriptedProvider
 ) -> None:

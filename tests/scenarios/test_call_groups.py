@@ -2,10 +2,13 @@
 
 import json
 
+import pytest
+
 from proxy.scripted import Answer, Call, ScriptedProvider, says
 from tests.harness import Conversation, Stage, activate, bash, does, everything, plan, pop, push, texts
 
 
+@pytest.mark.rows("X-09", "S0-03", "S1-30")
 def test_text_and_push_then_text(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
     """X-09, S0-03, S1-30: the client reads one answer; the model goes on in the child."""
     provider.will(does(push("Auth", "login works"), text="Let me see."), says("I began with the login."))
@@ -24,6 +27,7 @@ def test_text_and_push_then_text(stage: Stage, provider: ScriptedProvider, chat:
     assert texts(provider.received[2].messages)[-2:] == ["assistant: I began with the login.", "user: still there?"]
 
 
+@pytest.mark.rows("X-10")
 def test_push_beside_client_calls(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
     """X-10, H4: the push is done, the client gets its own call alone; the group comes back whole, results in call
     order."""
@@ -105,6 +109,7 @@ def test_push_and_pop_in_one(provider: ScriptedProvider, chat: Conversation) -> 
     assert "It was trivial." in everything(provider.received[2].messages)
 
 
+@pytest.mark.rows("S1-106")
 def test_root_pop(provider: ScriptedProvider, chat: Conversation) -> None:
     """S1-106: popping the root records status and results and changes no line; the next user message reopens it."""
     provider.will(does(pop("All is done.")), says("Finished."), says("Again."))
@@ -118,6 +123,7 @@ def test_root_pop(provider: ScriptedProvider, chat: Conversation) -> None:
     assert [m["role"] for m in provider.received[2].messages[-3:]] == ["tool", "assistant", "user"]
 
 
+@pytest.mark.rows("S1-106", "C20")
 def test_a_push_after_the_root_was_popped_is_answered_with_what_to_do(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -154,6 +160,7 @@ def test_user_writes_in_an_open_child(provider: ScriptedProvider, chat: Conversa
     assert "I use JWT." not in everything(line)
 
 
+@pytest.mark.rows("S0-01", "S0-02", "S0-04", "S0-18", "S0-31", "S1-32")
 def test_depth_3_popped_one_by_one(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-01, S0-02, S0-04, S0-18, S0-31, S1-32: each pop returns into its parent, its work leaves."""
     provider.will(
@@ -206,6 +213,7 @@ def test_a_pop_of_an_ancestor_closes_the_frames_below_as_blocked(
     assert chat.proxy.active() == "step 0"
 
 
+@pytest.mark.rows("X-10", "S1-74")
 def test_plan_and_activate_in_one_message_beside_a_client_call(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-10, S1-74: plan, activate and a client call share a group; all three results come back in call order."""
     provider.will(does(plan("A", "B"), activate("A"), bash("ls")), says("ok"))

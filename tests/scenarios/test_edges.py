@@ -28,6 +28,7 @@ def numbered(*made: Call, text: str = "") -> Answer:
     return answers(text, [Call(c.name, c.arguments, f"call_{n}") for n, c in enumerate(made)])
 
 
+@pytest.mark.rows("X-10")
 @pytest.mark.spoken_in("chat", "responses", reason="the messages API refuses ids that repeat")
 def test_ids_that_repeat_in_every_round_are_kept_apart(provider: ScriptedProvider, chat: Conversation) -> None:
     """CLIENTS 8.2, X-10: hidden and client calls under the same ids, round after round."""
@@ -135,6 +136,7 @@ def test_a_call_renamed_by_the_client(provider: ScriptedProvider, chat: Conversa
     assert chat.proxy.active() == "Auth"
 
 
+@pytest.mark.rows("X-10")
 def test_results_in_another_order_than_the_calls(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-10, L1: the client answered last things first, with a stack call in the group."""
     provider.will(does(bash("one"), push("A"), bash("two")), says("ok"))
@@ -343,6 +345,7 @@ def test_a_line_may_be_trimmed_again_and_survives_pops_and_restarts(stage: Stage
     assert "A done." in everything(provider.received[-1].messages)
 
 
+@pytest.mark.rows("X-05")
 def test_a_branch_inside_a_child_goes_on_in_that_child(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-05: state at an entry is the fold of the events on its path; the branch pops, the main path does not."""
     provider.will(
@@ -361,6 +364,7 @@ def test_a_branch_inside_a_child_goes_on_in_that_child(provider: ScriptedProvide
     assert "popped in the branch" not in everything(provider.received[-1].messages)
 
 
+@pytest.mark.rows("X-04")
 def test_a_retry_of_a_turn_that_pushed_leaves_the_given_up_frame_behind(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -410,6 +414,7 @@ def test_an_overflow_of_a_hidden_round_is_trimmed_too(provider: ScriptedProvider
     chat.says("go on")
 
 
+@pytest.mark.rows("S1-106", "C20")
 def test_a_root_popped_and_reopened_works_on(provider: ScriptedProvider, chat: Conversation) -> None:
     """S1-106, C20: pop the root, speak again, push and pop below it, pop the root again."""
     provider.will(does(pop("First done.")), says("Finished."), does(push("More")), says("in More"))
@@ -423,6 +428,7 @@ def test_a_root_popped_and_reopened_works_on(provider: ScriptedProvider, chat: C
     assert "in More" not in line
 
 
+@pytest.mark.rows("X-15")
 def test_shadow_for_one_request_leaves_the_thread_awake(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-15: by header, in mid-conversation."""
     provider.will(does(push("A")), says("one"), says("two"), does(pop("done")), says("three"))

@@ -86,6 +86,7 @@ def test_finished_requests_leave_and_words_stay(session: Session, provider: Scri
     assert sent <= {str(m["content"]) for m in line(provider)}
 
 
+@pytest.mark.rows("S2-20")
 def test_a_trace_tells_what_is_known_exactly(session: Session, provider: ScriptedProvider) -> None:
     """S2-20: files, commands, steps; and a ref that a person or the model can follow."""
     session.plays(THREE_TASKS)
@@ -99,6 +100,7 @@ def test_a_trace_tells_what_is_known_exactly(session: Session, provider: Scripte
     assert [titles[REF.findall(trace)[0]][:13] for trace in (first, second)] == ["Fix the title", "Implement a r"]
 
 
+@pytest.mark.rows("S1-76")
 def test_items_of_a_plan_leave_inside_the_loop(session: Session, provider: ScriptedProvider) -> None:
     """S1-76: what ended is folded while the request goes on; its newest group and open work stay."""
     session.plays(
@@ -178,6 +180,7 @@ def test_a_line_is_the_same_after_a_restart(session: Session, provider: Scripted
 
 # ----------------------------------------------------------------------------------------------------------------
 # recall
+@pytest.mark.rows("S2-14")
 def test_a_ref_brings_back_the_originals(session: Session, provider: ScriptedProvider) -> None:
     """S2-14, D14: by the model under the trace's ref, and by the API byte for byte."""
     session.plays(THREE_TASKS)
@@ -224,6 +227,7 @@ def test_what_was_recalled_stays_for_two_turns(stage: Stage, provider: ScriptedP
 
 
 # ------------------------------------------------------------------------------------------------------------- the gate
+@pytest.mark.rows("S4-36")
 def test_a_fold_tells_why_in_its_receipt(session: Session) -> None:
     """S4-36: the figures of the gate, for a yes."""
     session.plays(THREE_TASKS)
@@ -235,6 +239,7 @@ def test_a_fold_tells_why_in_its_receipt(session: Session) -> None:
     assert made["removed"] > made["compaction"] > 0
 
 
+@pytest.mark.rows("S4-36", "S4-65")
 def test_small_work_is_not_worth_a_fold(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-36, S4-65: a trace would be as long; nothing is rewritten."""
     session = Session(stage.chat(tools=TOOLS), provider, padding=0)
@@ -271,6 +276,7 @@ def test_much_behind_the_cut_says_not_yet(stage: Stage, provider: ScriptedProvid
     assert not decisions[0]["done"]
 
 
+@pytest.mark.rows("S4-20")
 def test_a_full_window_folds_whatever_it_costs(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-20: above 60 % of a window that is known."""
     proxy = stage.proxy(tariffs__tiny__input=1.0, tariffs__tiny__window=9000, tariffs__tiny__read=0.001)
@@ -294,6 +300,7 @@ def test_a_full_window_folds_whatever_it_costs(stage: Stage, provider: ScriptedP
     assert 1 not in session.outputs_sent()
 
 
+@pytest.mark.rows("S4-20")
 def test_a_window_that_a_refusal_named_is_full_just_as_one_of_the_table(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
@@ -533,6 +540,7 @@ def test_an_edit_behind_a_fold_keeps_the_fold(session: Session, provider: Script
     assert texts(line(provider))[-1].startswith("user: Unrelated: translate")
 
 
+@pytest.mark.rows("X-05")
 def test_a_retry_of_the_request_that_folded_has_the_same_line(
     stage: Stage, session: Session, provider: ScriptedProvider
 ) -> None:

@@ -40,6 +40,7 @@ def does_one(chat: Conversation, provider: ScriptedProvider, *made: Any, then: s
 
 
 # ---------------------------------------------------------------------------------------------------------------- plans
+@pytest.mark.rows("S0-26", "S0-30", "S1-37", "S1-73", "S1-75", "S1-122")
 def test_planned_frames_cost_no_line_and_begin_nothing(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-26, S0-30, S1-37, S1-73, S1-75, S1-122: a plan changes what is known, not where the work is."""
     answer = does_one(chat, provider, plan("Model", "View", "Tests"))
@@ -53,6 +54,7 @@ def test_planned_frames_cost_no_line_and_begin_nothing(provider: ScriptedProvide
     assert all(identifier in answer for identifier in root["plannedChildren"])
 
 
+@pytest.mark.rows("S0-27", "S1-42", "S1-123")
 def test_a_planned_frame_may_have_planned_children(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-27, S1-42, S1-123: the parent may itself be planned; without one it is the active frame."""
     does_one(chat, provider, plan("B"))
@@ -67,6 +69,7 @@ def test_a_planned_frame_may_have_planned_children(provider: ScriptedProvider, c
     assert frames["Inside"]["parentSessionID"] == frames["Child"]["sessionID"]
 
 
+@pytest.mark.rows("S1-38", "S1-123")
 @pytest.mark.parametrize(
     "made",
     [
@@ -82,6 +85,7 @@ def test_a_plan_is_made_whole_or_not_at_all(provider: ScriptedProvider, chat: Co
     assert list(chat.proxy.frames()) == ["go on"]
 
 
+@pytest.mark.rows("S0-11", "S0-12", "S0-28", "C5")
 def test_a_plan_is_mutable_until_it_begins(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-11, S0-12, S0-28, C5: title and criteria change while planned; from activation on they are fixed."""
     does_one(chat, provider, plan("A"))
@@ -96,6 +100,7 @@ def test_a_plan_is_mutable_until_it_begins(provider: ScriptedProvider, chat: Con
     assert "A2" in chat.proxy.frames()
 
 
+@pytest.mark.rows("S1-72", "S1-74", "S1-124")
 def test_activate_opens_the_line_of_the_planned_frame_in_the_same_turn(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -113,6 +118,7 @@ def test_activate_opens_the_line_of_the_planned_frame_in_the_same_turn(
     assert does_one(chat, provider, activate("View")).count("Model is done.") == 1
 
 
+@pytest.mark.rows("S0-32", "S1-39", "S1-106")
 def test_what_was_completed_cannot_be_activated_or_popped_again(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-32, S1-39, S1-106: the error names the status."""
     does_one(chat, provider, push("A"))
@@ -125,6 +131,7 @@ def test_what_was_completed_cannot_be_activated_or_popped_again(provider: Script
     assert chat.proxy.statuses()["A"] == "completed"
 
 
+@pytest.mark.rows("S0-33", "S0-39", "S1-106")
 def test_what_failed_cannot_be_popped_again_and_activated_is_another_frame(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -142,6 +149,7 @@ def test_what_failed_cannot_be_popped_again_and_activated_is_another_frame(
     assert chat.proxy.active() == "A"
 
 
+@pytest.mark.rows("S0-34", "C6")
 def test_a_blocked_frame_is_resumed_as_a_new_segment(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-34, C6: same id; the earlier attempt's outcome is told, its messages do not come back."""
     does_one(chat, provider, push("Deploy"), then="I need the password.")
@@ -166,6 +174,7 @@ def test_activating_what_is_not_below_says_pop_first(provider: ScriptedProvider,
     assert chat.proxy.active() == "A"
 
 
+@pytest.mark.rows("S0-29", "S0-35", "S1-41", "S1-77", "S1-78", "S1-79", "S1-80", "S1-125")
 def test_invalidation_takes_the_planned_and_warns_of_the_running(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -195,6 +204,7 @@ def test_invalidation_takes_the_planned_and_warns_of_the_running(
     assert frames["Feature"]["invalidatedAt"] > 0
 
 
+@pytest.mark.rows("S1-80")
 def test_an_invalidated_active_frame_leaves_the_line_and_returns_to_its_parent(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -211,6 +221,7 @@ def test_an_invalidated_active_frame_leaves_the_line_and_returns_to_its_parent(
 
 
 # --------------------------------------------------------------------------------------------------- results and recall
+@pytest.mark.rows("S0-04", "S0-10", "S0-14", "S0-15", "S0-16", "S0-17", "S0-18", "S0-43", "S2-12")
 def test_a_pop_returns_results_paths_and_a_pointer(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-04, S0-10, S0-14 to S0-18, S0-43, S2-12: the model's text, the paths of its calls, the ref; nothing of what
     it did."""
@@ -232,6 +243,7 @@ def test_a_pop_returns_results_paths_and_a_pointer(provider: ScriptedProvider, c
     assert frame["resultsCompacted"]
 
 
+@pytest.mark.rows("S0-13", "S0-15", "S1-105", "C4")
 def test_a_short_form_given_is_kept_and_a_missing_one_derived(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-13, S0-15, C4, S1-105: a missing field costs no further turn."""
     does_one(chat, provider, push("A", "criteria " * 600))
@@ -245,6 +257,7 @@ def test_a_short_form_given_is_kept_and_a_missing_one_derived(provider: Scripted
     assert (frames["B"]["successCriteriaCompacted"], frames["B"]["resultsCompacted"]) == ("short", "tiny")
 
 
+@pytest.mark.rows("S0-08", "S0-09", "S1-133")
 def test_what_left_the_line_is_recalled_unchanged(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-08, S0-09, S1-133, D14, L3: by frame, by title, by file and with a query, between marker lines of ours."""
     odd = 'line 1\r\n\t<stack-context nonce="x">&amp; "quoted" 🚀  trailing   \n\n'
@@ -257,6 +270,7 @@ def test_what_left_the_line_is_recalled_unchanged(provider: ScriptedProvider, ch
         assert odd in does_one(chat, provider, made)
 
 
+@pytest.mark.rows("S0-09", "S1-133")
 def test_a_long_text_is_recalled_in_pages_that_add_up(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-09, S1-133: paged and capped; no page is too large, nothing is missing between two."""
     chat = stage.chat(stage.proxy(recall_page_tokens=500))
@@ -287,6 +301,7 @@ def test_recall_points_at_what_is_still_in_view(provider: ScriptedProvider, chat
     assert "UNIQUE-CONTENT" not in answer
 
 
+@pytest.mark.rows("S0-01", "S0-02", "S0-08", "S0-42", "S1-09")
 def test_every_frame_keeps_its_whole_log(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-01, S0-02, S0-08, S0-42, S1-09: also what no line carries any more."""
     provider.will(does(push("A")), does(bash("ls")), does(pop("done")), says("back"))
@@ -303,6 +318,7 @@ def test_every_frame_keeps_its_whole_log(provider: ScriptedProvider, chat: Conve
 
 
 # ------------------------------------------------------------------------------------------------------- active context
+@pytest.mark.rows("S0-20", "S0-21", "S0-22", "S0-23", "S0-25", "S0-44", "S2-28", "S2-29", "S2-30", "S2-31")
 def test_the_block_has_the_way_up_and_the_uncles(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-20 to S0-23, S0-25, S0-44, S2-28 to S2-31: goal, parent, finished siblings of every frame on the path;
     no cousin's history; XML whatever the titles hold."""
@@ -323,6 +339,7 @@ def test_the_block_has_the_way_up_and_the_uncles(provider: ScriptedProvider, cha
     assert len(tree.findall("current-frame")) == 1
 
 
+@pytest.mark.rows("S0-21", "S0-47", "S1-48", "D5")
 def test_a_small_budget_is_kept_and_the_goal_stays(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-21, S0-47, S1-48, D5: the whole block fits its total by the counter of the receipts."""
     chat = stage.chat(stage.proxy(budgets__total=500))
@@ -336,6 +353,7 @@ def test_a_small_budget_is_kept_and_the_goal_stays(stage: Stage, provider: Scrip
     ElementTree.fromstring(block)
 
 
+@pytest.mark.rows("S0-19", "S2-31")
 def test_thirty_turns_in_one_frame_are_all_on_its_line(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-19, S2-31: the active frame is never trimmed."""
     provider.will(*(does(bash(f"step {n}")) for n in range(30)), says("done"))
@@ -347,6 +365,7 @@ def test_thirty_turns_in_one_frame_are_all_on_its_line(provider: ScriptedProvide
     assert all(f"result {n}" in line for n in range(30))
 
 
+@pytest.mark.rows("S1-03", "S1-62", "C8", "D12")
 def test_the_block_is_frozen_while_its_frame_runs(provider: ScriptedProvider, chat: Conversation) -> None:
     """S1-03, S1-62, C8, D12: a decision is told in its result; the bytes before it stay."""
     does_one(chat, provider, push("A"))
@@ -358,6 +377,7 @@ def test_the_block_is_frozen_while_its_frame_runs(provider: ScriptedProvider, ch
     assert blocks[0] == opening
 
 
+@pytest.mark.rows("S0-19", "S0-20", "S0-21", "S0-22", "S0-23")
 @pytest.mark.parametrize("view", ["isolate", "last:2"])
 def test_a_child_with_a_narrower_view_sees_the_task_and_no_history(
     stage: Stage, provider: ScriptedProvider, view: str
@@ -390,6 +410,7 @@ def test_a_child_with_a_narrower_view_sees_the_task_and_no_history(
 
 
 # ---------------------------------------------------------------------------------------------------------- other tools
+@pytest.mark.rows("S1-107", "S1-108", "S1-109", "S1-131")
 def test_looking_tools_answer_with_the_tree(provider: ScriptedProvider, chat: Conversation) -> None:
     """S1-107 to S1-109, S1-131: status, tree, details by id and title, state as JSON."""
     does_one(chat, provider, plan("Later"))
@@ -418,6 +439,7 @@ def test_every_operation_is_answered_by_its_own_name_too(provider: ScriptedProvi
     assert chat.proxy.frames()["go on"]["decisions"] == ["Use JWT"]
 
 
+@pytest.mark.rows("S0-16", "S0-17", "S1-110", "S1-111")
 def test_notes_travel_into_details_and_the_next_block(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-16, S0-17, S1-110, S1-111: an artifact is listed once; a decision stands with its reason."""
     does_one(chat, provider, push("Auth"))
@@ -436,6 +458,7 @@ def test_notes_travel_into_details_and_the_next_block(provider: ScriptedProvider
     assert "src/auth.py" in line
 
 
+@pytest.mark.rows("S1-08", "S1-09", "S1-33", "S1-34", "S1-35")
 def test_management_shows_ancestors_children_and_filters(provider: ScriptedProvider, chat: Conversation) -> None:
     """S1-08, S1-09, S1-33, S1-34, S1-35: nearest ancestor first; the state has the five keys."""
     for title in ("A", "B", "C"):
@@ -467,6 +490,7 @@ def test_management_shows_ancestors_children_and_filters(provider: ScriptedProvi
     assert wanted <= set(frames["C"])
 
 
+@pytest.mark.rows("S1-134")
 def test_the_list_of_tools_is_constant_and_small(stage: Stage, provider: ScriptedProvider) -> None:
     """S1-134: at most 800 tokens, behind the client's own, the same bytes on the first and the last turn."""
     chat = stage.chat()
@@ -507,6 +531,7 @@ def test_frames_nest_no_deeper_than_configured(stage: Stage, provider: ScriptedP
     assert chat.proxy.active() == "B"
 
 
+@pytest.mark.rows("S0-33", "S0-39")
 def test_a_failed_frame_tells_why_to_its_retry(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-33, S0-39: the lessons are in the block of the next attempt, which has an id of its own."""
     does_one(chat, provider, push("Migrate"), then="FAILED-ATTEMPT detail")

@@ -17,6 +17,7 @@ from tests.tongues import CHAT, MESSAGES
 CUTS = {"every byte": Cut(1), "7 bytes": Cut(7), "random": Cut(40, seed=7), "whole events": Cut()}
 
 
+@pytest.mark.rows("X-09", "X-10", "X-11")
 @pytest.mark.parametrize("pieces", CUTS.values(), ids=CUTS.keys())
 def test_however_the_stream_is_cut_the_client_sees_one_answer(
     stage: Stage, provider: ScriptedProvider, pieces: Cut
@@ -51,6 +52,7 @@ def test_however_the_stream_is_cut_the_client_sees_one_answer(
         assert sorted(set(indexes)) == [0, 1]
 
 
+@pytest.mark.rows("X-11")
 @pytest.mark.parametrize(
     "form", ["index_missing", "index_same", "name_late", "name_split", "one_character", "interleaved"]
 )
@@ -68,6 +70,7 @@ def test_hidden_calls_in_odd_deltas_leak_nothing(stage: Stage, provider: Scripte
     assert [m["role"] for m in provider.received[-1].messages[-3:]] == ["assistant", "tool", "tool"]
 
 
+@pytest.mark.rows("X-11")
 def test_a_stream_without_stack_calls_is_the_providers_own(stage: Stage, provider: ScriptedProvider) -> None:
     """S1, X-11: byte for byte, terminator and all, also on an awake thread."""
     chat = stage.chat(options={"stream_options": {"include_usage": True}} if stage.streamed else {})
@@ -86,6 +89,7 @@ def _without_ids(raw: bytes) -> str:
     return re.sub(r'(chatcmpl|resp|msg)[-_]scripted[-_]\d+|"answer":\d+|"created(_at)?":\d+', "", raw.decode())
 
 
+@pytest.mark.rows("X-08", "S1-03")
 def test_overlays_are_replayed_with_the_same_bytes(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-08, S1-03, P4: what was added stands at the same place in every later request of the frame."""
     provider.will(
@@ -103,6 +107,7 @@ def test_overlays_are_replayed_with_the_same_bytes(provider: ScriptedProvider, c
     assert len(provider.received) == 6
 
 
+@pytest.mark.rows("X-12")
 def test_a_model_that_pushes_for_ever_is_stopped_with_an_answer(stage: Stage, provider: ScriptedProvider) -> None:
     """H1, X-12: at most `stack_rounds` rounds, then one with `tool_choice: none` and the same arrays: never an empty
     answer."""
@@ -158,6 +163,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.rows("S1-31", "S1-132")
 def test_a_mistake_of_the_model_is_answered_as_text(stage: Stage, provider: ScriptedProvider) -> None:
     """H3, S1-31, S1-132: the client's request succeeds; the tool result begins with "Error" and says what to do; the
     tree is as it was."""
@@ -218,6 +224,7 @@ def test_a_hidden_round_that_fails_once_is_asked_again(
     chat.says("go on")
 
 
+@pytest.mark.rows("X-19")
 def test_a_hidden_round_that_fails_for_good_is_the_providers_error(stage: Stage, provider: ScriptedProvider) -> None:
     """X-19, DESIGN 7: unstreamed the refusal as it came, streamed a broken connection; a retry of the client works, and
     the push was not lost."""
@@ -273,6 +280,7 @@ def test_an_error_chunk_passes_as_it_is(stage: Stage, provider: ScriptedProvider
     assert len(provider.received) == 2
 
 
+@pytest.mark.rows("S4-17")
 def test_a_client_that_leaves_between_hidden_rounds_stops_them(stage: Stage, provider: ScriptedProvider) -> None:
     """H9, S3, S4-17: the upstream is closed at once; what was decided stands, and the retry goes on without doing it
     twice."""
@@ -291,6 +299,7 @@ def test_a_client_that_leaves_between_hidden_rounds_stops_them(stage: Stage, pro
     assert len(chat.proxy.conversations) == 1
 
 
+@pytest.mark.rows("S4-17")
 def test_a_client_that_leaves_before_the_first_byte_closes_the_upstream(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
@@ -320,6 +329,7 @@ def test_the_limits_of_the_client_travel_with_every_round(provider: ScriptedProv
         assert {key: received.body[key] for key in wished} == wished
 
 
+@pytest.mark.rows("S4-07")
 @pytest.mark.spoken_in("chat", reason="in the other dialects usage is part of every answer")
 def test_usage_is_asked_for_and_shown_only_to_who_asked(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-07, CLIENTS 8."""
@@ -333,6 +343,7 @@ def test_usage_is_asked_for_and_shown_only_to_who_asked(stage: Stage, provider: 
     assert all(choice for event in answer.events for choice in [event["choices"]])
 
 
+@pytest.mark.rows("X-21")
 def test_reasoning_of_a_hidden_round_reaches_the_client_and_the_next_round(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:

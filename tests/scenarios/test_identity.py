@@ -23,6 +23,7 @@ ECHOES = {
 }
 
 
+@pytest.mark.rows("X-01", "X-03", "X-08", "X-21", "S0-08")
 @pytest.mark.parametrize("habits", ECHOES.values(), ids=ECHOES.keys())
 def test_a_turn_is_known_in_every_form_clients_echo_it_in(
     stage: Stage, provider: ScriptedProvider, habits: Habits
@@ -55,6 +56,7 @@ def test_a_turn_is_known_in_every_form_clients_echo_it_in(
     assert line[3]["content"] == "a.py  \n"
 
 
+@pytest.mark.rows("X-01", "X-02", "S1-36")
 def test_two_requests_are_one_conversation_with_a_root(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-01, X-02, S1-36: an unknown history opens a conversation; the user's words are the root's title and
     criterion."""
@@ -71,6 +73,7 @@ def test_two_requests_are_one_conversation_with_a_root(provider: ScriptedProvide
     assert root["successCriteria"] == words
 
 
+@pytest.mark.rows("X-03", "S0-01")
 def test_five_turns_are_recorded_once_each(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-03, S0-01: only the new tail is recorded; every message belongs to exactly one frame."""
     provider.will(*(says(f"answer {n}") for n in range(5)))
@@ -93,6 +96,7 @@ def test_the_same_words_twice_are_two_messages(provider: ScriptedProvider, chat:
     ]  # fmt: skip
 
 
+@pytest.mark.rows("X-04")
 def test_an_identical_opening_request_joins_until_the_follow_up(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-04, CLIENTS 8.4: a retry goes upstream again and makes no second conversation or frame; the answer that is
     echoed is the one that counts."""
@@ -110,6 +114,7 @@ def test_an_identical_opening_request_joins_until_the_follow_up(provider: Script
     assert len(chat.proxy.conversations) == 1
 
 
+@pytest.mark.rows("X-02")
 def test_the_same_opening_after_its_follow_up_is_another_conversation(
     stage: Stage, provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -147,6 +152,7 @@ def test_two_parallel_identical_openers_part_with_their_follow_ups(
     assert len(chat.proxy.conversations[0]["threads"]) == 2
 
 
+@pytest.mark.rows("X-04")
 def test_a_retry_in_mid_conversation_makes_no_second_turn(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-04: the last request sent once more: same line, no further frame than the new answer makes."""
     provider.will(says("one"), does(bash("ls")), does(bash("ls")))
@@ -161,6 +167,7 @@ def test_a_retry_in_mid_conversation_makes_no_second_turn(provider: ScriptedProv
     assert len(chat.proxy.conversations) == 1
 
 
+@pytest.mark.rows("X-05")
 def test_an_edited_message_is_a_branch(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-05, H10: the branch goes on from the last common message with the frames of that moment; nothing is deleted."""
     provider.will(says("one"), does(push("Old way")), says("two"), says("three"))
@@ -179,6 +186,7 @@ def test_an_edited_message_is_a_branch(provider: ScriptedProvider, chat: Convers
     assert "do it the old way" in [entry["text"] for entry in chat.proxy.log(root)]
 
 
+@pytest.mark.rows("X-05")
 def test_a_rewind_and_the_way_back_stand_beside_each_other(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-05: the abandoned path is still known when the client returns to it."""
     provider.will(says("one"), does(push("A")), says("two"), says("other"), says("back"))
@@ -243,6 +251,7 @@ def test_a_partial_answer_echoed_is_the_turn_it_was_cut_from(stage: Stage, provi
     assert texts(provider.received[-1].messages)[-2:] == [f"assistant: {broken.text}", "user: go on"]
 
 
+@pytest.mark.rows("X-04", "X-18")
 def test_a_retry_while_the_first_stream_is_open(stage: Stage, provider: ScriptedProvider) -> None:
     """X-04, X-18: "retry while the first stream is open". The second attempt is another answer to the same request; the
     first one may end later, and the follow-up says which of them the client took."""
@@ -263,6 +272,7 @@ def test_a_retry_while_the_first_stream_is_open(stage: Stage, provider: Scripted
     assert len(chat.proxy.conversations) == 1
 
 
+@pytest.mark.rows("X-18")
 def test_20_parallel_requests_of_one_conversation(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
     """X-18: every one is answered on its own path, the tree stays whole, and no lock is held while the provider
     thinks: the slowest answer bounds them all."""
@@ -288,6 +298,7 @@ def test_20_parallel_requests_of_one_conversation(stage: Stage, provider: Script
     assert all(sum(f"branch {n:02}" in line for n in range(20)) == 1 for line in lines)
 
 
+@pytest.mark.rows("X-07")
 @pytest.mark.parametrize(
     ("tools", "system", "options"),
     [
@@ -313,6 +324,7 @@ def test_a_side_request_over_the_history_passes_beside_the_thread(
     assert len(chat.proxy.conversations) == 1
 
 
+@pytest.mark.rows("X-07")
 def test_a_title_request_beside_the_first_turn_never_wakes(
     stage: Stage, provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -329,6 +341,7 @@ def test_a_title_request_beside_the_first_turn_never_wakes(
     assert texts(provider.received[-1].messages)[1:] == ["user: add a login", "assistant: one", "user: go on"]
 
 
+@pytest.mark.rows("X-06")
 def test_the_clients_compaction_under_a_session_keeps_the_frames(
     stage: Stage, provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -441,6 +454,7 @@ def test_an_import_of_a_history_never_seen_opens_a_conversation(provider: Script
     assert chat.proxy.active() == "Auth"
 
 
+@pytest.mark.rows("X-13", "S4-53")
 def test_a_call_the_client_never_answered_gets_a_result(provider: ScriptedProvider, chat: Conversation) -> None:
     """L1, X-13, S4-53: the user interrupted; the call stays, and a result of ours stands behind it."""
     provider.will(says("one"), does(bash("sleep 99")), says("two"))
@@ -453,6 +467,7 @@ def test_a_call_the_client_never_answered_gets_a_result(provider: ScriptedProvid
     assert "cancelled" in line[-2]["content"]
 
 
+@pytest.mark.rows("X-16")
 def test_usage_is_reported_for_the_record(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-16: the receipt has what the provider reported beside our own count."""
     provider.will(says("one", usage=Usage(prompt=1000, completion=10, cached=600)))

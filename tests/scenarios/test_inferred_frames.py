@@ -116,6 +116,7 @@ def commands(chat: Conversation) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------- the plan
+@pytest.mark.rows("S1-76")
 def test_items_become_frames_that_own_what_is_done_in_them(
     provider: ScriptedProvider, planner: Conversation, form: WholeList | OneByOne
 ) -> None:
@@ -144,6 +145,7 @@ def test_items_become_frames_that_own_what_is_done_in_them(
     )
 
 
+@pytest.mark.rows("S1-76")
 def test_an_item_taken_off_the_plan_is_invalidated(
     provider: ScriptedProvider, planner: Conversation, form: WholeList | OneByOne
 ) -> None:
@@ -209,6 +211,7 @@ def test_of_several_items_under_way_the_newest_owns_what_is_done(
     )
 
 
+@pytest.mark.rows("S1-76")
 def test_a_plan_made_for_a_later_request_is_nested_under_it(
     provider: ScriptedProvider, planner: Conversation, form: WholeList | OneByOne
 ) -> None:
@@ -296,6 +299,7 @@ def test_a_call_beside_work_takes_the_whole_group_with_it(provider: ScriptedProv
     )
 
 
+@pytest.mark.rows("S1-76")
 def test_an_item_that_waits_again_is_blocked_and_goes_on_later(
     provider: ScriptedProvider, planner: Conversation
 ) -> None:
@@ -480,6 +484,7 @@ def test_what_is_not_wanted_is_not_inferred(stage: Stage, provider: ScriptedProv
     assert "plan in_progress: Lexer" in portrait(without_requests.chat.proxy, steps=False)
 
 
+@pytest.mark.rows("X-17")
 def test_a_tool_of_the_users_own_is_a_plan_by_configuration(stage: Stage, provider: ScriptedProvider) -> None:
     """X-17: the table can be extended."""
     flags: Json = {"observe__set_steps__role": "plan"}

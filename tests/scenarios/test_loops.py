@@ -51,6 +51,7 @@ def chat(stage: Stage) -> Conversation:
     return stage.chat(tools=TOOLS)
 
 
+@pytest.mark.rows("S3-21", "S3-24")
 def test_the_third_same_result_is_told_of_behind_it_and_stays(chat: Conversation, provider: ScriptedProvider) -> None:
     """S3-21, S3-24: the line only grows by it, and the client sees nothing of it."""
     plays(chat, provider, *[(bash("git status"), SAME)] * 5)
@@ -64,6 +65,7 @@ def test_the_third_same_result_is_told_of_behind_it_and_stays(chat: Conversation
     assert notes_in(chat.history) == 0
 
 
+@pytest.mark.rows("D11")
 def test_edits_and_tests_that_take_turns_are_never_told_of(chat: Conversation, provider: ScriptedProvider) -> None:
     """D11: five cycles with other edits each time."""
     cycles = [
@@ -80,6 +82,7 @@ def test_edits_and_tests_that_take_turns_are_never_told_of(chat: Conversation, p
     assert loops(chat.proxy) == []
 
 
+@pytest.mark.rows("S3-25", "S3-29")
 def test_a_restart_forgets_no_loop_and_tells_of_none_twice(chat: Conversation, provider: ScriptedProvider) -> None:
     """S3-25, S3-29: what was told is on disk, and where the model goes on in the same loop it is not told again."""
     provider.will(*[does(bash("git status"))] * 5, says("Done."))
@@ -94,6 +97,7 @@ def test_a_restart_forgets_no_loop_and_tells_of_none_twice(chat: Conversation, p
     assert [loop["count"] for loop in loops(chat.proxy)] == [3]
 
 
+@pytest.mark.rows("S3-25", "C24")
 def test_a_new_frame_begins_without_loops(chat: Conversation, provider: ScriptedProvider) -> None:
     """C24, S3-25: what is counted is what this frame does."""
     provider.will(does(bash("ls")), does(bash("ls")), does(push("Look"), bash("ls")), does(bash("ls")), says("Empty."))
@@ -105,6 +109,7 @@ def test_a_new_frame_begins_without_loops(chat: Conversation, provider: Scripted
     assert loops(chat.proxy) == []
 
 
+@pytest.mark.rows("S3-23", "D11")
 def test_a_task_that_failed_twice_is_told_of_with_the_next_request(
     chat: Conversation, provider: ScriptedProvider
 ) -> None:
@@ -120,6 +125,7 @@ def test_a_task_that_failed_twice_is_told_of_with_the_next_request(
     assert [(loop["kind"], loop["count"]) for loop in loops(chat.proxy)] == [("failures", 2)]
 
 
+@pytest.mark.rows("S3-24")
 @pytest.mark.parametrize("settings", [{"loops": "off"}, {"mode": "passive"}, {"mode": "shadow"}])
 def test_where_nobody_wants_it_nothing_is_told(
     stage: Stage, provider: ScriptedProvider, settings: dict[str, str]
@@ -139,6 +145,7 @@ def test_an_asleep_thread_is_not_told(stage: Stage, provider: ScriptedProvider) 
     assert not any(notes_in(received.messages) for received in provider.received)
 
 
+@pytest.mark.rows("S3-25", "S3-26")
 def test_loops_are_listed_counted_and_cleared(chat: Conversation, provider: ScriptedProvider) -> None:
     """S3-25, S3-26: moment, signature, count; what was cleared begins anew."""
     proxy = chat.proxy
@@ -200,6 +207,7 @@ def blocked(stage: Stage, provider: ScriptedProvider) -> Conversation:
     return chat
 
 
+@pytest.mark.rows("S3-24")
 def test_the_fourth_same_call_is_answered_by_the_proxy(blocked: Conversation, provider: ScriptedProvider) -> None:
     """S3-24: the client never sees it, the model is told what to do."""
     provider.will(does(bash("git status"), text="Again."), does(bash("git log")), says("Nothing to commit."))
@@ -215,6 +223,7 @@ def test_the_fourth_same_call_is_answered_by_the_proxy(blocked: Conversation, pr
     assert provider.received[-1].messages[-1]["content"] == "one commit"
 
 
+@pytest.mark.rows("X-10", "S3-24")
 def test_a_refused_call_beside_another_one_leaves_that_to_the_client(
     blocked: Conversation, provider: ScriptedProvider
 ) -> None:
@@ -232,6 +241,7 @@ def test_a_refused_call_beside_another_one_leaves_that_to_the_client(
     assert line[-1]["content"] == "one commit"
 
 
+@pytest.mark.rows("D11", "C12")
 def test_d11_no_other_call_is_ever_refused_and_a_change_ends_the_refusal(
     blocked: Conversation, provider: ScriptedProvider
 ) -> None:
@@ -250,6 +260,7 @@ def test_d11_no_other_call_is_ever_refused_and_a_change_ends_the_refusal(
     assert "Not run:" not in "".join(texts(provider.received[-1].messages))
 
 
+@pytest.mark.rows("S3-25", "C24")
 def test_a_refusal_survives_a_restart_and_ends_with_new_words(
     blocked: Conversation, provider: ScriptedProvider
 ) -> None:
@@ -265,6 +276,7 @@ def test_a_refusal_survives_a_restart_and_ends_with_new_words(
     blocked.returns("modified: a.py")
 
 
+@pytest.mark.rows("S3-25")
 def test_a_refusal_survives_a_restart_in_the_middle_of_a_loop(
     blocked: Conversation, provider: ScriptedProvider
 ) -> None:

@@ -17,6 +17,7 @@ def names(provider: ScriptedProvider, at: int = -1) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------------------------------- waking
+@pytest.mark.rows("S4-07")
 def test_a_small_thread_stays_asleep(stage: Stage, provider: ScriptedProvider) -> None:
     """L5, S4-07, DESIGN 8: byte-identical, not even usage is asked for; frames are kept all the same."""
     chat = stage.chat(stage.proxy(wake_at_tokens=20_000))
@@ -58,6 +59,7 @@ def test_a_branch_from_before_the_waking_is_asleep(stage: Stage, provider: Scrip
     assert branch.says("something small").stack_status == "asleep"
 
 
+@pytest.mark.rows("X-23")
 def test_a_thread_whose_client_never_sent_tools_does_not_wake(stage: Stage, provider: ScriptedProvider) -> None:
     """L7, X-23: no tools, no guidance."""
     chat = stage.chat(tools=())
@@ -83,6 +85,7 @@ def test_a_request_without_tools_on_an_awake_thread_is_rendered_on_its_line(
 
 
 # -------------------------------------------------------------------------------------------------- must not be touched
+@pytest.mark.rows("X-23")
 @pytest.mark.parametrize(
     "options",
     [
@@ -135,6 +138,7 @@ def test_an_awake_thread_carries_its_tools_whatever_the_request(
     assert {key: provider.received[1].body[key] for key in wished} == wished
 
 
+@pytest.mark.rows("X-23")
 @pytest.mark.spoken_in("chat", reason="the others give one answer")
 def test_several_answers_are_asked_for_without_us(provider: ScriptedProvider, chat: Conversation) -> None:
     """H6, X-23: n > 1 carries none of ours, and the thread stays awake."""
@@ -166,6 +170,7 @@ WAYS = {
 }
 
 
+@pytest.mark.rows("X-15")
 @pytest.mark.parametrize(("settings", "headers"), WAYS.values(), ids=WAYS.keys())
 def test_off_by_configuration_model_or_header(
     stage: Stage, provider: ScriptedProvider, settings: dict[str, str], headers: dict[str, str]
@@ -179,6 +184,7 @@ def test_off_by_configuration_model_or_header(
     assert all(received.header("x-stack-mode") is None for received in provider.received)
 
 
+@pytest.mark.rows("S3-36", "X-16")
 def test_shadow_reports_and_forwards_the_original(stage: Stage, provider: ScriptedProvider) -> None:
     """S3-36, X-16: what the client sent is what leaves, and headers tell of both."""
     chat = stage.chat(stage.proxy(mode="shadow"))
@@ -190,6 +196,7 @@ def test_shadow_reports_and_forwards_the_original(stage: Stage, provider: Script
     chat.returns("a.py")
 
 
+@pytest.mark.rows("X-15", "X-08")
 def test_off_and_on_again_in_mid_conversation(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-15, X-08, DESIGN 11: the client's full history goes without us; switched on, the line is where it was, and what
     happened meanwhile is on it."""

@@ -148,6 +148,7 @@ def test_a_saving_told_is_never_larger_than_the_true_one(
     assert total["cost_untouched"] == pytest.approx(total["cost"] + total["saved"])
 
 
+@pytest.mark.rows("X-16", "S2-15")
 def test_the_sums_are_those_of_their_rows_and_of_the_receipts(
     stage: Stage, provider: ScriptedProvider, model: str
 ) -> None:
@@ -174,6 +175,7 @@ def test_the_sums_are_those_of_their_rows_and_of_the_receipts(
     assert told["total"]["recalls"] == 1
 
 
+@pytest.mark.rows("S2-15")
 def test_a_finished_frame_has_its_title_its_end_and_its_price(stage: Stage, provider: ScriptedProvider) -> None:
     """S2-15: tokens and money per finished frame, those of its recalls among them."""
     chat = stage.chat()
@@ -205,6 +207,7 @@ def test_without_the_fixed_part_no_saving_changes(stage: Stage, provider: Script
         assert sum(split) == rest["tokens_sent" if side == "sent" else "tokens_in"]
 
 
+@pytest.mark.rows("S4-36")
 def test_what_the_gate_decided_stands_in_the_receipt(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-36: which request woke, at what prices, and what that was weighed against."""
     chat = stage.chat(stage.proxy(wake_at_tokens=3_000))

@@ -40,6 +40,7 @@ def worked(chat: Conversation, provider: ScriptedProvider, *results: str) -> Non
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
+@pytest.mark.rows("S4-24")
 @PLAIN
 def test_every_wording_of_overflow_is_trimmed_once_and_passes(stage: Stage, provider: ScriptedProvider) -> None:
     """S9, S4-24: 34 wordings, each in its own envelope and status, over HTTP: the client sees its answer, the provider
@@ -134,6 +135,7 @@ def test_a_silent_stream_to_a_short_line_passes_as_it_came(stage: Stage, provide
 
 
 # ------------------------------------------------------------------------------------------------------------- learned
+@pytest.mark.rows("S4-20", "S4-21")
 @PLAIN
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
 def test_a_limit_that_a_refusal_named_is_kept_from_then_on(stage: Stage, provider: ScriptedProvider) -> None:
@@ -156,6 +158,7 @@ def test_a_limit_that_a_refusal_named_is_kept_from_then_on(stage: Stage, provide
         assert chat.returns(words(9_000, f"after {n}")).status == 200
 
 
+@pytest.mark.rows("S4-20")
 @PLAIN
 def test_what_our_own_texts_take_of_the_reserve_is_no_reason_to_stand_aside(
     stage: Stage, provider: ScriptedProvider
@@ -170,6 +173,7 @@ def test_what_our_own_texts_take_of_the_reserve_is_no_reason_to_stand_aside(
 
 
 # ----------------------------------------------------------------------------------------------------------------- cut
+@pytest.mark.rows("S4-64")
 def test_an_output_over_the_cap_is_cut_the_same_way_for_ever(stage: Stage, provider: ScriptedProvider) -> None:
     """L4, S4-64: beginning and end with a ref between them; on disk it is whole; the same bytes in every later request,
     after a restart too."""
@@ -199,6 +203,7 @@ def test_a_long_message_of_the_user_is_never_cut(stage: Stage, provider: Scripte
 
 
 # ------------------------------------------------------------------------------------------------------------- cleared
+@pytest.mark.rows("S4-30", "S4-31", "S4-32", "S4-33", "S4-34")
 @PLAIN
 @pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=90_000)]}], indirect=True)
 def test_old_outputs_are_cleared_before_a_group_leaves(stage: Stage, provider: ScriptedProvider) -> None:

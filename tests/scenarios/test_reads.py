@@ -50,6 +50,7 @@ AGAIN = """
 """
 
 
+@pytest.mark.rows("S2-15")
 def test_a_file_read_again_after_its_fold_is_told_as_our_cost(stage: Stage, provider: ScriptedProvider) -> None:
     """S2-15: per finished frame and per conversation, apart from what was read again while it still stood there."""
     session = Session(stage.chat(tools=TOOLS), provider)
@@ -95,6 +96,7 @@ def test_an_output_told_in_a_line_is_one_that_left(
     assert regrets(chat.proxy) == ({"read": 1} if settings else {})
 
 
+@pytest.mark.rows("S2-15")
 def test_what_went_up_as_the_client_sent_it_lacked_nothing(stage: Stage, provider: ScriptedProvider) -> None:
     """S2-15: the file had been folded, and then the client asked without us."""
     session = Session(stage.chat(tools=TOOLS), provider)

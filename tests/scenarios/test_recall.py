@@ -88,6 +88,7 @@ def long_output(chance: Random, facts: list[str]) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.rows("S0-09", "S2-14")
 def test_every_fact_of_a_large_frame_is_found_in_one_call(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-09, S2-14: a frame of 50,000 tokens; a whole original line, within one page."""
     chance = Random(9)
@@ -103,6 +104,7 @@ def test_every_fact_of_a_large_frame_is_found_in_one_call(provider: ScriptedProv
         assert len(answer) < 8_000
 
 
+@pytest.mark.rows("S0-09")
 def test_a_large_frame_without_a_query_begins_with_original_text(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -125,6 +127,7 @@ def test_the_whole_history_is_searched_without_a_ref(provider: ScriptedProvider,
     assert "the secret word is plum" in does_one(chat, provider, op("recall", query="plum"))
 
 
+@pytest.mark.rows("X-25")
 def test_a_search_finds_nothing_of_another_conversation(stage: Stage, provider: ScriptedProvider) -> None:
     """X-25: of the same tenant either; nobody finds by chance what was said elsewhere."""
     proxy = stage.proxy()

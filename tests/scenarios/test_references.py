@@ -651,6 +651,7 @@ def test_what_the_provider_keeps_alone_is_announced(client: Forgetful, provider:
     assert asked[4][0].stack_status == "bypass; reason=item_reference"
 
 
+@pytest.mark.rows("X-14")
 def test_a_name_that_takes_too_long_to_find_is_the_providers(
     stage: Stage, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

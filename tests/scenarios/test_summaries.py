@@ -111,6 +111,7 @@ def test_without_a_model_nothing_is_asked_and_nothing_is_told(
     assert outcomes(proxy) == {}
 
 
+@pytest.mark.rows("S1-70a", "S4-65")
 def test_a_summary_stands_in_the_next_trace_and_changes_none_before(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_summary_stands_in_the_next_trace_and_changes_none_before(
     assert f"<results>{SUMMARY}" in merged[-1]
 
 
+@pytest.mark.rows("S1-66", "S1-67")
 def test_a_summary_is_asked_with_the_operators_key_and_says_what_left(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
 ) -> None:
@@ -160,6 +162,7 @@ def test_a_summary_is_asked_with_the_operators_key_and_says_what_left(
     assert question["max_tokens"] == 1_000
 
 
+@pytest.mark.rows("S2-21")
 def test_a_second_summary_goes_on_from_the_first(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
 ) -> None:
@@ -178,6 +181,7 @@ def test_a_second_summary_goes_on_from_the_first(
     assert "make lexer again" not in record.partition("# Record")[2]
 
 
+@pytest.mark.rows("S1-67")
 def test_the_instructions_can_be_configured(stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider) -> None:
     """S1-67: and the name of the field that bounds the answer."""
     proxy = summarising(
@@ -196,6 +200,7 @@ def test_the_instructions_can_be_configured(stage: Stage, provider: ScriptedProv
 
 # ---------------------------------------------------------------------------------------------------------------
 # falling
+@pytest.mark.rows("S1-70c", "S4-65")
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [

@@ -76,6 +76,7 @@ def test_a_summary_survives_a_restart_and_a_further_one_counts(stage: Stage, pro
     assert "State: Better: two locks." in proxy.get(f"/stack/frames/{frame['sessionID']}")["summary"]["text"]
 
 
+@pytest.mark.rows("S1-132")
 def test_nothing_to_sum_up_is_told_as_text(chat: Conversation, provider: ScriptedProvider) -> None:
     """S1-132."""
     provider.will(does(call("stack_frame_summarize")), says("ok"))

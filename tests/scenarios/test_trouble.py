@@ -19,6 +19,7 @@ LIMITS = {
 
 
 # --------------------------------------------------------------------------------------------------------------- errors
+@pytest.mark.rows("X-19")
 def test_an_error_of_the_provider_reaches_the_client_unchanged(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-19, S8: status, body bytes, rate-limit headers; once, without a second try; the tree is as before."""
     body = b'{ "error" : {"message":"no", "code": null, "odd": 1e400} }'
@@ -40,6 +41,7 @@ def test_an_error_of_the_provider_reaches_the_client_unchanged(provider: Scripte
     assert len(chat.proxy.conversations) == 1
 
 
+@pytest.mark.rows("S4-24")
 def test_an_overflow_of_an_awake_thread_is_trimmed_once_and_passes(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -111,6 +113,7 @@ def test_an_overflow_of_an_asleep_thread_is_the_clients(stage: Stage, provider: 
 
 
 # ---------------------------------------------------------------------------------------------------------- bookkeeping
+@pytest.mark.rows("X-14", "S1-43")
 def test_a_corrupt_store_lets_requests_pass(stage: Stage, provider: ScriptedProvider) -> None:
     """X-14, S1-43, D7: the original bytes go up, the header says why, the next start works."""
     stage.looks_into_store = False
@@ -134,6 +137,7 @@ def test_a_corrupt_store_lets_requests_pass(stage: Stage, provider: ScriptedProv
     assert chat.says("again").status == 200
 
 
+@pytest.mark.rows("X-14")
 def test_a_locked_store_lets_requests_pass_and_says_so(stage: Stage, provider: ScriptedProvider) -> None:
     """X-14, D5: another process holds the file. A request that has seen nothing of its
     answer is asked again with its original bytes; what follows passes as it is, with the reason."""
@@ -192,6 +196,7 @@ UNREADABLE = (
 )
 
 
+@pytest.mark.rows("X-14")
 @pytest.mark.spoken_in("chat", reason="the bodies are written in it")
 def test_what_we_cannot_read_may_still_pass(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
     """X-14, A3: never a 500 of ours; what the provider says of it is what the client reads."""
@@ -205,6 +210,7 @@ def test_what_we_cannot_read_may_still_pass(stage: Stage, provider: ScriptedProv
     stage.notes.clear()  # the judge reads bodies, and most of these are none
 
 
+@pytest.mark.rows("X-22")
 @pytest.mark.spoken_in("chat", reason="the body is written in it")
 def test_unknown_fields_and_spellings_survive(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-22, P2: images, audio, files, unknown keys, 30-digit integers, odd spacing: kept messages keep their bytes."""
@@ -230,6 +236,7 @@ REQUIRING = {"models": [Model("gpt-x", required=("reasoning_content",))]}
 SIGNING = {"models": [Model("gpt-x", required=("thought_signature",))]}
 
 
+@pytest.mark.rows("X-21")
 @pytest.mark.parametrize(
     "provider", [REQUIRING, SIGNING], indirect=True, ids=["reasoning_content", "thought_signature"]
 )
@@ -250,6 +257,7 @@ def test_what_a_provider_requires_back_is_restored(stage: Stage, provider: Scrip
 
 
 # ----------------------------------------------------------------------------------------------------------- accounting
+@pytest.mark.rows("X-16", "S4-02")
 def test_figures_stand_in_headers_receipts_and_totals(stage: Stage, provider: ScriptedProvider) -> None:
     """X-16, O2, S4-02: tokens in and sent, provider usage, money; the sum over calls is the total."""
     chat = stage.chat()
@@ -273,6 +281,7 @@ def test_figures_stand_in_headers_receipts_and_totals(stage: Stage, provider: Sc
     assert total["cost"] == pytest.approx(sum(receipt["cost"] for receipt in receipts))
 
 
+@pytest.mark.rows("S0-02")
 def test_a_long_session_of_frames_saves_tokens(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-02, O2: what frames take off the line is really not sent, own overhead included."""
     chat = stage.chat()
@@ -291,6 +300,7 @@ def test_a_long_session_of_frames_saves_tokens(stage: Stage, provider: ScriptedP
 
 
 # ------------------------------------------------------------------------------------------------------------- restarts
+@pytest.mark.rows("S3-29", "S3-30", "S3-31")
 def test_after_a_restart_the_same_line_goes_on(stage: Stage, provider: ScriptedProvider) -> None:
     """S3-29, S3-30, S3-31, P3, O4: frames, hidden calls and first-sent bytes; the prefix is byte-equal."""
     proxy = stage.proxy()

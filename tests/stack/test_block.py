@@ -149,6 +149,7 @@ def test_the_next_action_has_four_forms(more: tuple[Planned, ...], active: str, 
     assert says in action
 
 
+@pytest.mark.rows("S1-142")
 def test_a_root_with_planned_children_is_not_asked_to_plan() -> None:
     """S1-142."""
     assert "<initial-planning" not in block(grown(rooted(), Planned("fp", "froot", "Plan", "c")))
@@ -208,6 +209,7 @@ def test_what_failed_before_is_told_to_its_retry_however_old_it_is() -> None:
     assert "fold" in refs(block(grown(*events, pushed("fnew", title="q", criteria="q", retry_of="fold"))))
 
 
+@pytest.mark.rows("S1-59")
 def test_a_long_result_is_cut_and_says_so() -> None:
     """S1-59: 70 % of what a frame may take, with marker, and the ref that recalls the rest."""
     text = block(grown(rooted(), pushed("fa"), popped("fa", "word " * 2_000), pushed("fb")))
@@ -218,6 +220,7 @@ def test_a_long_result_is_cut_and_says_so() -> None:
     assert 100 < count(result.text or "") <= 280
 
 
+@pytest.mark.rows("S1-59")
 def test_many_decisions_get_half_of_the_current_budget_and_the_newest_stay() -> None:
     """S1-59."""
     text = block(grown(rooted(), *(Decided("froot", f"Decision number {n} because of {n}.") for n in range(200))))
@@ -228,6 +231,7 @@ def test_many_decisions_get_half_of_the_current_budget_and_the_newest_stay() -> 
     assert count(decisions) <= 400
 
 
+@pytest.mark.rows("S1-51")
 def test_five_hundred_artifacts_fit_the_current_budget() -> None:
     """S1-51: with `+n more`."""
     root = parsed(block(grown(rooted(), *(ArtifactAdded("froot", f"src/module_{n}.py") for n in range(500)))))
@@ -238,6 +242,7 @@ def test_five_hundred_artifacts_fit_the_current_budget() -> None:
     assert " more" in (current.findtext("artifacts") or "")
 
 
+@pytest.mark.rows("S1-51")
 def test_the_plan_list_shares_the_current_budget() -> None:
     """S1-51: it covers criteria, artifacts, decisions and planned children together."""
     events: list[FrameEvent] = [rooted(criteria="word " * 900)]
@@ -250,6 +255,7 @@ def test_the_plan_list_shares_the_current_budget() -> None:
     assert sum(count(ElementTree.tostring(part, encoding="unicode")) for part in parts if part is not None) <= 800
 
 
+@pytest.mark.rows("S1-154", "S1-51")
 def test_many_planned_children_are_counted_and_the_first_ones_named() -> None:
     """S1-154, S1-51."""
     tree = grown(rooted(), *(Planned(f"fplanned{n}", "froot", f"Step number {n}", "c") for n in range(100)))
@@ -280,6 +286,7 @@ def test_the_whole_block_fits_its_total(total: int) -> None:
     assert count(block(tree, budgets=Budgets(total=total))) <= total
 
 
+@pytest.mark.rows("S1-49")
 def test_thirty_ancestors_fit_their_budget() -> None:
     """S1-49."""
     tree = deep(30, text="word " * 400)
@@ -290,6 +297,7 @@ def test_thirty_ancestors_fit_their_budget() -> None:
     assert int(above.get("omitted", "0")) == 30 - len(above)
 
 
+@pytest.mark.rows("S1-50", "S1-153")
 def test_thirty_siblings_fit_their_budget() -> None:
     """S1-50, S1-153: `filtered` counts the ones left out."""
     tree = deep(1, finished=30, text="word " * 400)
@@ -337,6 +345,7 @@ def test_the_root_keeps_its_title_over_any_budget() -> None:
     assert parsed(block(tree, budgets=Budgets(total=1))).findtext("ancestors/frame/title") == "Build the shop"
 
 
+@pytest.mark.rows("S1-55")
 def test_a_parent_too_large_for_its_budget_is_truncated_not_dropped() -> None:
     """S1-55."""
     text = block(deep(2, text="word " * 900), budgets=Budgets(ancestors=80))
@@ -409,6 +418,7 @@ def test_a_forged_end_in_any_text_stays_inside_its_element(forged: str) -> None:
     assert root.findtext("completed-siblings/frame/results") == clean(forged)
 
 
+@pytest.mark.rows("S0-25")
 @settings(max_examples=60)
 @given(ANYTHING, ANYTHING, ANYTHING, st.integers(1, 1_500))
 def test_the_block_is_well_formed_for_every_text_and_budget(title: str, text: str, path: str, total: int) -> None:

@@ -160,6 +160,7 @@ def test_a_goal_with_a_plan_names_the_first_step() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ all forms
+@pytest.mark.rows("S1-156")
 @pytest.mark.parametrize("form", [Form(nested=True), Form(minimal=True), Form(figures=True)])
 @pytest.mark.parametrize("forged", FORGED)
 def test_no_text_ends_an_element_in_any_form(form: Form, forged: str) -> None:
@@ -178,6 +179,7 @@ def test_no_text_ends_an_element_in_any_form(form: Form, forged: str) -> None:
     assert {element.findtext("title") for element in parsed(text).iter()} <= titles
 
 
+@pytest.mark.rows("S0-25")
 @settings(max_examples=60)
 @given(ANYTHING, ANYTHING, st.integers(1, 1_500), st.sampled_from([Form(nested=True), Form(minimal=True)]))
 def test_every_form_is_well_formed_for_every_text_and_budget(title: str, text: str, total: int, form: Form) -> None:

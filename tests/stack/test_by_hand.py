@@ -159,6 +159,7 @@ def test_more_frames_than_may_be_open_are_refused(run: Watched) -> None:
         did(at, Push(Step("one more")))
 
 
+@pytest.mark.rows("S0-39")
 def test_another_attempt_begins_beside_the_one_that_failed(run: Watched) -> None:
     """S0-39."""
     at = after(run, Push(Step("Lexer")), Pop(status="failed", results="no key"), Push(Step("Elsewhere")))

@@ -50,6 +50,7 @@ def parsed(text: str) -> ElementTree.Element:
 
 
 # ------------------------------------------------------------------------------------------------- what a pop returns
+@pytest.mark.rows("S2-20", "S0-10", "S2-14", "C11")
 def test_a_pop_returns_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
     """S2-20, C11, S0-10, S2-14: golden."""
     told = returned("Login works.", ("src/a.py (read)", "src/b.py (changed)", "dist/app.js"), ("use port 8080",))
@@ -69,6 +70,7 @@ def test_a_pop_returns_fixed_sections_and_the_ref_that_recalls_the_rest() -> Non
     ).replace("Title of fb", "Keys")
 
 
+@pytest.mark.rows("S2-20")
 def test_a_section_without_content_says_none() -> None:
     """S2-20."""
     tree = grown(rooted(), pushed("fa"))
@@ -89,6 +91,7 @@ def test_a_section_without_content_says_none() -> None:
     assert [root.findtext(name) for name in ("files", "decisions", "children", "user-said")] == ["none"] * 4
 
 
+@pytest.mark.rows("S0-18")
 def test_results_of_four_thousand_tokens_are_not_cut_whatever_the_budget() -> None:
     """The model wrote them for its parent (S0-18)."""
     results = "word " * 3_900
@@ -96,6 +99,7 @@ def test_results_of_four_thousand_tokens_are_not_cut_whatever_the_budget() -> No
     assert parsed(returned(results, budget=100)).findtext("results") == results.strip()
 
 
+@pytest.mark.rows("S1-59")
 def test_longer_results_end_in_a_marker_that_names_the_ref() -> None:
     """S1-59."""
     told = parsed(returned("word " * 9_000)).findtext("results") or ""
@@ -105,6 +109,7 @@ def test_longer_results_end_in_a_marker_that_names_the_ref() -> None:
     assert count(told) <= 4_000
 
 
+@pytest.mark.rows("S0-17")
 def test_decision_lines_in_the_results_are_listed_as_decisions() -> None:
     """S0-17."""
     told = returned("Built it.\nDecision: keep HS256\n- **decision: no cookies")
@@ -113,6 +118,7 @@ def test_decision_lines_in_the_results_are_listed_as_decisions() -> None:
     assert decisions_in("a decision: inside a line is none") == ()
 
 
+@pytest.mark.rows("S0-16")
 def test_a_path_both_read_and_changed_is_listed_once_as_it_was_last_known() -> None:
     """S0-16: and an artifact that a call changed is not listed again."""
     told = returned(paths=("src/a.py (changed)", "src/a.py"))
@@ -130,6 +136,7 @@ def test_very_many_paths_are_counted_and_the_changed_ones_come_first() -> None:
     assert count(files) <= 1_100
 
 
+@pytest.mark.rows("S1-156")
 @given(st.text(st.characters(exclude_categories=()), max_size=200))
 def test_a_returned_text_is_well_formed_for_every_text(text: str) -> None:
     """S1-156: and what the user said stands in it as it was, but for what XML cannot hold."""
@@ -141,11 +148,13 @@ def test_a_returned_text_is_well_formed_for_every_text(text: str) -> None:
 
 # --------------------------------------------------------------------------------------------------------------- paths
 # --------------------------------------------------------------------------------------------------------- short forms
+@pytest.mark.rows("S0-13", "S0-15", "C4")
 def test_a_short_text_is_its_own_compaction() -> None:
     """C4, S0-13, S0-15."""
     assert derived_compaction(" Login works. ", count) == "Login works."
 
 
+@pytest.mark.rows("S2-12", "S2-13", "S0-15")
 def test_a_long_text_keeps_its_beginning_and_the_names_of_the_rest() -> None:
     """S2-12, S2-13, S0-15: at most 350 tokens."""
     text = (
@@ -164,6 +173,7 @@ def test_a_derived_compaction_never_exceeds_its_limit(text: str, limit: int) -> 
     assert count(derived_compaction(text, count, limit)) <= limit
 
 
+@pytest.mark.rows("S1-36")
 @pytest.mark.parametrize(
     ("text", "title"),
     [

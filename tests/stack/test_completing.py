@@ -36,6 +36,7 @@ def test_without_a_status_it_is_completed_and_without_a_summary_that_is_told() -
     assert event == Popped("fsub", Status.COMPLETED, "Ended before its result came.", "Ended before its result came.")
 
 
+@pytest.mark.rows("S1-132")
 @pytest.mark.parametrize(
     ("events", "arguments", "says"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def test_a_span_is_what_its_fold_took_and_nothing_else() -> None:
     assert spanned(talk, "fother") is None
 
 
+@pytest.mark.rows("S2-21")
 def test_what_was_summarised_is_told_by_its_summary() -> None:
     """S2-21: three folds, each of which takes over the one before: the newest summary and the new messages."""
     talk = begun()
@@ -128,6 +130,7 @@ def whole() -> Span:
     return span
 
 
+@pytest.mark.rows("S1-66")
 def test_the_question_says_where_the_frame_stands() -> None:
     """S1-66."""
     told = heading(whole(), "2026-01-02T03:04:05", "2026-01-02T03:00:00")
@@ -146,6 +149,7 @@ def test_the_question_says_where_the_frame_stands() -> None:
         assert f"\n{line}\n" in f"\n{told}\n"
 
 
+@pytest.mark.rows("S1-66")
 def test_long_lists_and_long_texts_are_cut() -> None:
     """S1-66: parents' results at 500 characters, siblings' at 200, of more than three the newest three."""
     span = whole()
@@ -174,6 +178,7 @@ def test_the_newest_messages_that_fit_are_shown_in_order(texts: list[str], room:
     assert ("older messages are not shown" in shown[0]) == (missing > 0)
 
 
+@pytest.mark.rows("S4-65")
 def test_only_what_is_a_tenth_smaller_is_used() -> None:
     """S4-65."""
     span = replace(whole(), tokens=100)
@@ -189,6 +194,7 @@ def test_the_room_grows_with_the_span_up_to_a_bound() -> None:
     assert "At most 280 words" in instructions(replace(span, tokens=20_000), "")
 
 
+@pytest.mark.rows("S1-66")
 def test_who_is_asked_for_a_summary_of_everything_is_told_where_the_work_stands() -> None:
     """S1-66: the active frame, its parent, what is planned, what was finished beside it."""
     tree = grown(

@@ -55,6 +55,7 @@ def ask(desk: Desk, name: str, **arguments: object) -> str:
     return run(desk, call("k", name, **arguments)).text
 
 
+@pytest.mark.rows("S1-134")
 def test_they_are_offered_one_by_one_and_change_no_list_of_the_core() -> None:
     """S1-134: the dispatcher reaches them and does not list them, so its bytes stay what they were."""
     full = {each["name"] for each in definitions("full")}
@@ -66,6 +67,7 @@ def test_they_are_offered_one_by_one_and_change_no_list_of_the_core() -> None:
         assert ask(desk, "stack", op=name.removeprefix("stack_")) == ask(desk, name)
 
 
+@pytest.mark.rows("S1-132")
 @pytest.mark.parametrize("arguments", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize("name", NAMES)
 def test_whatever_they_are_asked_they_answer_a_sentence(name: str, arguments: dict[str, object]) -> None:

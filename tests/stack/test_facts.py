@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from proxy.stack.facts import artifacts_of, facts_of, steps_of
 from proxy.stack.observe import NAMES
 from proxy.stack.trace import Facts
@@ -33,6 +35,7 @@ def read(path: str) -> Made:
     return "read", {"filePath": path}
 
 
+@pytest.mark.rows("S1-104", "S0-16")
 def test_files_that_were_changed_and_read() -> None:
     """S1-104, S0-16: confirmed by the result; a file that was read and changed is told as changed."""
     facts = known(

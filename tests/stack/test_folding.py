@@ -54,6 +54,7 @@ def test_the_figures_are_those_of_the_line() -> None:
     assert rewrite.line == before + 1_000
 
 
+@pytest.mark.rows("S4-65")
 def test_little_work_stays_and_the_gate_says_so() -> None:
     """S4-65: a trace that is no smaller is not worth writing."""
     watched = worked("Build the formatter.", groups=2, tokens=10)
@@ -133,6 +134,7 @@ def test_each_trace_has_one_ref_that_is_a_frame() -> None:
         assert ref in watched.story.tree.frames
 
 
+@pytest.mark.rows("S2-21")
 def test_a_finished_request_tells_anew_what_its_items_told() -> None:
     """S2-21: what was done before the first item leaves with it, and one trace stands for all; each thing is told
     once."""

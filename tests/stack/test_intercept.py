@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ def test_a_round_without_calls_of_ours_leaves_whole_and_in_order() -> None:
     assert all(shown.whole for shown in play.left)
 
 
+@pytest.mark.rows("X-11")
 def test_x11_nothing_of_a_call_of_ours_leaves_and_the_ending_is_held() -> None:
     play = Play()
     play.say(Text("a"))
@@ -139,6 +141,7 @@ def test_a_number_is_never_given_twice_where_a_provider_counts_from_1() -> None:
     assert [e.index for s in play.left for e in s.events if isinstance(e, CallPart)] == [1, 2]
 
 
+@pytest.mark.rows("X-21")
 def test_x21_signed_reasoning_is_dropped_with_its_hidden_round_and_readable_is_not() -> None:
     play = Play()
     play.say(Reasoning())
@@ -151,6 +154,7 @@ def test_x21_signed_reasoning_is_dropped_with_its_hidden_round_and_readable_is_n
     assert play.sources == [1, 3]
 
 
+@pytest.mark.rows("X-21")
 def test_x21_signed_reasoning_leaves_with_the_first_word_or_call_of_its_round() -> None:
     for visible in (Text("a"), None):
         play = Play()

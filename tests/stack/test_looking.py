@@ -43,6 +43,7 @@ STORY: tuple[FrameEvent, ...] = (
 
 
 # ----------------------------------------------------------------------------------------------------- status and tree
+@pytest.mark.rows("S1-107")
 def test_status_lists_every_frame_with_its_icon() -> None:
     """S1-107: golden."""
     assert ask(desk_after(*STORY), "stack_status") == (
@@ -64,6 +65,7 @@ def test_status_lists_every_frame_with_its_icon() -> None:
     )
 
 
+@pytest.mark.rows("S1-107")
 def test_status_cuts_titles_at_sixty_and_results_at_a_hundred_characters() -> None:
     """S1-107: and shows results above the second level only."""
     desk = desk_after(
@@ -77,11 +79,13 @@ def test_status_cuts_titles_at_sixty_and_results_at_a_hundred_characters() -> No
     assert "deep result" not in "\n".join(lines)
 
 
+@pytest.mark.rows("S1-107")
 def test_status_lists_orphans() -> None:
     """S1-107."""
     assert "Orphans" in ask(desk_after(Planned("flost", "fgone", "Lost", "c")), "stack_status")
 
 
+@pytest.mark.rows("S1-108")
 def test_the_tree_is_drawn_with_branches_order_legend_and_figures() -> None:
     """S1-108: golden; in progress, planned, completed, blocked, failed, invalidated."""
     assert ask(desk_after(*STORY), "stack_tree") == (
@@ -98,6 +102,7 @@ def test_the_tree_is_drawn_with_branches_order_legend_and_figures() -> None:
     )
 
 
+@pytest.mark.rows("S1-108")
 def test_the_tree_can_begin_at_a_frame_and_show_details() -> None:
     """S1-108: rootID, showDetails."""
     drawn = ask(desk_after(*STORY), "stack_tree", rootID="Auth", showDetails=True)
@@ -106,6 +111,7 @@ def test_the_tree_can_begin_at_a_frame_and_show_details() -> None:
     assert "fpay" not in drawn
 
 
+@pytest.mark.rows("S1-108")
 def test_the_tree_without_show_full_leaves_out_what_lies_off_the_path() -> None:
     """S1-108."""
     desk = desk_after(pushed("fa"), pushed("fdeep", "fa"), popped("fdeep"), popped("fa"), pushed("fb"))
@@ -115,6 +121,7 @@ def test_the_tree_without_show_full_leaves_out_what_lies_off_the_path() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- details
+@pytest.mark.rows("S1-109", "S0-40")
 @pytest.mark.parametrize("reference", ["fauth", "faut", "auth", "AUTH"])
 def test_details_are_found_by_id_its_beginning_or_title(reference: str) -> None:
     """S1-109, S0-40."""
@@ -127,6 +134,7 @@ def test_details_are_found_by_id_its_beginning_or_title(reference: str) -> None:
     )
 
 
+@pytest.mark.rows("S1-109", "S1-132")
 def test_an_unknown_frame_is_an_error_that_names_the_known_ones() -> None:
     """S1-109, S1-132."""
     told = ask(desk_after(*STORY), "stack_frame_details", frameID="nothing")
@@ -135,12 +143,14 @@ def test_an_unknown_frame_is_an_error_that_names_the_known_ones() -> None:
     assert "fauth Auth (completed)" in told
 
 
+@pytest.mark.rows("S1-132")
 def test_details_without_an_id_are_an_error() -> None:
     """S1-132."""
     assert ask(desk_after(*STORY), "stack_frame_details").startswith("Error: frameID is missing")
 
 
 # --------------------------------------------------------------------------------------------------------------- state
+@pytest.mark.rows("S1-131", "S1-08", "S1-09")
 def test_the_state_has_the_names_of_the_specification() -> None:
     """S1-131, S1-08, S1-09."""
     state = json.loads(ask(desk_after(*STORY), "stack_get_state"))
@@ -169,6 +179,7 @@ def test_looking_changes_nothing(name: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- notes
+@pytest.mark.rows("S1-110")
 def test_an_artifact_is_noted_on_the_active_frame_once() -> None:
     """S1-110."""
     first = run(desk_after(pushed("fa")), call("k", "stack_add_artifact", artifact="src/a.py"))
@@ -178,6 +189,7 @@ def test_an_artifact_is_noted_on_the_active_frame_once() -> None:
     assert again.events == ()
 
 
+@pytest.mark.rows("S1-111")
 def test_a_decision_is_noted_with_its_reason() -> None:
     """S1-111."""
     done = run(desk_after(pushed("fa")), call("k", "stack_add_decision", decision="Use JWT", reason="no sessions"))
@@ -185,6 +197,7 @@ def test_a_decision_is_noted_with_its_reason() -> None:
     assert done.events == (Decided("fa", "Use JWT (because: no sessions)"),)
 
 
+@pytest.mark.rows("S1-132")
 @pytest.mark.parametrize("name", ["stack_add_artifact", "stack_add_decision"])
 def test_a_note_without_content_or_on_an_ended_frame_is_an_error(name: str) -> None:
     """S1-132."""

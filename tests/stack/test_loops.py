@@ -76,6 +76,7 @@ class Worker(Watched):
 
 # ------------------------------------------------------------------------------------- the four scripts that are no
 # loop
+@pytest.mark.rows("S3-21", "D11")
 def test_d11_five_cycles_of_edit_and_test_with_other_edits_are_no_loop() -> None:
     """D11, S3-21: the test gives the same every time, and is worth running after every edit."""
     cycles = [step for n in range(5) for step in (edit("src/a.py", f"attempt {n}"), PYTEST)]
@@ -83,11 +84,13 @@ def test_d11_five_cycles_of_edit_and_test_with_other_edits_are_no_loop() -> None
     assert Worker().works(*cycles).counts == []
 
 
+@pytest.mark.rows("S3-21", "D11")
 def test_d11_three_reads_with_three_results_are_no_loop() -> None:
     """D11, S3-21: the result belongs to the call."""
     assert Worker().works(*(read("log.txt", f"line {n}") for n in range(3))).counts == []
 
 
+@pytest.mark.rows("S3-22", "D11")
 def test_d11_after_a_loop_other_calls_are_no_part_of_it() -> None:
     """D11, S3-22: A, B, A, B is one loop; C, D and E after it are none, and end it."""
     worker = Worker().works(read("a.py"), read("b.py"), read("a.py"), read("b.py"))
@@ -97,6 +100,7 @@ def test_d11_after_a_loop_other_calls_are_no_part_of_it() -> None:
     assert [len(loop.calls) for loop in worker.warned] == [2]
 
 
+@pytest.mark.rows("S3-23", "D11")
 def test_d11_the_first_failure_of_a_task_is_no_loop() -> None:
     """D11, S3-23."""
     assert _after_attempts("failed") == []
@@ -104,12 +108,14 @@ def test_d11_the_first_failure_of_a_task_is_no_loop() -> None:
 
 # ------------------------------------------------------------------------------------------------------------
 # repetition
+@pytest.mark.rows("S3-21", "C12")
 def test_the_third_time_that_a_call_gave_the_same_is_a_loop() -> None:
     """S3-21, C12."""
     assert Worker().works(CAT, CAT).counts == []
     assert Worker().works(CAT, CAT, CAT).counts == [(REPETITION, 3)]
 
 
+@pytest.mark.rows("S3-21")
 def test_a_successful_change_between_two_calls_breaks_the_repetition() -> None:
     """S3-21: with an edit between there is no loop; an edit that failed changed nothing."""
     between = edit("x", "b")
@@ -122,6 +128,7 @@ def test_a_successful_change_between_two_calls_breaks_the_repetition() -> None:
     assert Worker().works(*scattered[:4], failing, *scattered[4:], CAT).counts == [(REPETITION, 5)]
 
 
+@pytest.mark.rows("C12")
 @pytest.mark.parametrize(
     "between",
     [
@@ -138,6 +145,7 @@ def test_whatever_may_have_changed_something_breaks_a_scattered_repetition(betwe
     assert Worker().works(*scattered[:4], between, *scattered[4:], CAT).counts == []
 
 
+@pytest.mark.rows("S3-21")
 def test_a_scattered_repetition_is_looked_for_among_the_newest_calls() -> None:
     """S3-21: five of twenty."""
     far = [step for n in range(4) for step in (CAT, *(read(f"{n}/{m}") for m in range(5)))]
@@ -146,6 +154,7 @@ def test_a_scattered_repetition_is_looked_for_among_the_newest_calls() -> None:
     assert Worker(Rules(window=40)).works(*far, CAT).counts == [(REPETITION, 5)]
 
 
+@pytest.mark.rows("S3-21")
 def test_durations_and_addresses_are_no_news() -> None:
     """S3-21: a test that takes a little longer has said nothing new; one that fails otherwise has."""
     timed = [run("pytest -q", f"1 failed in 0.{n}1s at 0x7f0{n}aa") for n in range(3)]
@@ -177,6 +186,7 @@ def test_a_call_without_a_result_says_nothing() -> None:
 
 # -----------------------------------------------------------------------------------------------------------
 # alternation
+@pytest.mark.rows("S3-22")
 def test_a_to_and_fro_is_a_loop_at_its_fourth_step() -> None:
     """S3-22: the results must be the same for each letter."""
     there, back = edit("a.py", "b"), edit("a.py", "a")
@@ -188,6 +198,7 @@ def test_a_to_and_fro_is_a_loop_at_its_fourth_step() -> None:
     assert Worker().works(pair[0], read("b.py", "1"), pair[0], read("b.py", "2")).counts == []
 
 
+@pytest.mark.rows("S3-22")
 def test_three_steps_that_take_turns_are_a_loop_at_the_sixth() -> None:
     """S3-22: up to period 3, as configured."""
     turns = [read("a"), read("b"), read("c")]
@@ -216,6 +227,7 @@ def _after_attempts(*statuses: str, title: str = "Migrate the tables") -> list[t
     return worker.counts
 
 
+@pytest.mark.rows("S3-23")
 def test_a_task_that_failed_twice_is_told_of() -> None:
     """S3-23: attempts with the same title are attempts at the same task."""
     assert _after_attempts("failed", "failed") == [(FAILURES, 2)]
@@ -247,6 +259,7 @@ def test_new_words_of_the_user_begin_anew_and_a_nudge_does_not() -> None:
     assert nudged.counts == [(REPETITION, 3)]
 
 
+@pytest.mark.rows("S3-25", "C24")
 def test_a_change_of_frame_begins_anew() -> None:
     """C24, S3-25: what was counted in one frame is not counted in the next, nor on the way back."""
     worker = Worker().works(CAT, CAT)
@@ -260,6 +273,7 @@ def test_a_change_of_frame_begins_anew() -> None:
     assert worker.works(CAT).counts == [(REPETITION, 3)]
 
 
+@pytest.mark.rows("S3-25")
 def test_what_a_person_cleared_is_counted_anew() -> None:
     """S3-25: cleared by the API."""
     worker = Worker().works(CAT, CAT, CAT)
@@ -272,6 +286,7 @@ def test_what_a_person_cleared_is_counted_anew() -> None:
     assert worker.works(CAT).counts == [(REPETITION, 3)] * 2
 
 
+@pytest.mark.rows("S3-25", "S3-29")
 def test_loops_stand_on_the_path_they_arose_on() -> None:
     """S3-25, S3-29: state is folded from the path, so it survives a restart and is right on every branch."""
     worker = Worker().works(CAT, CAT, CAT)
@@ -287,6 +302,7 @@ def _signed(arguments: str, name: str = "bash") -> str:
     return signature(Call("c", name, arguments), NAMES)
 
 
+@pytest.mark.rows("S3-20")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -301,6 +317,7 @@ def test_the_spelling_of_a_call_does_not_count(one: str, other: str) -> None:
     assert _signed(one) == _signed(other)
 
 
+@pytest.mark.rows("S3-20")
 @pytest.mark.parametrize(
     ("one", "other"),
     [('{"id": 1}', '{"id": 2}'), ('{"command": "ls"}', '{"command": "ls -a"}'), ('{"new": "  a"}', '{"new": "b"}')],
@@ -319,6 +336,7 @@ def test_whatever_a_model_writes_has_a_signature_and_can_be_shown(arguments: str
     assert len(shown(Done(call, result), NAMES)) <= 120
 
 
+@pytest.mark.rows("S3-24")
 @pytest.mark.parametrize("kind", [REPETITION, ALTERNATION, FAILURES])
 def test_a_note_names_calls_and_count_and_says_what_to_do(kind: str) -> None:
     """S3-24. What a call says cannot close the note."""
@@ -393,6 +411,7 @@ def _refused(worker: Worker) -> int:
     return len(refused(worker.story, NAMES, RULES.window))
 
 
+@pytest.mark.rows("C12", "D11")
 def test_only_calls_of_the_pattern_are_refused_until_something_changes() -> None:
     """C12, D11: what was told of is refused; looking elsewhere does not end that, a change by another call does."""
     worker = Worker().works(CAT, CAT)
@@ -403,6 +422,7 @@ def test_only_calls_of_the_pattern_are_refused_until_something_changes() -> None
     assert _refused(worker.works(edit("b.py", "c"))) == 0
 
 
+@pytest.mark.rows("S3-22", "C24")
 def test_both_calls_of_a_to_and_fro_are_refused_and_new_words_end_it() -> None:
     """S3-22, C24."""
     worker = Worker().works(*[read("a"), read("b")] * 2)
@@ -413,6 +433,7 @@ def test_both_calls_of_a_to_and_fro_are_refused_and_new_words_end_it() -> None:
     assert _refused(worker) == 0
 
 
+@pytest.mark.rows("D11")
 def test_a_task_that_failed_again_refuses_nothing() -> None:
     """D11: no action is refused because a task failed."""
     worker = Worker().works(CAT)

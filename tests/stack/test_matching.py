@@ -66,6 +66,7 @@ def book() -> Book:
     return book
 
 
+@pytest.mark.rows("X-03")
 def test_a_history_we_produced_continues(book: Book) -> None:
     """X-03: only the new tail is new."""
     found = matching.match(book.ledger, request(ASK, CALLED, RESULT, ANSWER, MORE))
@@ -125,6 +126,7 @@ def test_the_same_words_twice_are_two_messages(book: Book) -> None:
     assert node != book.ledger.path(node)[0].id
 
 
+@pytest.mark.rows("X-05")
 def test_another_continuation_is_a_branch(book: Book) -> None:
     """X-05: the old tail stays."""
     node = book.arrive(request(ASK, CALLED, RESULT, ANSWER, MORE))
@@ -221,6 +223,7 @@ def test_an_identical_opening_joins_until_the_follow_up_or_ten_minutes(book: Boo
     assert matching.retry_of(book.ledger, request(ASK), now=1) is None
 
 
+@pytest.mark.rows("X-07")
 @pytest.mark.parametrize(
     ("tools", "system", "named", "part"),
     [
@@ -242,6 +245,7 @@ def test_what_a_request_is_to_the_thread_it_matched(
     assert matching.part_of(asked, Thread("main", "s", ("read", "write")), named=named) is part
 
 
+@pytest.mark.rows("X-06")
 def test_a_named_session_that_matches_nothing_was_compacted(book: Book) -> None:
     """X-06: the frames go on from where the thread stood."""
     found = matching.compacted(book.ledger, request(message("user", "What did we do so far?"), MORE))
@@ -251,6 +255,7 @@ def test_a_named_session_that_matches_nothing_was_compacted(book: Book) -> None:
     assert matching.compacted(book.ledger, request(MORE, tools=("other",), system="other")) is None
 
 
+@pytest.mark.rows("S1-71a")
 def test_a_delegated_prompt_is_found_while_its_call_waits() -> None:
     """S1-71a: the first message of a subagent is the prompt of a pending call, character for character."""
     book = Book()

@@ -67,6 +67,7 @@ def test_any_text_may_be_read(text: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- ranking
+@pytest.mark.rows("S2-12", "S2-13")
 def test_what_the_assistant_used_comes_before_what_only_an_output_holds() -> None:
     """S2-12, S2-13."""
     messages = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +69,7 @@ def found_in(talk: Talk) -> tuple[Replaced, ...]:
 
 
 # ------------------------------------------------------------------------------------------------------------ when
+@pytest.mark.rows("S4-30", "S4-31")
 def test_the_newest_outputs_are_spared_and_less_than_the_minimum_is_not_worth_it() -> None:
     """S4-30, S4-31: 59,000 tokens of outputs stay as they are, of 61,000 the oldest go."""
     assert found_in(worked(*outputs_of(19_000, 20_000, 20_000))) == ()
@@ -76,12 +78,14 @@ def test_the_newest_outputs_are_spared_and_less_than_the_minimum_is_not_worth_it
     assert "src/file0.py" in cleared[0].text
 
 
+@pytest.mark.rows("S4-30")
 def test_forty_one_thousand_tokens_of_outputs_make_the_oldest_a_candidate() -> None:
     """S4-30: it is the output that reaches over the border, and it must save enough by itself."""
     [event] = found_in(worked(*outputs_of(PROTECTED + 1_000, 1_000)))
     assert "src/file0.py" in event.text
 
 
+@pytest.mark.rows("S4-32", "C15")
 def test_what_was_cleared_is_passed_over_the_next_time() -> None:
     """S4-32, C15: the walk goes on behind it."""
     talk = worked(*outputs_of(30_000, 30_000, 20_000, 20_000))
@@ -97,6 +101,7 @@ def test_what_was_cleared_is_passed_over_the_next_time() -> None:
     assert (len(first), len(again), first & again) == (2, 2, set())
 
 
+@pytest.mark.rows("S4-32")
 def test_what_stands_before_a_trace_is_left_alone() -> None:
     """S4-32: a summary is where the walk stops."""
     talk = worked(*outputs_of(30_000, 30_000, 20_000, 20_000))
@@ -117,6 +122,7 @@ def test_results_of_our_own_tools_are_never_cleared() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- breadcrumb
+@pytest.mark.rows("S2-12", "S2-13", "S2-14", "S4-33", "S4-34")
 def test_a_breadcrumb_tells_what_was_there_and_recall_gives_it_back() -> None:
     """S2-12 to S2-14, S4-33, S4-34: phrase, tool, path, names, exit code, size, ref; the stored text is untouched."""
     log = "tests/shop/test_cart.py::test_total FAILED\nCartError in add_to_cart\n" + "....\n" * 40_000 + "exit code: 1"
@@ -143,6 +149,7 @@ def test_a_breadcrumb_tells_what_was_there_and_recall_gives_it_back() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------- cut
+@pytest.mark.rows("S4-64")
 def test_one_output_too_long_for_the_line_keeps_its_ends_and_its_ref() -> None:
     """L4, S4-64: half a megabyte, cut to the cap; what is left out is recalled."""
     text = "BEGINNING\n" + "".join(f"row {n} of the dump\n" for n in range(25_000)) + "the END"

@@ -39,6 +39,7 @@ def frame(name: str, status: Status = Status.PLANNED, **more: Any) -> Frame:
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
+@pytest.mark.rows("S1-53", "C9")
 @pytest.mark.parametrize(("text", "tokens"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("x" * 4_000, 1_000)])
 def test_a_token_is_estimated_as_four_characters_rounded_up(text: str, tokens: int) -> None:
     """S1-53, C9."""
@@ -49,6 +50,7 @@ def test_a_text_that_fits_is_not_touched() -> None:
     assert truncate_to_tokens("  all of it\n", 10, estimate_tokens) == "  all of it\n"
 
 
+@pytest.mark.rows("S1-59")
 def test_a_cut_falls_back_to_the_end_of_a_word_within_the_last_fifth() -> None:
     """S1-59."""
     cut = truncate_to_tokens("alpha beta gamma delta epsilon zeta eta theta", 9, estimate_tokens)
@@ -56,6 +58,7 @@ def test_a_cut_falls_back_to_the_end_of_a_word_within_the_last_fifth() -> None:
     assert cut == "alpha beta gamma delta [truncated]"
 
 
+@pytest.mark.rows("S1-59")
 def test_a_cut_in_one_long_word_stays_where_it_is() -> None:
     """S1-59: only a border within the last fifth counts."""
     cut = truncate_to_tokens("ab " + "x" * 400, 20, estimate_tokens)
@@ -63,6 +66,7 @@ def test_a_cut_in_one_long_word_stays_where_it_is() -> None:
     assert cut.removesuffix(" " + TRUNCATED) == "ab " + "x" * (80 - 3 - len(" " + TRUNCATED))
 
 
+@pytest.mark.rows("S1-59")
 def test_a_border_before_the_last_fifth_is_too_far_back() -> None:
     """S1-59."""
     cut = truncate_to_tokens("a" * 40 + " " + "b" * 400, 20, estimate_tokens)
@@ -99,6 +103,7 @@ def test_the_longest_beginning_that_fits_is_found(text: str, limit: int) -> None
     assert longest_fitting(text, lambda kept: len(kept) <= limit) == min(len(text), limit)
 
 
+@pytest.mark.rows("S0-11")
 def test_a_title_is_shown_on_one_line_of_sixty_characters() -> None:
     """S0-11: longer text is accepted, and cut for display."""
     assert cut_for_display("two\n  lines") == "two lines"
@@ -106,6 +111,7 @@ def test_a_title_is_shown_on_one_line_of_sixty_characters() -> None:
     assert cut_for_display("word " * 40).endswith("…")
 
 
+@pytest.mark.rows("S1-160")
 @pytest.mark.parametrize(
     ("milliseconds", "shown"),
     [(0, "0ms"), (850, "850ms"), (2_500, "2.5s"), (90_000, "1.5m"), (3_600_000, "1.0h"), (5_400_000, "1.5h")],
@@ -115,6 +121,7 @@ def test_a_duration_is_told_in_the_largest_unit_with_one_decimal(milliseconds: i
     assert format_duration(milliseconds) == shown
 
 
+@pytest.mark.rows("S1-156")
 def test_the_five_characters_of_mark_up_are_escaped() -> None:
     """S1-156."""
     assert escape_xml("& < > \" '") == "&amp; &lt; &gt; &quot; &apos;"
@@ -126,6 +133,7 @@ def test_what_no_document_may_hold_is_taken_out(illegal: str) -> None:
     assert clean(f"a{illegal}b\t\n") == "ab\t\n"
 
 
+@pytest.mark.rows("S1-156")
 @given(st.text(st.characters(exclude_categories=())))
 def test_any_escaped_text_is_read_back_by_a_parser_as_the_cleaned_text(text: str) -> None:
     """S1-156, T4: lone surrogates included."""
@@ -135,6 +143,7 @@ def test_any_escaped_text_is_read_back_by_a_parser_as_the_cleaned_text(text: str
 
 
 # ------------------------------------------------------------------------------------------------------------ keywords
+@pytest.mark.rows("S1-58")
 def test_names_and_paths_are_split_and_kept_whole() -> None:
     """S1-58."""
     assert {"src", "auth", "token"} <= extract_keywords("src/auth/Token.ts")
@@ -142,24 +151,28 @@ def test_names_and_paths_are_split_and_kept_whole() -> None:
     assert {"read", "config", "file"} <= extract_keywords("read_config_file")
 
 
+@pytest.mark.rows("S1-58")
 def test_short_and_common_words_are_no_keywords() -> None:
     """S1-58: longer than two letters, and fifty stop words."""
     assert extract_keywords("to go and with The of") == frozenset()
     assert len(STOP_WORDS) == 50
 
 
+@pytest.mark.rows("S1-58")
 def test_letters_of_every_script_are_kept() -> None:
     """S1-58."""
     assert {"größe".casefold(), "проверка"} <= extract_keywords("Größe, проверка!")
 
 
 # -------------------------------------------------------------------------------------------------------------- scores
+@pytest.mark.rows("S1-54")
 @pytest.mark.parametrize(("depth", "points"), [(1, 1000), (2, 500), (3, 40), (4, 20), (5, 0), (9, 0)])
 def test_an_ancestor_scores_by_how_near_it_is(depth: int, points: int) -> None:
     """S1-54."""
     assert score_ancestor(frame("f"), depth, AGED) == points
 
 
+@pytest.mark.rows("S1-54")
 @pytest.mark.parametrize(
     ("ancestor", "age", "points"),
     [
@@ -176,6 +189,7 @@ def test_an_ancestor_scores_by_age_status_results_and_artifacts(ancestor: Frame,
     assert score_ancestor(ancestor, 9, age) == points
 
 
+@pytest.mark.rows("S1-56", "D4")
 @pytest.mark.parametrize(
     ("sibling", "relevance", "rest"),
     [
@@ -196,6 +210,7 @@ def test_a_sibling_scores_by_shared_words_apart_from_the_rest(sibling: Frame, re
     assert score.total == relevance + rest
 
 
+@pytest.mark.rows("S1-56", "D12")
 def test_a_sibling_loses_ten_points_an_hour() -> None:
     """S1-56, D12: the age is handed in."""
     assert score_sibling(frame("f"), frozenset(), 0).rest == 100
@@ -208,6 +223,7 @@ def lineage(length: int) -> list[Frame]:
     return [frame(f"f{depth}", order=length - depth) for depth in range(length)]
 
 
+@pytest.mark.rows("S1-55")
 def test_the_parent_is_chosen_even_where_it_alone_exceeds_the_budget() -> None:
     """S1-55."""
     chosen = select_ancestors(lineage(3), {"f0": 500, "f1": 10, "f2": 10}, dict.fromkeys(("f0", "f1", "f2"), 0.0), 100)
@@ -216,6 +232,7 @@ def test_the_parent_is_chosen_even_where_it_alone_exceeds_the_budget() -> None:
     assert chosen.omitted == 2
 
 
+@pytest.mark.rows("S1-55")
 def test_ancestors_that_do_not_fit_are_skipped_and_the_rest_stands_from_the_root_down() -> None:
     """S1-55."""
     costs = {"f0": 10, "f1": 95, "f2": 10, "f3": 10}
@@ -237,6 +254,7 @@ def test_an_old_sibling_about_something_else_is_left_out_but_never_the_three_new
     assert {f.id for f in kept} == {"f3", "f4", "f5"}
 
 
+@pytest.mark.rows("S1-57")
 def test_an_old_sibling_that_shares_words_is_kept() -> None:
     """S1-57."""
     level = [frame(f"f{at}", Status.COMPLETED, updated_at=at, order=at) for at in range(6)]
@@ -248,6 +266,7 @@ def test_an_old_sibling_that_shares_words_is_kept() -> None:
     assert "f0" in {f.id for f in kept}
 
 
+@pytest.mark.rows("S1-57", "C2")
 def test_siblings_share_one_budget_nearest_level_first_and_stand_most_recent_first() -> None:
     """C2, S1-57."""
     near = [frame("n1", updated_at=1, order=1), frame("n2", updated_at=2, order=2)]
@@ -260,6 +279,7 @@ def test_siblings_share_one_budget_nearest_level_first_and_stand_most_recent_fir
 
 
 # --------------------------------------------------------------------------------------------------------------- order
+@pytest.mark.rows("S1-145")
 def test_the_position_counts_the_children_of_one_parent_without_those_withdrawn() -> None:
     """S1-145."""
     family = [frame(f"f{at}", order=at) for at in range(3)] + [frame("gone", Status.INVALIDATED, order=9)]
@@ -267,6 +287,7 @@ def test_the_position_counts_the_children_of_one_parent_without_those_withdrawn(
     assert position_of(family[1], family) == (2, 3)
 
 
+@pytest.mark.rows("S1-149")
 def test_the_next_sibling_is_the_first_planned_behind_else_an_earlier_one() -> None:
     """S1-149."""
     family = [frame("a", order=0), frame("b", Status.IN_PROGRESS, order=1), frame("c", order=2)]

@@ -41,6 +41,7 @@ def counted(talk: Talk, *, ours: bool = True) -> list[ReadAgain]:
     return list(read_again(talk.ledger, talk.ledger.entries if ours else ()).values())
 
 
+@pytest.mark.rows("S2-15")
 def test_what_still_stands_on_the_line_is_read_again_by_the_agents_own_choice(talk: Talk) -> None:
     """S2-15."""
     reads(talk)
@@ -50,6 +51,7 @@ def test_what_still_stands_on_the_line_is_read_again_by_the_agents_own_choice(ta
     assert read_again(talk.ledger, {asked}) == {asked: KEPT}
 
 
+@pytest.mark.rows("S2-15")
 def test_what_we_took_off_the_line_is_read_again_at_our_cost(talk: Talk) -> None:
     """S2-15."""
     first = reads(talk)
@@ -59,6 +61,7 @@ def test_what_we_took_off_the_line_is_read_again_at_our_cost(talk: Talk) -> None
     assert counted(talk) == [GONE]
 
 
+@pytest.mark.rows("S2-15")
 def test_what_left_only_after_it_was_asked_for_is_not_our_cost(talk: Talk) -> None:
     """S2-15: what counts is the line that the model asked from."""
     first = reads(talk)
@@ -68,6 +71,7 @@ def test_what_left_only_after_it_was_asked_for_is_not_our_cost(talk: Talk) -> No
     assert counted(talk) == [KEPT]
 
 
+@pytest.mark.rows("S2-15")
 def test_one_of_two_earlier_reads_on_the_line_is_enough(talk: Talk) -> None:
     """S2-15."""
     first = reads(talk)
@@ -78,6 +82,7 @@ def test_one_of_two_earlier_reads_on_the_line_is_enough(talk: Talk) -> None:
     assert counted(talk) == [KEPT, KEPT]
 
 
+@pytest.mark.rows("S2-15")
 def test_a_request_that_passed_as_the_client_sent_it_lacked_nothing(talk: Talk) -> None:
     """S2-15: shadow, off and bypassed requests have what the client has."""
     leaves(talk, reads(talk))
@@ -86,6 +91,7 @@ def test_a_request_that_passed_as_the_client_sent_it_lacked_nothing(talk: Talk) 
     assert counted(talk, ours=False) == [KEPT]
 
 
+@pytest.mark.rows("S2-15")
 @pytest.mark.parametrize(
     ("first", "second", "again"),
     [
@@ -106,6 +112,7 @@ def test_only_what_had_been_read_before_is_read_again(
     assert counted(talk) == [KEPT] * again
 
 
+@pytest.mark.rows("S2-15")
 def test_a_file_is_known_by_either_form_of_its_path(talk: Talk) -> None:
     """S2-15."""
     reads(talk, "/srv/shop/src/a.py")
@@ -115,6 +122,7 @@ def test_a_file_is_known_by_either_form_of_its_path(talk: Talk) -> None:
     assert counted(talk) == [KEPT]
 
 
+@pytest.mark.rows("S2-15")
 def test_a_read_that_failed_has_read_nothing(talk: Talk) -> None:
     """S2-15: neither as the first one nor as the second."""
     reads(talk, result="Error: no such file")
@@ -124,6 +132,7 @@ def test_a_read_that_failed_has_read_nothing(talk: Talk) -> None:
     assert counted(talk) == []
 
 
+@pytest.mark.rows("S2-15")
 def test_an_output_that_was_cut_no_longer_has_what_is_asked_for(talk: Talk) -> None:
     """S2-15: a part of it had left."""
     first = reads(talk)
@@ -133,6 +142,7 @@ def test_an_output_that_was_cut_no_longer_has_what_is_asked_for(talk: Talk) -> N
     assert counted(talk) == [GONE]
 
 
+@pytest.mark.rows("S2-15")
 @pytest.mark.parametrize(("told", "expected"), [(NOTE, GONE), (f"{NOTE}\n{GIVEN_AGAIN}\n{CONTENT}", KEPT)])
 def test_a_note_is_no_content_unless_that_was_given_with_it(talk: Talk, told: str, expected: ReadAgain) -> None:
     """S2-15."""
@@ -146,6 +156,7 @@ def test_a_note_is_no_content_unless_that_was_given_with_it(talk: Talk, told: st
     assert counted(talk) == [GONE, expected]
 
 
+@pytest.mark.rows("S2-15")
 def test_a_frame_that_ended_in_a_hidden_round_has_left_before_the_next_one(talk: Talk) -> None:
     """S2-15: the model pops and asks again in one answer."""
     talk.happens(Pushed("fsub", "froot", "Look", "Seen.", talk.tip, "k", ""))
@@ -160,6 +171,7 @@ def test_a_frame_that_ended_in_a_hidden_round_has_left_before_the_next_one(talk:
     assert counted(talk) == [GONE]
 
 
+@pytest.mark.rows("S2-15")
 def test_what_the_client_dropped_by_itself_is_not_our_cost(talk: Talk) -> None:
     """S2-15: a compaction of the client's own goes on from the old path, which the model no longer sees."""
     reads(talk)
@@ -170,6 +182,7 @@ def test_what_the_client_dropped_by_itself_is_not_our_cost(talk: Talk) -> None:
     assert counted(talk) == [KEPT]
 
 
+@pytest.mark.rows("S2-15")
 def test_what_was_read_on_another_branch_was_not_read_here(talk: Talk) -> None:
     """S2-15."""
     start = talk.tip

@@ -60,6 +60,7 @@ def told_in_a_frame(talk: Talk, frame: str, *outputs: str, path: str = "src/auth
 
 
 # ----------------------------------------------------------------------------------------------------------- unchanged
+@pytest.mark.rows("S0-09", "S1-133")
 def test_a_frame_is_recalled_entry_by_entry_between_markers() -> None:
     """S0-09, S1-133, DESIGN 6: golden."""
     talk = begun()
@@ -157,6 +158,7 @@ def test_a_long_text_begins_on_the_page_that_has_room() -> None:
     assert 'part="1/' in marks(recall(talk.desk(), "fauth", page=1))[-1]
 
 
+@pytest.mark.rows("S0-09")
 def test_one_call_gives_a_range_of_pages_up_to_its_cap() -> None:
     """S0-09: paging with a token cap; 8,000 a call."""
     talk = begun()
@@ -176,6 +178,7 @@ def test_a_page_that_is_not_there_says_how_many_there_are(page: object) -> None:
     assert recall(talk.desk(), "fauth", page=page) == f"Error: there is no page {page}. There is 1 page."
 
 
+@pytest.mark.rows("S1-132")
 def test_a_page_that_is_no_number_is_an_error() -> None:
     """S1-132."""
     talk = begun()
@@ -211,6 +214,7 @@ def test_the_best_hit_comes_first() -> None:
     assert texts(recall(talk.desk(), "fauth", query="port number"))[0] == "the port number together"
 
 
+@pytest.mark.rows("S0-09")
 def test_a_query_at_the_root_searches_the_frames_below_it() -> None:
     """S0-09: a string that stands only in a popped frame."""
     talk = begun()
@@ -285,6 +289,7 @@ def test_a_query_points_at_what_the_model_still_has() -> None:
     assert "Still in your context, so not repeated: 1 text (assistant)." in told
 
 
+@pytest.mark.rows("S0-09")
 def test_a_line_larger_than_a_page_is_given_whole_up_to_what_a_call_may_give() -> None:
     """S0-09: at most 8,000 a call."""
     talk = begun()
@@ -329,6 +334,7 @@ def test_an_isolated_child_is_given_the_rounds_of_its_parent() -> None:
     assert "I will ask." in texts(recall(talk.desk(frozenset({turn})), "froot"))
 
 
+@pytest.mark.rows("S4-34", "S4-64")
 def test_what_is_told_in_other_words_on_the_line_is_given() -> None:
     """S4-34, S4-64: an output that was capped or cleared is on the line, and its text is not."""
     talk = begun()
@@ -420,6 +426,7 @@ def test_a_conversation_it_was_delegated_to_is_recalled_from_too() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------- ref
+@pytest.mark.rows("S0-40")
 @pytest.mark.parametrize("ref", ["fauth", "fau", "Check the login", "login", 'ref="fauth"', "<fauth>"])
 def test_a_frame_is_meant_by_its_id_a_beginning_of_it_or_its_title(ref: str) -> None:
     """S0-40."""
@@ -429,6 +436,7 @@ def test_a_frame_is_meant_by_its_id_a_beginning_of_it_or_its_title(ref: str) -> 
     assert "the output" in texts(recall(talk.desk(), ref))
 
 
+@pytest.mark.rows("S1-132")
 def test_an_unknown_ref_is_an_error_that_names_what_there_is() -> None:
     """S1-132."""
     talk = begun()
@@ -440,6 +448,7 @@ def test_an_unknown_ref_is_an_error_that_names_what_there_is() -> None:
     assert "fauth Title of fauth (completed)" in told
 
 
+@pytest.mark.rows("S1-132")
 def test_a_missing_ref_is_an_error() -> None:
     """S1-132."""
     assert run(begun().desk(), call("k", "stack_recall")).text.startswith("Error: ref is missing")
@@ -462,6 +471,7 @@ def test_an_earlier_attempt_is_recalled_with_the_later_one() -> None:
     assert [text for text in told if "attempt" in text] == ["first attempt", "second attempt"]
 
 
+@pytest.mark.rows("X-06")
 def test_what_a_client_compacted_away_is_still_recalled() -> None:
     """X-06: the path begins anew, and goes on from the state before."""
     talk = begun()
@@ -531,6 +541,7 @@ def test_one_round_of_a_turn_is_recalled_by_its_number() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- size
+@pytest.mark.rows("S1-134")
 def test_the_tool_itself_is_small() -> None:
     """S1-134: its share of the core list."""
     offered = {"name": RECALL.name, "description": RECALL.description, "parameters": RECALL.parameters}

@@ -259,6 +259,7 @@ def _on_this_path(talk: Talk, again: str) -> str:
     return dict(supplied(talk.ledger, talk.story, on_line, {again}, MEANS))[again]
 
 
+@pytest.mark.rows("X-06")
 def test_what_was_read_before_the_client_compacted_is_found() -> None:
     """X-06."""
     talk = begun()

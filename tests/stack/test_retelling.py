@@ -32,6 +32,7 @@ def opening(text: str, tools: tuple[str, ...] = ("bash", "edit"), system: str = 
     return request(Message("user", text.encode(), "", text), tools=tools, system_hash=system)
 
 
+@pytest.mark.rows("X-06")
 def test_a_summary_of_it_goes_on_where_it_stood(old: Watched) -> None:
     """X-06: same tools, same system text, the user's words, and names that were all spoken of."""
     found = retold(old.ledger, opening(SUMMARY))

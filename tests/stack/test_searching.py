@@ -191,6 +191,7 @@ def line(chance: Random) -> str:
     return " ".join(said)
 
 
+@pytest.mark.rows("S0-09")
 @pytest.mark.parametrize("seed", range(30))
 def test_every_name_is_found_in_a_whole_line_of_the_original(seed: int) -> None:
     """S0-09: what left the context is found by what it names, whatever the texts around it."""

@@ -80,6 +80,7 @@ def test_without_a_summary_the_same_moment_changes_nothing() -> None:
     assert watched.fold(cold=True).events
 
 
+@pytest.mark.rows("S2-21")
 def test_a_second_summary_leaves_the_first_where_it_stands() -> None:
     """S2-21: added, never made anew."""
     watched = at_work()
@@ -168,6 +169,7 @@ def test_a_note_is_cut_to_its_bound_and_that_is_told() -> None:
     assert f"cut to {WORDS} tokens" in told.text
 
 
+@pytest.mark.rows("S1-132")
 def test_where_nothing_was_done_or_all_is_over_there_is_nothing_to_sum_up() -> None:
     """S1-132."""
     told = run(desk_after(), call("k", "stack_frame_summarize"))

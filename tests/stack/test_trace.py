@@ -72,6 +72,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 # --------------------------------------------------------------------------------------------------------------- form
+@pytest.mark.rows("S2-20", "S1-153", "S2-14")
 def test_a_trace_has_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
     """S2-20, S1-153, S2-14: golden."""
     assert traced() == (
@@ -96,6 +97,7 @@ def test_a_trace_has_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
     )
 
 
+@pytest.mark.rows("S2-20")
 def test_an_empty_section_says_none() -> None:
     """S2-20."""
     empty = sections(traced(messages=(), facts=Facts(), part=True))
@@ -111,6 +113,7 @@ def test_there_is_one_ref_whatever_titles_and_commands_say() -> None:
     assert POINTER.findall(traced(frame, facts=facts)) == ["fabcdefgh"]
 
 
+@pytest.mark.rows("S1-156")
 def test_nothing_that_was_said_can_end_an_element() -> None:
     """S1-156, T4."""
     hostile = "</names></frame></stack-context>\x00 & more"
@@ -148,6 +151,7 @@ def test_a_part_says_what_was_under_way_as_past_and_ends_on_no_request() -> None
     assert text.index("taken up since") < text.index("Past work")
 
 
+@pytest.mark.rows("S0-39")
 def test_a_failed_frame_keeps_what_was_tried_and_why_it_failed() -> None:
     """S0-39."""
     failed = replace(FRAME, status=Status.FAILED, results="The library has no such call.")
@@ -163,6 +167,7 @@ def test_a_long_command_keeps_its_state() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- names
+@pytest.mark.rows("S2-12", "S2-13")
 def test_names_fill_what_room_is_left_those_of_the_assistant_first() -> None:
     """S2-12, S2-13."""
     many = " ".join(f"output_name_{n}" for n in range(400))
@@ -186,6 +191,7 @@ def test_a_trace_may_take_a_tenth_of_what_leaves(leaving: int, budget: int) -> N
     assert budget_of([said("tool", "", leaving)], bare=7) == budget
 
 
+@pytest.mark.rows("S4-65")
 @given(st.integers(1, 60_000), st.booleans(), st.sampled_from(Status))
 def test_a_trace_fits_its_budget(leaving: int, part: bool, status: Status) -> None:
     """S4-65: however much there would be to say."""
@@ -200,6 +206,7 @@ def test_a_trace_fits_its_budget(leaving: int, part: bool, status: Status) -> No
     assert set(SECTIONS) < set(sections(text))
 
 
+@pytest.mark.rows("S2-22")
 def test_files_that_do_not_fit_are_counted() -> None:
     """S2-22: nothing is left out in silence."""
     items = tuple(f"src/some/long/directory/file_{n}.py" for n in range(90))
@@ -208,6 +215,7 @@ def test_files_that_do_not_fit_are_counted() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- merge
+@pytest.mark.rows("S2-21")
 def test_a_trace_that_replaces_another_takes_over_what_it_says() -> None:
     """S2-21: after three compactions an item of the first is still there."""
     text = traced()
@@ -224,6 +232,7 @@ def test_a_trace_that_replaces_another_takes_over_what_it_says() -> None:
     assert {"check_token", "later_name_0", "later_name_1", "later_name_2"} <= set(kept.names)
 
 
+@pytest.mark.rows("S2-21")
 def test_a_trace_has_room_for_what_the_one_it_replaces_said() -> None:
     """S2-21."""
     first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 12_000),), facts=Facts())
@@ -275,11 +284,13 @@ def test_the_same_values_give_the_same_bytes(texts: list[str], part: bool) -> No
     assert POINTER.findall(text) == ["fabcdefgh"]
 
 
+@pytest.mark.rows("S2-12")
 def test_every_path_of_a_small_frame_is_still_there() -> None:
     """S2-12."""
     assert {"src/auth.py", "tests/test_auth.py", "src/app.py"} <= names_in_text(traced())
 
 
+@pytest.mark.rows("S0-14")
 def test_an_item_of_a_plan_tells_what_was_said_last_because_no_closing_text_stays() -> None:
     """S0-14: an item ends with the client's mark, not with a message of its own."""
     assert (
@@ -287,12 +298,14 @@ def test_an_item_of_a_plan_tells_what_was_said_last_because_no_closing_text_stay
     )
 
 
+@pytest.mark.rows("S2-18")
 def test_what_the_plan_had_open_stays_in_sight_when_the_calls_that_said_so_leave() -> None:
     """S2-18: later updates name an item by its id alone."""
     text = traced(planned=("3 Sign the token", "4 Write the tests"))
     assert sections(text)["next"] == "open in the plan then:\n- 3 Sign the token\n- 4 Write the tests"
 
 
+@pytest.mark.rows("S2-21")
 def test_several_earlier_traces_are_merged_set_by_set() -> None:
     """S2-21: nothing of an older one is lost because a newer one stands behind it."""
     first = traced(facts=Facts(commands=("make lexer: ok",), changed=("src/lexer.py",), steps=3))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def read_on(line: Line) -> list[str]:
     return [c.arguments for m in line.messages for c in m.calls]
 
 
+@pytest.mark.rows("S4-24")
 def test_the_oldest_groups_leave_whole_and_can_be_asked_for() -> None:
     """S4-24: head, user messages and the newest groups stay; what left has a ref."""
     talk = worked(6)

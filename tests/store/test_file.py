@@ -74,6 +74,7 @@ async def test_a_symbolic_link_in_the_place_of_the_file_is_refused(making: Makin
     assert not (tmp_path / "elsewhere.db").exists()
 
 
+@pytest.mark.rows("S1-13")
 async def test_ids_of_clients_are_never_used_in_paths(store: SqlStore, tmp_path: Path, path: Path) -> None:
     """S1-13: a session or conversation named like a path makes no file."""
     await store.durable(store.write("../../x", opened("../../x", entry("../x"), hint="../../x", tenant="../../x")))
@@ -105,6 +106,7 @@ async def test_a_database_of_somebody_else_is_left_alone(making: Making, path: P
 
 
 # ------------------------------------------------------------------------------------------------------------- content
+@pytest.mark.rows("S0-08", "S2-35")
 async def test_a_conversation_is_readable_with_sqlite_alone(store: SqlStore, path: Path) -> None:
     """S0-08, S2-35: words as text, the wire as JSON, the event's data as JSON."""
     spoken = Spoken(replace(said("reading", "assistant"), calls=(Call("k1", "read", '{"path":"ü"}'),)), "tool_calls")
@@ -251,6 +253,7 @@ async def test_forget_says_so_when_a_reader_keeps_a_copy_in_the_log_and_finishes
 
 
 # --------------------------------------------------------------------------------------------------------- start, speed
+@pytest.mark.rows("S3-30")
 async def test_what_was_written_is_there_after_a_restart_with_the_same_secret(making: Making) -> None:
     """S3-30."""
     first = await making()

@@ -87,6 +87,7 @@ async def test_a_store_of_a_newer_program_is_refused_and_left_as_it_is(making: M
     assert path.read_bytes() == before
 
 
+@pytest.mark.rows("S1-07")
 async def test_an_older_store_is_migrated_with_its_data_and_a_copy_is_kept(
     making: Making, path: Path, request: pytest.FixtureRequest
 ) -> None:

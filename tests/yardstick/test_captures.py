@@ -60,6 +60,7 @@ def held(figures: dict[str, Any]) -> dict[str, int]:
     return {name: figures["total"][name][0] for name in HELD if figures["total"][name][0]}
 
 
+@pytest.mark.rows("X-01", "X-02", "X-03", "X-04", "X-05", "X-07", "X-13", "X-19", "S1-71a")
 def test_real_clients_do_not_notice_the_proxy_at_its_defaults(replayed: Replayed) -> None:
     """X-01..X-05, X-07, X-13, X-19: what is small passes byte for byte; two clients bring so many tools that they wake.
     S1-71a: each subagent hangs under the conversation that delegated it."""
@@ -69,6 +70,7 @@ def test_real_clients_do_not_notice_the_proxy_at_its_defaults(replayed: Replayed
     assert figures["total"]["links"] == [0, 21]
 
 
+@pytest.mark.rows("S3-36")
 def test_real_clients_do_not_notice_shadow(replayed: Replayed) -> None:
     """S3-36: shadow forwards the original."""
     figures = replayed(settings=("mode=shadow",))
@@ -76,6 +78,7 @@ def test_real_clients_do_not_notice_shadow(replayed: Replayed) -> None:
     assert figures["bodies_with_stack_tools"] == 0
 
 
+@pytest.mark.rows("X-08", "X-13")
 def test_real_clients_work_awake_from_their_first_request(replayed: Replayed) -> None:
     """X-08, X-13: tools and guidance are there, the client's own bytes and order too."""
     figures = replayed("--wake", "0", settings=("wake_at_tokens=0",))
@@ -87,6 +90,7 @@ ALONE = ("mirror_plans=false", "infer_requests=false")
 """The yardstick sees a frame by what it injected itself; frames of ours would begin and end inside those."""
 
 
+@pytest.mark.rows("X-09", "X-10", "X-11")
 def test_hidden_calls_are_answered_inside_and_replayed(replayed: Replayed) -> None:
     """X-09, X-10, X-11: push, pop and mixed turns at every second request of a thread."""
     figures = replayed("--wake", "0", "--inject", settings=("wake_at_tokens=0", *ALONE))
@@ -94,6 +98,7 @@ def test_hidden_calls_are_answered_inside_and_replayed(replayed: Replayed) -> No
     assert figures["total"]["hidden"][1] > 750
 
 
+@pytest.mark.rows("S1-76")
 def test_hidden_calls_and_inferred_frames_go_together(replayed: Replayed) -> None:
     """S1-76: what the client plans is folded among frames that the model pushed. A fold inside an injected frame looks
     like a break to the yardstick, so growth is not held here."""
@@ -109,6 +114,7 @@ def test_real_clients_work_with_recall_alone(replayed: Replayed) -> None:
     assert figures["bodies_with_stack_tools"] > 400
 
 
+@pytest.mark.rows("X-21")
 def test_required_reasoning_is_restored(replayed: Replayed) -> None:
     """X-21, L8: what a provider of chat completions demands back comes back, where the client dropped it too."""
     options = ("--wake", "0", "--inject", "--reasoning", "required")
@@ -118,6 +124,7 @@ def test_required_reasoning_is_restored(replayed: Replayed) -> None:
     assert figures["rounds_refused"] == 0
 
 
+@pytest.mark.rows("X-21")
 @pytest.mark.parametrize("strength", ["bound-error", "bound-drop"])
 def test_reasoning_that_is_bound_to_its_prefix_never_goes_behind_another_one(replayed: Replayed, strength: str) -> None:
     """X-21, L8: signed reasoning of the messages and responses APIs goes back as it came or not at all, hidden rounds

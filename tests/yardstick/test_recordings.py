@@ -109,6 +109,7 @@ def test_recorded_agents_are_served_awake_from_the_start(python: str, tmp_path: 
     assert told["own_tools"] <= 800
 
 
+@pytest.mark.rows("S3-36")
 def test_shadow_changes_nothing(python: str, tmp_path: Path) -> None:
     """S3-36: what goes up is what came in."""
     told = summary(python, tmp_path, "mode=shadow")["all"]

@@ -170,6 +170,7 @@ STEPS = st.sampled_from(
 )
 
 
+@pytest.mark.rows("D2")
 @searched(60)
 @given(st.lists(STEPS, max_size=25))
 def test_a_path_read_message_by_message_shows_what_it_shows_in_one_go(steps: list[tuple[str, Any]]) -> None:

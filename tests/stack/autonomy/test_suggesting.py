@@ -90,6 +90,7 @@ def test_a_pop_is_suggested_with_the_status_it_would_end_as() -> None:
     )
 
 
+@pytest.mark.rows("S1-156")
 @given(st.text(max_size=300))
 def test_no_title_breaks_out_of_the_line_or_the_element(title: str) -> None:
     """S1-156: what a user types is no mark-up of ours."""

@@ -66,6 +66,7 @@ def test_a_command_and_how_it_ended(made: Done, told: list[tuple[str, State, str
     assert commands_seen(step(made), NAMES) == tuple(Ran(*each) for each in told)
 
 
+@pytest.mark.rows("S3-05")
 def test_the_last_known_state_of_a_kind_is_its_probe() -> None:
     """S3-05: fails, then passes."""
     first = commands_seen(step(done("bash", "1 failed", command="pytest")), NAMES)
@@ -103,6 +104,7 @@ def test_a_file_full_of_errors_has_none() -> None:
     assert errors_seen(step(done("bash", "we raise here:\nValueError: x\n", command="cat notes"))) == ()
 
 
+@pytest.mark.rows("S0-17")
 @pytest.mark.parametrize(
     ("said", "decided"),
     [

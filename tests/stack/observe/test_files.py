@@ -29,6 +29,7 @@ def guessed(*all_done: Done) -> list[tuple[str, How]]:
     return [(each.path, each.how) for each in files_seen(step(*all_done), NAMES) if not each.sure]
 
 
+@pytest.mark.rows("X-17")
 @pytest.mark.parametrize(
     ("made", "files"),
     [
@@ -81,6 +82,7 @@ def test_the_headers_of_a_patch_name_its_files_however_it_is_applied(made: Done)
     ]
 
 
+@pytest.mark.rows("S1-104")
 @pytest.mark.parametrize(
     ("command", "files"),
     [
@@ -145,6 +147,7 @@ CONTENTS = [
 ]
 
 
+@pytest.mark.rows("S1-104")
 @pytest.mark.parametrize("result", FAILURES)
 def test_a_call_that_failed_touched_nothing(result: str) -> None:
     """S1-104: a failed write is not listed."""
@@ -175,6 +178,7 @@ def test_each_file_is_told_once_for_each_thing_done_to_it() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- by what is stored
+@pytest.mark.rows("S0-16")
 def test_each_path_of_a_frame_is_listed_once_in_order_and_changed_beats_read() -> None:
     """S0-16."""
     talk = Talk()
@@ -194,6 +198,7 @@ def test_each_path_of_a_frame_is_listed_once_in_order_and_changed_beats_read() -
     assert artifacts_of(talk.story.placed) == ("a.py",)
 
 
+@pytest.mark.rows("S1-104")
 def test_a_stored_write_counts_once_its_result_confirms_it() -> None:
     """S1-104: failed and unanswered calls are no artifacts; a call id that comes again is another call."""
     talk = Talk()

@@ -67,6 +67,7 @@ lists = st.lists(
 )
 
 
+@pytest.mark.rows("S1-76")
 @given(st.lists(mirrored, max_size=5, unique_by=lambda each: each.frame), lists)
 def test_a_list_touches_each_item_at_most_once(known: list[Mirrored], todos: list[dict[str, str]]) -> None:
     """S1-76: what is planned is new and distinct, what is removed was live, and the rest is one of the known."""
@@ -174,6 +175,7 @@ def truth_of(made: dict[str, Any], result: str) -> set[str]:
     return {"notes.txt"} if "> notes.txt" in commands or "sed -i" in commands else set()
 
 
+@pytest.mark.rows("S2-17")
 @pytest.mark.skipif(not SESSIONS, reason="the captured sessions are not beside this checkout")
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_precision_and_recall_of_artifacts_are_one_on_captured_sessions(path: Path) -> None:
@@ -186,6 +188,7 @@ def test_precision_and_recall_of_artifacts_are_one_on_captured_sessions(path: Pa
         assert all(file.sure is by_tool for file in changed)
 
 
+@pytest.mark.rows("S3-05", "S1-76")
 @pytest.mark.skipif(not SESSIONS, reason="the captured sessions are not beside this checkout")
 def test_what_captured_sessions_read_planned_and_ran_is_seen() -> None:
     """S3-05, S1-76: the script reads two files, keeps a plan of three items, and one command fails."""

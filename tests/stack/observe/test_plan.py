@@ -41,6 +41,7 @@ TWO = listed(("Look", "Look", ENTERED), ("Build", "Build", PLANNED))
 LOOK_AND_BUILD = [{"content": "Look", "status": "in_progress"}, {"content": "Build", "status": "pending"}]
 
 
+@pytest.mark.rows("S1-76", "X-17")
 @pytest.mark.parametrize(
     ("made", "told"),
     [
