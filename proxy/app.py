@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy import __version__, exchange, passing, responding
+from proxy import __version__, delegation, exchange, passing, responding
 from proxy.asking import Incoming, Parts
 from proxy.bookkeeping import Record
 from proxy.config import Config
@@ -32,6 +32,9 @@ from proxy.edge import Edge, tell_refusal
 from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
 from proxy.event_file import EventFile
 from proxy.feed import Feed
+from proxy.flights import Flights
+from proxy.happenings import Happening
+from proxy.idling import Idling
 from proxy.limits import Limits
 from proxy.metrics import Metrics
 from proxy.report import Accountant
@@ -55,6 +58,8 @@ OURS = ("/stack", "/health", "/metrics")
 HELLO = f"callstack-proxy {__version__}\n".encode()
 RETENTION_EVERY_S = 3600.0
 LAG_EVERY_S = 0.5
+REST_EVERY_S = 5.0
+"""Between two looks at which conversations went idle."""
 
 
 def now_ms() -> int:
@@ -111,6 +116,9 @@ class App:
         for name in self.config.unknown_heuristics:
             log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
         now = now_ms()
+        delay_s = self.config.subagent.idle_delay / 1000
+        idling = Idling(delay_s, time.monotonic, lambda *owner: bool(flights.of(*owner)))
+        flights = Flights(idling.rested)
         shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS, told=self.feed.happened)
         summariser = summaries(
             self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _request_id
@@ -128,6 +136,7 @@ class App:
             fresh_id=lambda: secrets.token_hex(16),
             metrics=self.metrics,
             feed=self.feed,
+            flights=flights,
             summaries=summariser,
         )
         self._parts = {dialect.name: parts_for(process, dialect) for dialect in DIALECTS.values()}
@@ -154,7 +163,7 @@ class App:
         )
         self._held = lambda: shelf.held
         self._routes.warm()
-        lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
+        lasting = [self._counter.warm(), self._retain(), self._watch_the_loop(), self._hear_rest(idling, shelf)]
         lasting += [summariser.run()] if summariser else []
         lasting += [EventFile(self.feed, self.config.data).run()] if self.config.events_file else []
         self._tasks = [asyncio.create_task(work) for work in lasting]
@@ -194,6 +203,21 @@ class App:
             due = time.perf_counter() + LAG_EVERY_S  # the loop's own clock stands still while something keeps it
             await asyncio.sleep(LAG_EVERY_S)
             self.metrics.lag.observe(max(0.0, time.perf_counter() - due))
+
+    async def _hear_rest(self, idling: Idling, shelf: Shelf) -> None:
+        """Tell of conversations that went idle, and make the frames that nobody asked for."""
+        least = self.config.subagent
+        while True:
+            await asyncio.sleep(min(REST_EVERY_S, least.idle_delay / 2_000))
+            for tenant, conversation in idling.due():
+                try:
+                    if least.enabled:
+                        await delegation.unannounced(shelf, tenant, conversation, least, now_ms())
+                except StoreError as error:
+                    log.warning("no frame for what went idle", extra={"reason": error.code})
+                except Exception:  # a fault in one conversation must not keep the others from being told of
+                    log.exception("what went idle could not be looked at")
+                self.feed.tell(Happening("conversation.idle", now_ms(), tenant, conversation))
 
     async def stop(self) -> None:
         for task in self._tasks:

@@ -27,6 +27,7 @@ from proxy.settings import (
     Names,
     ObservedTool,
     Strict,
+    SubagentSettings,
     SummarySettings,
     TariffRow,
     TariffSettings,
@@ -136,6 +137,9 @@ class Config(Strict):
 
     model_may_set: MayBeSet = ()
     """What of these the model may change by `stack_autonomy`: level, thresholds, suggestions, heuristics, stats."""
+
+    subagent: SubagentSettings = SubagentSettings()
+    """Conversations that another one began."""
 
     summaries: SummarySettings = SummarySettings()
     """A model that writes, off the request path, what folded work came to."""

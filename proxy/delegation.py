@@ -2,7 +2,8 @@
 
 A client that delegates work opens a conversation of its own for it, whose first words are the prompt of a call that
 still waits for its result. The law: **the call that delegated it begins the frame, the result of that call ends it**;
-nothing is guessed from silence, because models think for minutes.
+nothing is guessed from silence, because models think for minutes. Only where no call says so (a fork, a session that
+names its parent) silence is all there is to go by: then a frame is made when it is over.
 
 What this module does not do: it finds no conversation for a request (`reception`), and puts nothing on any line: parent
 and subagent see what their client shows them.
@@ -10,16 +11,20 @@ and subagent see what their client shows them.
 
 from __future__ import annotations
 
+from proxy.settings import SubagentSettings
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.events import Delegated, FrameEvent, Popped, frame_id, read_event, recorded
-from proxy.stack.frames import FINAL, RETURNED, Tree
+from proxy.stack.frames import FINAL, RETURNED, Status, Tree
 from proxy.stack.ledger import Ledger, seen_calls
-from proxy.stack.ranking import cut_for_display
+from proxy.stack.ranking import clean, cut_for_display
 
 FRAMES = 10_000
 """Numbers of subagents' frames in their turn; those of pushed ones count its calls."""
+WORDS = 4_000
+"""Characters of what a subagent said last that are kept as its result."""
+NO_WORD = "Ended without a word."
 
 
 async def begun(  # noqa: PLR0913  who delegated what to whom, and when
@@ -56,6 +61,51 @@ async def returned(shelf: Shelf, ledger: Ledger, known: Tree, node: str, now: in
         if tree.frames and tree.root.status not in FINAL | RETURNED:
             words = (ended.results, cut_for_display(ended.results))
             _record(shelf, child, Popped(tree.root.id, ended.status, *words), tip.id, now)
+
+
+async def unannounced(shelf: Shelf, tenant: str, child: str, least: SubagentSettings, now: int) -> None:
+    """A conversation that went idle and has a parent, but no call that began it (a fork, a session that names its
+    parent), gets a frame where its parent stands, ended with its last words: if it was long enough, and has none
+    (S1-71c). Raises StoreError."""
+    known = await shelf.get(tenant, child)
+    parent = await shelf.get(tenant, known.ledger.conversation.parent) if known else None
+    if known is None or parent is None or not is_long_enough(known.ledger, least):
+        return
+    async with shelf.lock(tenant, parent.ledger.conversation.hint):
+        tip, own = parent.ledger.newest_tip(), known.ledger.newest_tip()
+        tree = parent.story(tip.id).tree if tip else Tree()
+        if tip is None or own is None or not tree.active or has_frame(parent.ledger, child):
+            return
+        root, frame = known.story(own.id).tree.root, frame_id(child, FRAMES)
+        said = cut_for_display(clean(_last_words(known.ledger, own.id)), WORDS) or NO_WORD
+        _record(shelf, parent, Delegated(frame, tree.active, root.title, root.criteria, child, ""), tip.id, now)
+        _record(shelf, parent, Popped(frame, Status.COMPLETED, said, cut_for_display(said)), tip.id, now)
+
+
+def has_frame(ledger: Ledger, child: str) -> bool:
+    """Whether a frame of this conversation stands for another one."""
+    events = (event for events in ledger.events.values() for event in events if event.kind == "delegated")
+    return any(isinstance(told := read_event(event), Delegated) and told.conversation == child for event in events)
+
+
+def is_long_enough(ledger: Ledger, least: SubagentSettings) -> bool:
+    """Whether a conversation is worth a frame that nobody asked for."""
+    on_path = [entry for entry in ledger.entries.values() if not entry.is_beside]
+    spoken = [done.created for rounds in ledger.rounds.values() for done in rounds]
+    last = max((*(entry.created for entry in on_path), *spoken), default=0)
+    lasted = last - ledger.conversation.created
+    return len(on_path) >= least.min_messages and lasted >= least.min_duration
+
+
+def _last_words(ledger: Ledger, tip: str) -> str:
+    """The newest text of the assistant up to an entry."""
+    for entry in reversed(ledger.path(tip)):
+        texts = [done.spoken.message.text for done in ledger.rounds.get(entry.id, ())]
+        if entry.message is not None and entry.message.role == "assistant":
+            texts.append(entry.message.text)
+        if said := next((text for text in reversed(texts) if text.strip()), ""):
+            return said
+    return ""
 
 
 def _record(shelf: Shelf, shelved: Shelved, event: FrameEvent, entry: str, now: int) -> None:

@@ -54,9 +54,11 @@ class Flight:
 
 
 class Flights:
-    """All requests of this process that are under way and belong to a conversation."""
+    """All requests of this process that are under way and belong to a conversation. `rested` is called with the tenant
+    and the conversation whose last one has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, rested: Callable[[str, str], None] = lambda *_: None) -> None:
+        self._rested = rested
         self._by_conversation: dict[tuple[str, str], list[Flight]] = {}
 
     @contextmanager
@@ -73,6 +75,7 @@ class Flights:
             flying.remove(flight)
             if not flying:
                 del self._by_conversation[key]
+                self._rested(*key)
 
     def of(self, tenant: str, conversation: str) -> tuple[Flight, ...]:
         """Those of a conversation, the oldest first."""

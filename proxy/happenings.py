@@ -5,7 +5,7 @@ are sent, folds, summaries, suggestions (S1-162).
     subagent.detected, subagent.completed
     compaction, summary, suggestion
     context.generated           a request was answered: tokens, and whether the provider had its beginning cached
-    loop.detected, memory.pressure, conversation.opened, thread.woken
+    loop.detected, memory.pressure, conversation.opened, conversation.idle, thread.woken
     message.queued, message.removed, message.dequeued                       what people say from beside a client
     whatever else was decided, by the name that the event has in the store
 

@@ -284,6 +284,23 @@ class Budgets(Strict):
     """The active frame: criteria, plan, artifacts, decisions. Also `STACK_TOKEN_BUDGET_CURRENT`."""
 
 
+class SubagentSettings(Strict):
+    """Conversations that another one began: which of them count as a subagent's work."""
+
+    enabled: bool = True
+    """Off: each is a conversation of its own, and no frame stands for it where it came from. Also by
+    `STACK_SUBAGENT_ENABLED`, as the others."""
+
+    idle_delay: int = Field(default=300_000, ge=100)
+    """Milliseconds without a request after which any conversation counts as idle."""
+
+    min_duration: int = Field(default=60_000, ge=0)
+    """A session that names its parent, but no call of it, gets a frame once it is idle, if it lasted so many ms."""
+
+    min_messages: int = Field(default=3, ge=0)
+    """And if it has so many messages, answers included."""
+
+
 class SummarySettings(Strict):
     """The optional summariser. It is off as long as no model is named."""
 

@@ -36,3 +36,5 @@ class Backstage:
     config: Config = field(default_factory=Config)
     feed: Feed = field(default_factory=Feed)
     """Where what happens is heard."""
+    counted_since: dict[str | None, int] = field(default_factory=dict)
+    """From when on subagents are counted (ms), by tenant, None for an operator; not there: all that is stored."""

@@ -18,7 +18,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from proxy.api import attempts, autonomy, branches, client_side, completing, hand, past, speaking
+from proxy.api import attempts, autonomy, branches, client_side, completing, contexts, hand, past, speaking, subagents
 from proxy.api.answers import Error, Json
 from proxy.api.asking import ERRORS, UNKNOWN, Asked, AsOf, Id, Limit, Thread
 from proxy.api.backstage import Backstage
@@ -360,5 +360,5 @@ async def openapi(request: Request) -> Response:
     return Json({**schema, "paths": {**client_side.described(), **schema["paths"]}})
 
 
-for each in (attempts, autonomy, branches, completing, hand, past, speaking):
+for each in (attempts, autonomy, branches, completing, contexts, hand, past, speaking, subagents):
     router.include_router(each.router)

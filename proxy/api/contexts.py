@@ -1,0 +1,54 @@
+"""The routes that look at contexts: a line, the block as it was told, what has left, what a frame came to."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from proxy.api.answers import Json
+from proxy.api.asking import UNKNOWN, Asked, Id, Thread
+from proxy.stack.tools.contexts import LONGEST, PREVIEW
+from proxy.views import contexts, lookup
+from proxy.views.conversations import story_of, with_artifacts
+
+router = APIRouter()
+
+
+@router.get("/conversations/{conversation}/context", response_model=contexts.ContextTold, responses=UNKNOWN)
+async def show_context(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+    """What the line of the active frame is made of: budgets, what its block chose, sizes, the newest usage."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return Json(contexts.context_told(ledger, story_of(ledger, thread), asked.backstage.config, _now()))
+
+
+@router.get("/conversations/{conversation}/context/preview", response_model=contexts.Preview, responses=UNKNOWN)
+async def show_preview(
+    asked: Asked,
+    conversation: Id,
+    thread: Thread = "",
+    max_length: Annotated[int, Query(ge=1, le=LONGEST, description="Characters that are shown")] = PREVIEW,
+) -> Response:
+    """The block of the active frame as it was told; where none was, as it would be."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    story = story_of(ledger, thread)
+    return Json(contexts.preview(ledger, story, asked.backstage.config, max_length, _now()))
+
+
+@router.get("/conversations/{conversation}/compactions", response_model=contexts.CompactionsTold, responses=UNKNOWN)
+async def show_compactions(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+    """What left the line, by how it did, and what waits to leave it or to come back."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return Json(contexts.compactions_told(story_of(ledger, thread)))
+
+
+@router.get("/frames/{frame}/summary", response_model=contexts.SummaryTold, responses=UNKNOWN)
+async def show_summary(asked: Asked, frame: Id) -> Response:
+    """What a frame came to, or has so far: results, artifacts, decisions."""
+    _, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
+    return Json(contexts.summary_told(with_artifacts(story).tree.frames[frame]))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

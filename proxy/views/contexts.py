@@ -1,0 +1,176 @@
+"""What is on the line of a conversation and what has left it, as the stack tools tell it, for people (S1-112, S1-113,
+S1-116, S1-117).
+
+Tokens are as they were counted when each message came; those of a block are estimated, four characters for one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import cast
+
+from typing_extensions import TypedDict
+
+from proxy.config import Config
+from proxy.errors import UnknownFrame
+from proxy.forms import form_of
+from proxy.reception import tool_settings
+from proxy.stack.block_forms import block_of
+from proxy.stack.frames import Frame
+from proxy.stack.ledger import Ledger
+from proxy.stack.ranking import estimate_tokens
+from proxy.stack.story import Story
+from proxy.stack.tools.contexts import Context, compactions_of, context_of, cut
+from proxy.views.lookup import thread_tips
+from proxy.views.shapes import UsageTold
+
+
+class BudgetsTold(TypedDict):
+    total: int
+    ancestors: int
+    siblings: int
+    current: int
+
+
+class ContextTold(TypedDict):
+    """The line of the active frame. `changed` are budgets that the configuration sets otherwise than they come;
+    `block_tokens` is null where no block was told; `siblings` of the `finished` frames beside the path fit into it.
+    `window` is that of the model's row of prices; `read` and `write` are what a cached and a written token cost of a
+    fresh one; `usage` is what the provider said of the newest round."""
+
+    conversation: str
+    frame: str
+    title: str
+    budgets: BudgetsTold
+    changed: list[str]
+    block_tokens: int | None
+    ancestors: int
+    siblings: int
+    finished: int
+    planned: int
+    entries: int
+    tokens: int
+    window: int
+    read: float
+    write: float
+    usage: UsageTold | None
+
+
+class Preview(TypedDict):
+    """The block of the active frame: as it was `told`, or as it would be. `more` characters were cut off."""
+
+    frame: str
+    told: bool
+    text: str
+    more: int
+
+
+class CompactionsTold(TypedDict):
+    """Ids of frames. `returned` stand as the result of their call, `folded` and `parted` as a trace; `ended` are over
+    and leave as soon as that pays, `wanted` were asked back, `completing` are subagents whose result is awaited.
+    `trims`: how often the line was cut because it did not fit."""
+
+    returned: list[str]
+    folded: list[str]
+    parted: list[str]
+    trims: int
+    ended: list[str]
+    wanted: list[str]
+    completing: list[str]
+
+
+class SummaryTold(TypedDict):
+    """What a frame came to, or has so far."""
+
+    frame: str
+    title: str
+    status: str
+    results: str | None
+    artifacts: list[str]
+    decisions: list[str]
+
+
+def context_told(ledger: Ledger, story: Story, config: Config, now: int) -> ContextTold:
+    """Raises UnknownFrame where nothing was begun."""
+    found, model = context_of(_begun(story), tool_settings(config).budgets, now), _model(ledger, story)
+    tariff = config.tariff_of(model)
+    return {
+        "conversation": ledger.conversation.id,
+        "frame": found.frame.id,
+        "title": found.frame.title,
+        "budgets": {
+            "total": found.budgets.total,
+            "ancestors": found.budgets.ancestors,
+            "siblings": found.budgets.siblings,
+            "current": found.budgets.current,
+        },
+        "changed": list(found.changed),
+        "block_tokens": estimate_tokens(found.block) if found.block else None,
+        "ancestors": found.ancestors,
+        "siblings": found.siblings,
+        "finished": found.finished,
+        "planned": found.planned,
+        "entries": found.entries,
+        "tokens": found.tokens,
+        "window": tariff.window,
+        "read": tariff.read,
+        "write": tariff.write,
+        "usage": _usage(found),
+    }
+
+
+def _usage(found: Context) -> UsageTold | None:
+    if found.usage is None:
+        return None
+    told = found.usage
+    return {"input": told.input, "output": told.output, "cached": told.cached, "written": told.written}
+
+
+def _begun(story: Story) -> Story:
+    if not story.tree.active:
+        raise UnknownFrame("No frame was begun here yet.")
+    return story
+
+
+def _model(ledger: Ledger, story: Story) -> str:
+    """The upstream's name for the model that was asked last on this path."""
+    tip = ledger.entries.get(story.tip)
+    thread = ledger.threads.get(tip.thread) if tip else None
+    return thread.model if thread else next((ledger.threads[name].model for name in thread_tips(ledger)), "")
+
+
+def preview(ledger: Ledger, story: Story, config: Config, most: int, now: int) -> Preview:
+    """At most `most` characters of the block. One that would be told has no mark of its conversation, which only the
+    running proxy can give it. Raises UnknownFrame."""
+    tree = _begun(story).tree
+    block = tree.current.opening.block if tree.current.opening else ""
+    told = bool(block)
+    if not told:
+        block = block_of(
+            form_of(config, _model(ledger, story)),
+            story,
+            tree,
+            tree.active,
+            nonce="",
+            now=now,
+            budgets=tool_settings(config).budgets,
+            count=estimate_tokens,
+            session=ledger.conversation.id,
+        )
+    return {"frame": tree.active, "told": told, "text": cut(block, most), "more": max(0, len(block) - most)}
+
+
+def compactions_told(story: Story) -> CompactionsTold:
+    found = asdict(compactions_of(story.tree))
+    return cast(CompactionsTold, {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()})
+
+
+def summary_told(frame: Frame) -> SummaryTold:
+    return {
+        "frame": frame.id,
+        "title": frame.title,
+        "status": str(frame.status),
+        "results": frame.results or None,
+        "artifacts": list(frame.artifacts),
+        "decisions": list(frame.decisions),
+    }
