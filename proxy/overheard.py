@@ -203,7 +203,8 @@ async def _tell(passing: Passing, reply: Reply, request: Request, standing: Stan
     body = parts.dialect.says(request, Saying(name, f"{MARK} {text}", parts.now() // 1000, after))
     record = record_of(parts, incoming, passing.route, ANSWERED)
     if standing is not None:
-        record.addressed(replace(standing, arrival=replace(standing.arrival, request=request)))
+        now = standing.shelved.story(standing.story.tip)
+        record.addressed(replace(standing, story=now, arrival=replace(standing.arrival, request=request)))
     record.settle(200)
     kind = b"text/event-stream" if request.stream else b"application/json"
     sized = [] if request.stream else [(b"content-length", str(len(body)).encode())]

@@ -175,6 +175,7 @@ def test_its_receipt_says_that_nothing_was_sent_and_nothing_saved(stage: Stage, 
     )
     assert (receipt["cost"], receipt["saved"], receipt["client_status"]) == (0.0, 0.0, 200)
     assert [event.partition(" ")[0] for event in receipt["events"]] == ["entered", "by"]
+    assert answer.headers["x-stack-frame"] == receipt["frame"] == chat.proxy.frames()["Lexer"]["sessionID"]
     assert answer.headers["x-stack-conversation"] == chat.proxy.conversations[0]["id"]
     assert chat.proxy.get("/stack/totals")["total"]["saved"] == before
 
