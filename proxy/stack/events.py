@@ -38,7 +38,6 @@ class Planned(msgspec.Struct, frozen=True, tag="planned"):
     origin: str = "model"
     key: str = ""
     """How the client's own plan calls it."""
-    retry_of: str = ""
 
 
 class Replanned(msgspec.Struct, frozen=True, tag="replanned"):
