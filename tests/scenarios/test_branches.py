@@ -454,6 +454,36 @@ def test_a_request_without_tools_turns_nothing(begun: Conversation, provider: Sc
     assert "REGEX" not in newest(provider)
 
 
+def test_what_is_injected_while_calls_are_under_way_stands_behind_their_results(
+    begun: Conversation, provider: ScriptedProvider
+) -> None:
+    does_ask(begun.proxy, "branches", name="grammar")
+    provider.will(does(bash("edit GRAMMAR")), does(bash("test GRAMMAR")), says("Done."))
+    begun.says("write a grammar instead")
+    does_ask(begun.proxy, "inject", branch="main", messages=[7])
+    begun.returns("edited")
+    carried = [laws.text_of(m) for m in provider.received[-1].messages]
+    begun.returns("tested")
+
+    assert carried[-2] == "edited"
+    assert "OUTPUT of sed REGEX" in carried[-1]
+    assert newest(provider).count("OUTPUT of sed REGEX") == 1
+
+
+def test_mode_passive_branches_too(stage: Stage, provider: ScriptedProvider) -> None:
+    """A person asked for it; of our tools the model still has recall alone."""
+    chat = stage.chat(stage.proxy(mode="passive"))
+    says_to(chat, provider, "look at the parser", "cat parser.py", answer="PARSER seen.")
+    does_ask(chat.proxy, "checkpoints")
+    says_to(chat, provider, "rewrite it with regexes", "sed REGEX", answer="REGEX done.")
+    does_ask(chat.proxy, "branches")
+    says_to(chat, provider, "write a grammar instead", answer="GRAMMAR done.")
+
+    assert "REGEX" not in newest(provider)
+    assert newest(provider).count(NOTE) == 1
+    assert provider.received[-1].tool_names[2:] == ["stack_recall"]
+
+
 def test_a_model_that_takes_no_words_behind_results_is_not_asked_to(stage: Stage, provider: ScriptedProvider) -> None:
     """A branch at such a point waits for good; one at another point begins."""
     chat = stage.chat(
