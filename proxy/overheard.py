@@ -34,7 +34,7 @@ from proxy.stack.frames import Tree
 from proxy.stack.ledger import answer_of
 from proxy.stack.tools import looking
 from proxy.stack.transcript import Message, Request
-from proxy.stack.typed import HELP, MARK, Unclear, command_in, heard, help_text, read
+from proxy.stack.typed import HELP, MARK, WORD, Unclear, command_in, heard, help_text, read
 from proxy.standing import Arrival, Standing
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,9 @@ WAITING = (
 FAILED = (
     "The proxy could not do this: its bookkeeping fails now ({why}). Nothing has changed, and the agent was not asked."
 )
+IN_EVERY = WORD.encode().lstrip(b"/")
+"""Bytes in every body that holds a command: nearly all have none, and each message of a history would be looked at. A
+slash may be written in three ways."""
 
 
 async def overheard(passing: Passing, reply: Reply) -> tuple[Passing, Incoming] | None:
@@ -61,7 +64,7 @@ async def overheard(passing: Passing, reply: Reply) -> tuple[Passing, Incoming] 
     was answered. Raises BadRequest for a command that stands where it cannot be taken out."""
     passing = await _gone_on(passing)
     request = passing.request
-    if request is None:
+    if request is None or IN_EVERY not in passing.incoming.body:
         return passing, passing.incoming
     found = heard(request.messages)
     try:
