@@ -64,6 +64,7 @@ def _chat_completions() -> dict[str, Any]:
         "400": "A mode that there is not, or a model that no upstream serves",
         "401": "No client key, or one that is not known here",
         "413": "Larger than `body_limit_bytes`",
+        "499": "A person stopped it before anything of the answer had left",
         "502": "The provider cannot be reached, or hung up",
         "504": "The provider was silent for too long",
         "default": "Whatever the provider answered, unchanged",

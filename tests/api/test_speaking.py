@@ -69,10 +69,21 @@ async def test_any_text_comes_back_as_it_was_said(served: Served) -> None:
         assert (await served.ask(at(served))).json["messages"][-1]["text"] == text
 
 
-@pytest.mark.parametrize("end", ["messages", "messages/q1", "live", "cancel"])
-async def test_what_is_anothers_is_answered_like_what_never_was(served: Served, end: str) -> None:
-    method = {"messages": "DELETE", "messages/q1": "DELETE", "live": "GET", "cancel": "POST"}[end]
-    body: dict[str, Any] = {"json": {}} if method == "POST" else {}
+ASKED: list[tuple[str, str, Any]] = [
+    ("POST", "messages", {"text": "use tabs"}),
+    ("GET", "messages", None),
+    ("DELETE", "messages", None),
+    ("DELETE", "messages/q1", None),
+    ("GET", "live", None),
+    ("POST", "cancel", {"tree": True}),
+]
+
+
+@pytest.mark.parametrize(("method", "end", "said"), ASKED)
+async def test_what_is_anothers_is_answered_like_what_never_was(
+    served: Served, method: str, end: str, said: Any
+) -> None:
+    body = {} if said is None else {"json": said}
     theirs, nobodys = (f"/stack/conversations/{c}/{end}" for c in (served.theirs.conversation, "0" * 32))
     foreign, unknown = [await served.ask(path, method=method, **body) for path in (theirs, nobodys)]
 
