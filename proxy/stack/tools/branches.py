@@ -108,6 +108,7 @@ CHECKPOINT = Tool(
     "Name this point of the conversation, so that a branch can begin here.",
     {"type": "object", "properties": {"name": _STRING}},
     checkpoint,
+    listed=False,
 )
 BRANCH = Tool(
     "stack_branch",
@@ -115,6 +116,7 @@ BRANCH = Tool(
     "Begin a new line of work at a checkpoint, with the user's next message; it knows nothing of what came after.",
     {"type": "object", "properties": {"checkpoint": _STRING, "name": _STRING}},
     branch,
+    listed=False,
 )
 SWITCH = Tool(
     "stack_switch",
@@ -122,6 +124,7 @@ SWITCH = Tool(
     "Go on with another branch (main is the first), with the user's next message.",
     {"type": "object", "properties": {"branch": _STRING}, "required": ["branch"]},
     switch,
+    listed=False,
 )
 INJECT = Tool(
     "stack_inject",
@@ -137,5 +140,6 @@ INJECT = Tool(
         "required": ["branch"],
     },
     inject,
+    listed=False,
 )
 TOOLS = (CHECKPOINT, BRANCH, SWITCH, INJECT)
