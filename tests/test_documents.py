@@ -13,7 +13,7 @@ from proxy.config_sources import load_config
 HOUSE = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
     "README.md", "docs/configuration.md", "docs/export.md", "docs/how-it-works.md", "docs/loops.md", "docs/money.md",
-    "docs/autonomy.md", "docs/speaking.md",
+    "docs/autonomy.md", "docs/looking-back.md", "docs/speaking.md",
     "docs/operation.md", "docs/probes.md", "docs/provider.md", "docs/replay.md", "docs/summaries.md",
     "CONTRIBUTING.md", "Dockerfile",
 )  # fmt: skip

@@ -5,7 +5,7 @@
     identity.py   who is asking, before any route is looked up
     answers.py    JSON that can say everything, and the one shape of an error
     asking.py     what every module of routes begins with
-    routes.py     the routes
+    routes.py     the routes; those of one subject are modules of their own, which it includes
     client_side   what OpenAPI says of `/v1`
 
 The law: **nobody sees what is not theirs, on any route**. The tenant comes from the same credentials as in `/v1`, is

@@ -7,6 +7,12 @@
     difference.py     a client's body against each body sent
     totals.py         receipts added up
     health.py         whether requests are welcome
+    past.py           a conversation as it was at a time
+    noted.py          decisions and artifacts, with the times between which they held
+    resume.py         where the work stands
+    tasks.py          frames as tasks and as edges
+    contexts.py       what is on a line and what left it
+    subagents.py      conversations that others began
     shapes.py         the types of all of it
 
 The law: **whose it is comes with every question**. A scope is a tenant, or None for an operator who sees all; what
