@@ -152,6 +152,28 @@ def test_mode_unfold_and_forget_go_through_the_proxy_that_runs(shell: Shell, ser
     assert told["mode"] == "off"
 
 
+def test_branches_go_through_the_running_proxy(shell: Shell, serving: Callable[..., Proxy]) -> None:
+    """It keeps conversations in memory, and answers what the commands tell."""
+    proxy = serving()
+    proxy.converse()
+    told = [
+        shell.on_data(*words)
+        for words in (
+            ("checkpoint", "start"),
+            ("branch", "other", "--reason", "to see"),
+            ("inject", "main", "1"),
+            ("branch", "third", "--from", "nowhere"),
+        )
+    ]
+    at = proxy.ask("GET", "/stack/conversations")[1]["conversations"][0]["id"]
+    rows = proxy.ask("GET", f"/stack/conversations/{at}/branches")[1]["branches"]
+
+    assert [each.code for each in told] == [0, 0, 0, 1]
+    assert told[2].out == "1 text of main will be copied to other with the next request there\n"
+    assert "Checkpoints: start." in told[3].errors
+    assert [(row["name"], row["wanted"]) for row in rows] == [("main", False), ("other", True)]
+
+
 def test_the_note_of_a_proxy_that_was_killed_counts_for_nothing(shell: Shell, serving: Callable[..., Proxy]) -> None:
     proxy = serving()
     proxy.converse()
