@@ -23,6 +23,7 @@ from proxy.tenancy import issue_key
 from tests.harness import RunningProxy, Stage, bash, does, op, pop, push
 from tests.provider.speakers import SPEAKERS, events_of
 from tests.scenarios.sessions import story_of
+from tests.scenarios.speaking import Beside, words
 
 Json = dict[str, Any]
 RULES = {"role": "developer", "content": "Work with care."}
@@ -724,3 +725,27 @@ def test_a_part_of_a_history_is_never_shortened(stage: Stage, known: bool) -> No
     assert kept_there.stack_status == "bypass; reason=conversation"
     assert ("x-stack-conversation" in kept_there.headers) is known
     assert whole.status == 200
+
+
+# --------------------------------------------------------------------------------------------- a person beside the
+# client
+@pytest.mark.rows("S4-40", "S4-44")
+def test_what_a_person_says_stands_on_the_line_of_a_client_that_keeps_nothing(
+    client: Forgetful, provider: ScriptedProvider
+) -> None:
+    """Both lanes; the answer of two rounds is one to name, to ask for again, and to go on from."""
+    provider.will(does(bash("ls")), says("All done."), says("Pushed."), says("Welcome."))
+    client.says("look around")
+    person = Beside(client.proxy)
+    person.says("use tabs")
+    person.says("then push", "follow_up")
+    answer = client.returns("a.py")
+    again = client.gets(answer.id)
+    client.says("thanks")
+
+    assert [item["type"] for item in answer.items] == ["message", "message"]
+    assert again.json["output"] == answer.items
+    lines = [told(received) for received in judged(provider)]
+    assert lines[2][-3:] == [f"user: {words('use tabs')}", "assistant: All done.", f"user: {words('then push')}"]
+    assert lines[3][: len(lines[2])] == lines[2]
+    assert lines[3][-2:] == ["assistant: Pushed.", "user: thanks"]

@@ -1,0 +1,38 @@
+"""What a person said, while it waits and as it is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.stack.queued import HEADING, Lane, Queued, State, told, waiting, waits_for
+
+
+def said(text: str, **about: object) -> Queued:
+    return replace(Queued(text, text, Lane.STEER, "", created=0, expires=100), **about)  # type: ignore[arg-type]
+
+
+@pytest.mark.rows("S4-42", "C16")
+def test_each_message_is_one_bullet_whatever_is_in_it() -> None:
+    """A text that looks like more bullets stays under its own."""
+    text = told([said("use tabs"), said("\nlike this:\n- one\n- two\n"), said("be brief")])
+
+    assert text == f"{HEADING}\n- use tabs\n- like this:\n  - one\n  - two\n- be brief"
+
+
+@pytest.mark.rows("S4-40", "S4-45")
+def test_what_waits_keeps_its_order_and_ends_with_its_time() -> None:
+    queue = [said("b"), said("told", state=State.DELIVERED), said("a"), said("gone", state=State.REMOVED)]
+    late = said("late", expires=50)
+
+    assert [each.text for each in waiting([*queue, late], 49)] == ["b", "a", "late"]
+    assert [each.text for each in waiting([*queue, late], 50)] == ["b", "a"]
+    assert waiting(queue, 100) == ()
+
+
+def test_what_is_for_one_thread_waits_for_no_other() -> None:
+    assert waits_for([said("x")], "main", 0)
+    assert waits_for([said("x", thread="main")], "main", 0)
+    assert not waits_for([said("x", thread="other")], "main", 0)
+    assert not waits_for([], "main", 0)
