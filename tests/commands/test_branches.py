@@ -49,3 +49,18 @@ def test_what_is_no_number_or_no_conversation_is_refused(stocked: Stocked) -> No
 
 def test_a_conversation_without_checkpoints_says_how_to_set_one(stocked: Stocked) -> None:
     assert stocked.shell.on_data("checkpoint", "--list").out.startswith("There is no checkpoint here.")
+
+
+def test_branches_leave_with_a_conversation_and_come_back(own_stock: Stocked) -> None:
+    """A backup has what hangs on its entries."""
+    shell, at = own_stock.shell, own_stock.older.conversation
+    shell.on_data("checkpoint", "start", "--in", at)
+    shell.on_data("branch", "other", "--in", at)
+    listed = shell.on_data("branch", "--list", "--in", at).out
+    left = shell.on_data("export", at, "--format", "ledger", "--out", "backup.jsonl")
+    there = ("--data", str(shell.home / "elsewhere"))
+    back = shell.run("import", "backup.jsonl", *there)
+
+    assert (left.code, back.code) == (0, 0), left.errors + back.errors
+    assert shell.run("branch", "--list", *there).out == listed
+    assert "other" in listed
