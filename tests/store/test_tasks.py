@@ -1,0 +1,114 @@
+"""The rows behind the view `tasks`: right in stores that were begun without them, and whoever wrote what (S2-39)."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from proxy.stack.events import Entered, Popped, Rooted, recorded
+from proxy.stack.frames import Status
+from proxy.stack.ledger import Entry, Event, Kind
+from proxy.store import Owned
+from proxy.store import tasks as followed
+from proxy.store.sql import SqlStore
+from tests.api.small_ledger import records_of
+from tests.store.conftest import Making, rows
+from tests.store.values import opened, said
+
+pytestmark = pytest.mark.rows("S2-39")
+TOLD = "SELECT goal, status, result, depth FROM tasks ORDER BY created_at, goal"
+SMALL = [
+    ("Make the suite green", "active", None, 0),
+    ("Fix rounding", "complete", "Decimal until the last step", 1),
+    ("Write the changelog", "active", None, 1),
+]
+
+
+def node(name: str, parent: str, seq: int, role: str = "user") -> Entry:
+    return Entry(name, parent, seq, Kind.MESSAGE, "main", said(name, role), created=seq)
+
+
+async def wrote(store: SqlStore, *values: Entry | Event) -> None:
+    await store.durable(store.write("a", [Owned("c1", value) for value in values]))
+
+
+async def test_a_store_from_before_gets_rows_for_all_that_is_in_it(making: Making, path: Path) -> None:
+    old = await making()
+    for tenant, name in (("one", "a"), ("two", "b")):
+        old.write(tenant, records_of(tenant, name)[0])
+    await old.close()
+    with closing(sqlite3.connect(path)) as before:
+        before.executescript("DROP VIEW tasks; DROP TABLE task_rows; UPDATE alembic_version SET version_num = '0003';")
+
+    new = await making()
+
+    assert rows(path, TOLD) == sorted([*SMALL, *SMALL], key=lambda row: [r[0] for r in SMALL].index(str(row[0])))
+    assert len(rows(path, "SELECT DISTINCT session_id FROM tasks")) == 2
+    assert any("migrated from schema 0003" in note for note in new.health().notes)
+
+
+async def test_records_that_come_in_any_cut_make_the_same_rows(making: Making, path: Path) -> None:
+    store = await making()
+    for record in records_of("a", "a")[0]:
+        await store.durable(store.write("a", [record]))
+
+    assert rows(path, TOLD) == SMALL
+
+
+async def test_another_process_on_the_same_file_is_followed(making: Making, path: Path) -> None:
+    """One opens a conversation, another goes on with it, the first one again."""
+    here, there = await making(), await making()
+    begun = recorded(Rooted("froot", "Build", "it works"), "m1", 0, 1, 1)
+    await here.durable(here.write("a", opened("c1", node("m1", "", 0), begun)))
+    entered = recorded(Entered("fone", "froot", "One", "c", "request"), "m2", 0, 3, 3)
+    await wrote(there, node("m2", "m1", 2), entered)
+    ended = recorded(Popped("fone", Status.FAILED, "no", "no"), "m3", 0, 5, 5)
+    await wrote(here, node("m3", "m2", 4), ended)
+
+    assert rows(path, TOLD) == [("Build", "active", None, 0), ("One", "blocked", "no", 1)]
+    assert rows(path, "SELECT completed_at FROM tasks WHERE goal = 'One'") == [(5,)]
+
+
+async def test_more_conversations_than_are_kept_in_mind_are_all_followed(
+    making: Making, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "CONVERSATIONS", 1)  # a thousand take a while
+    store = await making()
+    for name in ("c1", "c2", "c3"):
+        begun = recorded(Rooted(f"f{name}", name, "it works"), "m1", 0, 1, 1)
+        store.write("a", opened(name, node("m1", "", 0), begun))
+    ended = recorded(Popped("fc1", Status.COMPLETED, "yes", "yes"), "m2", 0, 3, 3)
+    await wrote(store, node("m2", "m1", 2, "assistant"), ended)
+
+    assert rows(path, "SELECT goal, status FROM tasks ORDER BY goal") == [
+        ("c1", "complete"),
+        ("c2", "active"),
+        ("c3", "active"),
+    ]
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"type":"of a newer program"}', b'{"type":"rooted"}', b"\xff"])
+async def test_an_event_that_cannot_be_read_costs_rows_and_no_record(making: Making, path: Path, data: bytes) -> None:
+    store = await making()
+    begun = recorded(Rooted("froot", "Build", "it works"), "m1", 0, 1, 1)
+    await store.durable(store.write("a", opened("c1", node("m1", "", 0), begun)))
+    await wrote(store, node("m2", "m1", 2), Event("m2", 0, 3, "strange", "x", data, 3))
+
+    assert rows(path, "SELECT goal FROM tasks") == [("Build",)]
+    ledger = await store.load("a", "c1")
+    assert ledger is not None
+    assert [event.data for event in ledger.events["m2"]] == [data]
+
+
+async def test_a_user_who_speaks_reopens_the_root(making: Making, path: Path) -> None:
+    store = await making()
+    begun = recorded(Rooted("froot", "Build", "it works"), "m1", 0, 1, 1)
+    await store.durable(store.write("a", opened("c1", node("m1", "", 0), begun)))
+    await wrote(store, recorded(Popped("froot", Status.COMPLETED, "it stands", "s"), "m1", 0, 2, 2))
+    assert rows(path, TOLD) == [("Build", "complete", "it stands", 0)]
+    await wrote(store, node("m2", "m1", 3))
+
+    assert rows(path, TOLD) == [("Build", "active", "it stands", 0)]
