@@ -118,7 +118,7 @@ class App:
         now = now_ms()
         delay_s = self.config.subagent.idle_delay / 1000
         idling = Idling(delay_s, time.monotonic, lambda *owner: bool(flights.of(*owner)))
-        flights = Flights(idling.rested)
+        flights = Flights(lambda tenant, at: idling.rested(tenant, at, shelf.parent_of(tenant, at)))
         shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS, told=self.feed.happened)
         summariser = summaries(
             self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _request_id
@@ -209,9 +209,9 @@ class App:
         least = self.config.subagent
         while True:
             await asyncio.sleep(min(REST_EVERY_S, least.idle_delay / 2_000))
-            for tenant, conversation in idling.due():
+            for tenant, conversation, parent in idling.due():
                 try:
-                    if least.enabled:
+                    if least.enabled and parent:
                         await delegation.unannounced(shelf, tenant, conversation, least, now_ms())
                 except StoreError as error:
                     log.warning("no frame for what went idle", extra={"reason": error.code})

@@ -10,12 +10,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 MOST = 50_000
 """Conversations that may rest at once; the longest resting one goes unheard beyond."""
 
-Owner = tuple[str, str]
-"""Tenant and conversation."""
+
+class Rest(NamedTuple):
+    """A conversation that rests. `parent` is the one it came from, or empty."""
+
+    tenant: str
+    conversation: str
+    parent: str
 
 
 class Idling:
@@ -26,25 +32,26 @@ class Idling:
         self._delay = delay_s
         self._clock = clock
         self._busy = busy
-        self._resting: OrderedDict[Owner, float] = OrderedDict()
+        self._resting: OrderedDict[Rest, float] = OrderedDict()
 
-    def rested(self, tenant: str, conversation: str) -> None:
+    def rested(self, tenant: str, conversation: str, parent: str = "") -> None:
         """Its last request has ended now."""
-        self._resting[tenant, conversation] = self._clock()
-        self._resting.move_to_end((tenant, conversation))
+        rest = Rest(tenant, conversation, parent)
+        self._resting[rest] = self._clock()
+        self._resting.move_to_end(rest)
         if len(self._resting) > MOST:
             self._resting.popitem(last=False)
 
-    def due(self) -> list[Owner]:
+    def due(self) -> list[Rest]:
         """Those that have gone idle since this was asked last, the longest resting first."""
         now = self._clock()
         over = []
-        for owner, since in list(self._resting.items()):
+        for rest, since in list(self._resting.items()):
             if now - since < self._delay:
                 break
-            del self._resting[owner]
-            if not self._busy(*owner):  # one that is busy rests again when that ends
-                over.append(owner)
+            del self._resting[rest]
+            if not self._busy(rest.tenant, rest.conversation):  # one that is busy rests again when that ends
+                over.append(rest)
         return over
 
     def __len__(self) -> int:

@@ -295,6 +295,11 @@ class Shelf:
             self.drop(shelved)
             raise
 
+    def parent_of(self, tenant: str, conversation: str) -> str:
+        """The conversation that this one, which is at hand, came from; empty where there is none."""
+        shelved = self._shelved.get((tenant, conversation)) or self._in_use.get((tenant, conversation))
+        return shelved.ledger.conversation.parent if shelved else ""
+
     @property
     def held(self) -> int:
         """How many conversations are at hand."""

@@ -23,13 +23,13 @@ def test_a_conversation_goes_idle_once_after_its_delay() -> None:
     at.now += 299
     assert at.idling.due() == []
     at.now += 1
-    assert at.idling.due() == [("a", "c1")]
+    assert at.idling.due() == [("a", "c1", "")]
     at.now += 10_000
     assert at.idling.due() == []
 
     at.idling.rested("a", "c1")
     at.now += 300
-    assert at.idling.due() == [("a", "c1")]
+    assert at.idling.due() == [("a", "c1", "")]
 
 
 @pytest.mark.rows("S1-99")
@@ -41,7 +41,7 @@ def test_a_further_request_begins_the_rest_anew() -> None:
     at.now += 200
     assert at.idling.due() == []
     at.now += 100
-    assert at.idling.due() == [("a", "c1")]
+    assert at.idling.due() == [("a", "c1", "")]
 
 
 @pytest.mark.rows("S1-99")
@@ -51,12 +51,12 @@ def test_what_has_a_request_under_way_is_not_idle() -> None:
     at.idling.rested("b", "c2")
     at.busy.add("c1")
     at.now += 400
-    assert at.idling.due() == [("b", "c2")]
+    assert at.idling.due() == [("b", "c2", "")]
 
     at.busy.clear()
     at.idling.rested("a", "c1")
     at.now += 300
-    assert at.idling.due() == [("a", "c1")]
+    assert at.idling.due() == [("a", "c1", "")]
 
 
 @pytest.mark.rows("S1-71h")

@@ -104,12 +104,12 @@ def story_of(ledger: Ledger, thread: str = "") -> Story:
 def with_artifacts(story: Story) -> Story:
     """The story with the files that open frames changed so far; what ended lists its own (S0-16)."""
     open_frames = [f for f in story.tree.frames.values() if f.status is Status.IN_PROGRESS]
-    made = {f.id: artifacts_of(_own(story, f.id)) for f in open_frames}
+    made = {f.id: artifacts_of(own_of(story, f.id)) for f in open_frames}
     known = {f.id: replace(f, artifacts=tuple(dict.fromkeys((*f.artifacts, *made[f.id])))) for f in open_frames}
     return replace(story, tree=replace(story.tree, frames={**story.tree.frames, **known}))
 
 
-def _own(story: Story, frame: str) -> Iterator[Placed]:
+def own_of(story: Story, frame: str) -> Iterator[Placed]:
     """What any segment of the frame owns."""
     return (placed for placed in story.placed if owner_of(story, placed).partition("#")[0] == frame)
 
@@ -243,7 +243,7 @@ def _summed_up(tree: Tree, frame: str) -> SummedUp:
 def _files(story: Story, frame: str) -> list[FileTouched]:
     """Each file once, in the order of its first call; changed where any call changed it."""
     found: dict[str, FileTouched] = {}
-    for placed, touched in touched_in(_own(story, frame)):
+    for placed, touched in touched_in(own_of(story, frame)):
         before = found.get(touched.path)
         how = CHANGED if before and before["how"] == CHANGED else touched.how
         found[touched.path] = {"path": touched.path, "how": how, "entry": placed.entry.id}

@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import TypedDict
 
-from proxy.stack.context import owner_of
 from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Parted, Popped, read_event
 from proxy.stack.facts import said_by
 from proxy.stack.frames import Frame
 from proxy.stack.ledger import Event, Ledger
 from proxy.stack.observe.files import touched_in
 from proxy.stack.story import Placed, Story
-from proxy.views.conversations import with_artifacts
+from proxy.views.conversations import own_of, with_artifacts
 
 NOTED = "noted"
 CHANGED = "changed"
@@ -100,7 +99,7 @@ def _decisions(story: Story, event: Event, happened: FrameEvent) -> Iterator[_De
 
 def _told_at(story: Story, frame: str, text: str) -> _Said | None:
     """Where the words of a decision that was seen in what was said stand; None where they are those of the results."""
-    for placed in _own(story, frame):
+    for placed in own_of(story, frame):
         message = said_by(placed)
         if message is not None and message.role == "assistant" and text in " ".join(message.text.split()):
             return _said_at(placed)
@@ -153,7 +152,7 @@ def _artifacts_noted(ledger: Ledger, story: Story) -> Mapping[tuple[str, str], _
 def _files_changed(story: Story, frame: str) -> Mapping[str, _Said]:
     """Each file with the call that changed it first."""
     found: dict[str, _Said] = {}
-    for placed, touched in touched_in(_own(story, frame)):
+    for placed, touched in touched_in(own_of(story, frame)):
         if touched.how == CHANGED:
             found.setdefault(touched.path, _said_at(placed))
     return found
@@ -179,10 +178,6 @@ def _on(ledger: Ledger, story: Story) -> Iterator[tuple[Event, FrameEvent]]:
     events = [event for entry in entries for event in ledger.events.get(entry, ())]
     for event in sorted(events, key=lambda each: each.seq):
         yield event, read_event(event)
-
-
-def _own(story: Story, frame: str) -> Iterator[Placed]:
-    return (placed for placed in story.placed if owner_of(story, placed).partition("#")[0] == frame)
 
 
 def _said_at(placed: Placed) -> _Said:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.config_sources import load_config
 from proxy.scripted import ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does
 from tests.scenarios.test_events import heard, listening
@@ -107,7 +108,7 @@ def test_every_request_is_activity_and_changes_no_frame_by_itself(stage: Stage, 
     assert after["active_frame"] == before["active_frame"]
 
 
-@pytest.mark.rows("S1-71c", "D8")
+@pytest.mark.rows("S1-71c", "S1-71e", "D8")
 def test_a_session_without_a_call_gets_a_frame_once_it_is_idle_and_long_enough(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
@@ -184,6 +185,14 @@ def test_the_list_is_whole_after_a_restart(stage: Stage, provider: ScriptedProvi
     assert [row["id"] for row in subagents(at.proxy, "?filter=completed")] == [long]
     assert len(subagents(at.proxy, "?limit=1")) == 1
     assert [row["last_active"] for row in before] == sorted((row["last_active"] for row in before), reverse=True)
+
+
+@pytest.mark.rows("S1-71c", "S1-71j")
+def test_the_settings_have_the_names_they_are_known_by() -> None:
+    names = {"ENABLED": "false", "MIN_DURATION": "1", "MIN_MESSAGES": "2", "IDLE_DELAY": "5000"}
+    told = load_config({}, {f"STACK_SUBAGENT_{name}": value for name, value in names.items()}).subagent
+
+    assert (told.enabled, told.min_duration, told.min_messages, told.idle_delay) == (False, 1, 2, 5_000)
 
 
 @pytest.mark.rows("S1-71j")
