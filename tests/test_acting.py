@@ -161,6 +161,7 @@ def reason(watched: Watched, *, later: int = 0, window: int = 0, **flags: Any) -
     return decision.verdict.reason
 
 
+@pytest.mark.rows("S3-39")
 def test_a_prefix_that_was_used_too_long_ago_is_cold() -> None:
     """By the lifetime of the model's tariff; here an hour."""
     ttl = {"default_tariff__ttl_s": 3_600}

@@ -116,7 +116,7 @@ def test_a_larger_prompt_that_passes_takes_a_learned_limit_back(limits: Limits) 
     assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
-@pytest.mark.rows("S4-05")
+@pytest.mark.rows("S4-05", "S4-61", "C9")
 def test_a_window_is_as_large_as_the_provider_counts(limits: Limits) -> None:
     """S4-05: the actual usage decides, cached tokens among it; a wild report is believed only so far."""
     limits.answered("up", KNOWN, "c", 10_000, Usage(input=12_500, cached=9_000))

@@ -70,7 +70,7 @@ def test_the_counter_says_what_counts() -> None:
     assert without_package().name == "estimate (characters / 4)"
 
 
-@pytest.mark.rows("S1-53")
+@pytest.mark.rows("S1-53", "S4-35")
 @pytest.mark.parametrize(("text", "count"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2)])
 def test_without_the_package_a_quarter_of_the_characters_rounded_up_counts(text: str, count: int) -> None:
     """S1-53."""

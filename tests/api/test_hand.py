@@ -30,7 +30,7 @@ async def states(served: Served) -> dict[str, Any]:
     return {frame["title"]: frame for frame in found}
 
 
-@pytest.mark.rows("S1-32", "S1-33")
+@pytest.mark.rows("S1-32", "S1-33", "S0-45")
 async def test_a_frame_is_begun_under_the_active_one(served: Served) -> None:
     """S1-32, S1-33: it is on disk at once, and whoever keeps the conversation in memory is told."""
     status, told = await sends(served, frames(served), {"title": "Lexer", "criteria": "tokens come out"})

@@ -192,6 +192,7 @@ async def test_everything_before_a_time_is_forgotten_for_this_tenant_alone(serve
     assert len((await served.ask("/stack/conversations", "theirs")).json["conversations"]) == 1
 
 
+@pytest.mark.rows("S1-10")
 async def test_health_needs_no_key_and_says_when_the_end_begins(served: Served) -> None:
     ready = await served.ask("/health", key=None)
     served.draining = True

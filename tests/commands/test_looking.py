@@ -14,6 +14,7 @@ OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 """What a terminal obeys, or what turns text around."""
 
 
+@pytest.mark.rows("S2-41")
 def test_the_newest_tree_stands_below_a_list_of_the_others(stocked: Stocked) -> None:
     shown = stocked.shell.on_data("tree")
 
@@ -38,6 +39,7 @@ def test_a_tree_as_json_is_the_state(stocked: Stocked) -> None:
     assert told["state"]["activeFrameID"] == stocked.older.root
 
 
+@pytest.mark.rows("S2-41")
 def test_every_kind_of_frame_has_a_mark_but_those_whose_titles_say_it() -> None:
     assert INFERRED - set(MARKS) == {"part"}
 

@@ -215,6 +215,7 @@ def test_p3_the_same_request_is_the_same_bytes() -> None:
     assert len({render(a, a.messages[:1], extended_head(a, "g"), Wanted(OURS)) for a in asked}) == 1
 
 
+@pytest.mark.rows("S1-102")
 def test_guidance_stands_at_the_end_of_the_clients_system_text() -> None:
     asked = request({"role": "system", "content": "first"}, SYSTEM | {"name": "x"}, USER)
     head = extended_head(asked, 'Use "frames".\n')

@@ -299,6 +299,7 @@ def test_p3_the_same_request_is_the_same_bytes() -> None:
     assert len({written(a, wanted=Wanted(OURS, fork=1), guidance="g") for a in asked}) == 1
 
 
+@pytest.mark.rows("S1-102")
 @pytest.mark.parametrize(
     ("system", "extended"),
     [

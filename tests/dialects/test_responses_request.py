@@ -252,6 +252,7 @@ def test_s4_53_a_call_the_client_never_answered_is_answered_as_its_kind_asks(kin
 
 
 # ---------------------------------------------------------------------------------------------------------- guidance
+@pytest.mark.rows("S1-102")
 def test_guidance_stands_at_the_end_of_the_instructions() -> None:
     found = rendered(request(DEVELOPER, USER, instructions="Be brief."), Wanted(), 'Use "frames".\n')
     assert found["instructions"] == 'Be brief.\n\nUse "frames".\n'

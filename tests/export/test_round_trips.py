@@ -81,7 +81,7 @@ def test_every_message_stands_in_one_log(desk: Desk, small: Small) -> None:
     ]
 
 
-@pytest.mark.rows("S1-04", "S1-05", "S1-06")
+@pytest.mark.rows("S1-04", "S1-05", "S1-06", "C22")
 def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(desk: Desk, small: Small) -> None:
     """S1-04, S1-05, S1-06."""
     place = desk.export(small.material, "stack", "out")
@@ -95,7 +95,7 @@ def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(desk: Desk, sm
     assert told_lines(again) == told_lines(place)
 
 
-@pytest.mark.rows("S3-26", "S3-27", "S3-28")
+@pytest.mark.rows("S3-26", "S3-27", "S3-28", "C22")
 def test_the_jetbox_layout_comes_back_whole(desk: Desk, small: Small) -> None:
     """S3-26, S3-27, S3-28: every file byte for byte."""
     place = desk.export(small.material, "jetbox", "out")

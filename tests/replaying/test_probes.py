@@ -90,6 +90,7 @@ def probed(probing: ModuleType, file: Path, **flags: object) -> Any:
     return asyncio.run(probing.probed(recording, load_config({"wake_at_tokens": 0, **flags})))
 
 
+@pytest.mark.rows("S2-16", "S2-17", "S2-18", "S2-19")
 def test_every_probe_finds_what_a_fold_kept_and_recall_brings_back(probing: ModuleType, file: Path) -> None:
     done = probed(probing, file)
 

@@ -6,7 +6,7 @@ from proxy.scripted import ScriptedProvider, call, says
 from tests.harness import Stage, bash, does, pop, push
 
 
-@pytest.mark.rows("S0-16")
+@pytest.mark.rows("S0-16", "D10")
 def test_s0_16_files_that_calls_change_are_artifacts_once_and_at_once(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-16: the union of tool argument paths and explicit notes, with how each was touched and when last; what ended
     tells it to the model and to its siblings too."""
@@ -75,7 +75,7 @@ def test_x_04_turns_and_retries_are_counted(stage: Stage, provider: ScriptedProv
     assert (row["turns"], row["retries"], row["requests"]) == (2, 1, 3)
 
 
-@pytest.mark.rows("S4-12", "S4-13", "S4-14", "S4-15", "S4-16")
+@pytest.mark.rows("S4-12", "S4-13", "S4-14", "S4-15", "S4-16", "S3-32")
 def test_s4_14_calls_tell_their_state_and_results_whether_they_failed(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-12 to S4-16: running while the client is at it, completed or error with the result of its next request."""
     chat = stage.chat()

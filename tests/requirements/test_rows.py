@@ -61,7 +61,7 @@ def test_s1_125_the_reason_is_required(stage: Stage, provider: ScriptedProvider)
     assert stage.lines()[-1][-1]["content"].startswith("Error: reason is missing")
 
 
-@pytest.mark.rows("S1-38", "S1-73", "S1-123")
+@pytest.mark.rows("S1-38", "S1-73", "S1-123", "C21")
 def test_s1_123_plan_children_needs_children(stage: Stage, provider: ScriptedProvider) -> None:
     """S1-38, S1-73, S1-123: empty is an error; one bad child and none is made; the order is kept."""
     good = {"title": "A", "successCriteria": "a"}
@@ -79,7 +79,7 @@ def test_s1_123_plan_children_needs_children(stage: Stage, provider: ScriptedPro
     assert list(chat.proxy.statuses()) == ["hello", "Z", "Y", "X"]
 
 
-@pytest.mark.rows("S0-30", "S0-31", "S1-37", "S1-75")
+@pytest.mark.rows("S0-30", "S0-31", "S1-37", "S1-75", "S0-41", "S2-34", "C23")
 def test_s0_31_one_frame_at_a_time_is_at_work_below_its_open_parents(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-30, S0-31, S1-37, S1-75: planned frames begin nothing; what is active, and its parents, are in progress."""
     chat = stage.chat()
@@ -90,7 +90,7 @@ def test_s0_31_one_frame_at_a_time_is_at_work_below_its_open_parents(stage: Stag
     assert chat.proxy.active() == "A1"
 
 
-@pytest.mark.rows("S4-01", "X-13")
+@pytest.mark.rows("S4-01", "X-13", "S4-67")
 def test_s4_01_calls_stand_before_their_results_in_log_and_line(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-01, X-13: hidden results too, although the client's came later; all in call order."""
     chat = stage.chat()

@@ -387,6 +387,7 @@ def test_a_wrong_body_is_refused_with_what_is_wrong(chat: Conversation, provider
     assert told(chat.proxy)["chosen"] == []
 
 
+@pytest.mark.rows("X-25")
 @pytest.mark.spoken_in("chat", reason="about the management API, which knows no dialect")
 @pytest.mark.asked("plain")
 def test_the_autonomy_of_somebody_else_is_not_there(stage: Stage, provider: ScriptedProvider) -> None:

@@ -368,7 +368,7 @@ def summary_of(number: int) -> str:
     ) + "The work goes on from here with the limiter, as the user wants it. " * 12
 
 
-@pytest.mark.rows("X-06", "S1-70b")
+@pytest.mark.rows("X-06", "S1-70b", "S1-100")
 @pytest.mark.parametrize("named", [True, False], ids=["named session", "no session"])
 def test_a_client_that_compacts_twice_keeps_its_frames(
     stage: Stage, provider: ScriptedProvider, *, named: bool

@@ -235,6 +235,7 @@ def test_branches_outlive_a_restart(begun: Conversation, provider: ScriptedProvi
     assert "GRAMMAR" not in newest(provider)
 
 
+@pytest.mark.rows("S2-01", "S2-02", "S2-03", "S2-04")
 def test_the_model_branches_by_its_own_calls(chat: Conversation, provider: ScriptedProvider) -> None:
     """S2-01 to S2-04 behind the dispatcher."""
     provider.will(does(operation("checkpoint", name="start")), says("Set."))

@@ -160,7 +160,7 @@ def test_user_writes_in_an_open_child(provider: ScriptedProvider, chat: Conversa
     assert "I use JWT." not in everything(line)
 
 
-@pytest.mark.rows("S0-01", "S0-02", "S0-04", "S0-18", "S0-31", "S1-32")
+@pytest.mark.rows("S0-01", "S0-02", "S0-04", "S0-18", "S0-31", "S1-32", "S0-41", "S1-02", "S2-34", "S2-09")
 def test_depth_3_popped_one_by_one(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-01, S0-02, S0-04, S0-18, S0-31, S1-32: each pop returns into its parent, its work leaves."""
     provider.will(
@@ -213,7 +213,7 @@ def test_a_pop_of_an_ancestor_closes_the_frames_below_as_blocked(
     assert chat.proxy.active() == "step 0"
 
 
-@pytest.mark.rows("X-10", "S1-74")
+@pytest.mark.rows("X-10", "S1-74", "S4-67")
 def test_plan_and_activate_in_one_message_beside_a_client_call(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-10, S1-74: plan, activate and a client call share a group; all three results come back in call order."""
     provider.will(does(plan("A", "B"), activate("A"), bash("ls")), says("ok"))

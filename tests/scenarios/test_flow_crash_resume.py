@@ -82,7 +82,7 @@ def _read_to_the_end(response: http.client.HTTPResponse) -> None:
     assert b"[DONE]" in response.read()
 
 
-@pytest.mark.rows("S2-42", "S3-25", "S3-29", "S3-30", "C24")
+@pytest.mark.rows("S2-42", "S3-25", "S3-29", "S3-30", "C24", "S3-37")
 def test_after_a_crash_the_work_goes_on_at_the_exact_subtask(
     killable: KillableProxy, looping: Conversation, stage: Stage, provider: ScriptedProvider
 ) -> None:

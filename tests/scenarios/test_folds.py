@@ -180,7 +180,7 @@ def test_a_line_is_the_same_after_a_restart(session: Session, provider: Scripted
 
 # ----------------------------------------------------------------------------------------------------------------
 # recall
-@pytest.mark.rows("S2-14")
+@pytest.mark.rows("S2-14", "C14")
 def test_a_ref_brings_back_the_originals(session: Session, provider: ScriptedProvider) -> None:
     """S2-14, D14: by the model under the trace's ref, and by the API byte for byte."""
     session.plays(THREE_TASKS)
@@ -227,7 +227,7 @@ def test_what_was_recalled_stays_for_two_turns(stage: Stage, provider: ScriptedP
 
 
 # ------------------------------------------------------------------------------------------------------------- the gate
-@pytest.mark.rows("S4-36")
+@pytest.mark.rows("S4-36", "S4-23")
 def test_a_fold_tells_why_in_its_receipt(session: Session) -> None:
     """S4-36: the figures of the gate, for a yes."""
     session.plays(THREE_TASKS)
@@ -276,7 +276,7 @@ def test_much_behind_the_cut_says_not_yet(stage: Stage, provider: ScriptedProvid
     assert not decisions[0]["done"]
 
 
-@pytest.mark.rows("S4-20")
+@pytest.mark.rows("S4-20", "S1-63", "S4-22")
 def test_a_full_window_folds_whatever_it_costs(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-20: above 60 % of a window that is known."""
     proxy = stage.proxy(tariffs__tiny__input=1.0, tariffs__tiny__window=9000, tariffs__tiny__read=0.001)

@@ -40,7 +40,7 @@ def does_one(chat: Conversation, provider: ScriptedProvider, *made: Any, then: s
 
 
 # ---------------------------------------------------------------------------------------------------------------- plans
-@pytest.mark.rows("S0-26", "S0-30", "S1-37", "S1-73", "S1-75", "S1-122")
+@pytest.mark.rows("S0-26", "S0-30", "S1-37", "S1-73", "S1-75", "S1-122", "S0-46", "C21")
 def test_planned_frames_cost_no_line_and_begin_nothing(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-26, S0-30, S1-37, S1-73, S1-75, S1-122: a plan changes what is known, not where the work is."""
     answer = does_one(chat, provider, plan("Model", "View", "Tests"))
@@ -85,7 +85,7 @@ def test_a_plan_is_made_whole_or_not_at_all(provider: ScriptedProvider, chat: Co
     assert list(chat.proxy.frames()) == ["go on"]
 
 
-@pytest.mark.rows("S0-11", "S0-12", "S0-28", "C5")
+@pytest.mark.rows("S0-11", "S0-12", "S0-28", "C5", "S0-46")
 def test_a_plan_is_mutable_until_it_begins(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-11, S0-12, S0-28, C5: title and criteria change while planned; from activation on they are fixed."""
     does_one(chat, provider, plan("A"))
@@ -221,7 +221,7 @@ def test_an_invalidated_active_frame_leaves_the_line_and_returns_to_its_parent(
 
 
 # --------------------------------------------------------------------------------------------------- results and recall
-@pytest.mark.rows("S0-04", "S0-10", "S0-14", "S0-15", "S0-16", "S0-17", "S0-18", "S0-43", "S2-12")
+@pytest.mark.rows("S0-04", "S0-10", "S0-14", "S0-15", "S0-16", "S0-17", "S0-18", "S0-43", "S2-12", "S1-02")
 def test_a_pop_returns_results_paths_and_a_pointer(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-04, S0-10, S0-14 to S0-18, S0-43, S2-12: the model's text, the paths of its calls, the ref; nothing of what
     it did."""
@@ -257,7 +257,7 @@ def test_a_short_form_given_is_kept_and_a_missing_one_derived(provider: Scripted
     assert (frames["B"]["successCriteriaCompacted"], frames["B"]["resultsCompacted"]) == ("short", "tiny")
 
 
-@pytest.mark.rows("S0-08", "S0-09", "S1-133")
+@pytest.mark.rows("S0-08", "S0-09", "S1-133", "C1")
 def test_what_left_the_line_is_recalled_unchanged(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-08, S0-09, S1-133, D14, L3: by frame, by title, by file and with a query, between marker lines of ours."""
     odd = 'line 1\r\n\t<stack-context nonce="x">&amp; "quoted" 🚀  trailing   \n\n'
@@ -301,7 +301,7 @@ def test_recall_points_at_what_is_still_in_view(provider: ScriptedProvider, chat
     assert "UNIQUE-CONTENT" not in answer
 
 
-@pytest.mark.rows("S0-01", "S0-02", "S0-08", "S0-42", "S1-09")
+@pytest.mark.rows("S0-01", "S0-02", "S0-08", "S0-42", "S1-09", "C1")
 def test_every_frame_keeps_its_whole_log(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-01, S0-02, S0-08, S0-42, S1-09: also what no line carries any more."""
     provider.will(does(push("A")), does(bash("ls")), does(pop("done")), says("back"))
@@ -365,7 +365,7 @@ def test_thirty_turns_in_one_frame_are_all_on_its_line(provider: ScriptedProvide
     assert all(f"result {n}" in line for n in range(30))
 
 
-@pytest.mark.rows("S1-03", "S1-62", "C8", "D12")
+@pytest.mark.rows("S1-03", "S1-62", "C8", "D12", "S1-61")
 def test_the_block_is_frozen_while_its_frame_runs(provider: ScriptedProvider, chat: Conversation) -> None:
     """S1-03, S1-62, C8, D12: a decision is told in its result; the bytes before it stay."""
     does_one(chat, provider, push("A"))
@@ -410,7 +410,7 @@ def test_a_child_with_a_narrower_view_sees_the_task_and_no_history(
 
 
 # ---------------------------------------------------------------------------------------------------------- other tools
-@pytest.mark.rows("S1-107", "S1-108", "S1-109", "S1-131")
+@pytest.mark.rows("S1-107", "S1-108", "S1-109", "S1-131", "S0-45")
 def test_looking_tools_answer_with_the_tree(provider: ScriptedProvider, chat: Conversation) -> None:
     """S1-107 to S1-109, S1-131: status, tree, details by id and title, state as JSON."""
     does_one(chat, provider, plan("Later"))

@@ -89,7 +89,7 @@ def _without_ids(raw: bytes) -> str:
     return re.sub(r'(chatcmpl|resp|msg)[-_]scripted[-_]\d+|"answer":\d+|"created(_at)?":\d+', "", raw.decode())
 
 
-@pytest.mark.rows("X-08", "S1-03")
+@pytest.mark.rows("X-08", "S1-03", "S1-102")
 def test_overlays_are_replayed_with_the_same_bytes(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-08, S1-03, P4: what was added stands at the same place in every later request of the frame."""
     provider.will(
@@ -163,7 +163,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.rows("S1-31", "S1-132")
+@pytest.mark.rows("S1-31", "S1-132", "S1-164")
 def test_a_mistake_of_the_model_is_answered_as_text(stage: Stage, provider: ScriptedProvider) -> None:
     """H3, S1-31, S1-132: the client's request succeeds; the tool result begins with "Error" and says what to do; the
     tree is as it was."""

@@ -56,7 +56,7 @@ def test_a_turn_is_known_in_every_form_clients_echo_it_in(
     assert line[3]["content"] == "a.py  \n"
 
 
-@pytest.mark.rows("X-01", "X-02", "S1-36")
+@pytest.mark.rows("X-01", "X-02", "S1-36", "S1-97", "S1-101")
 def test_two_requests_are_one_conversation_with_a_root(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-01, X-02, S1-36: an unknown history opens a conversation; the user's words are the root's title and
     criterion."""
@@ -73,7 +73,7 @@ def test_two_requests_are_one_conversation_with_a_root(provider: ScriptedProvide
     assert root["successCriteria"] == words
 
 
-@pytest.mark.rows("X-03", "S0-01")
+@pytest.mark.rows("X-03", "S0-01", "S1-11")
 def test_five_turns_are_recorded_once_each(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-03, S0-01: only the new tail is recorded; every message belongs to exactly one frame."""
     provider.will(*(says(f"answer {n}") for n in range(5)))
@@ -129,6 +129,7 @@ def test_the_same_opening_after_its_follow_up_is_another_conversation(
     assert len(chat.proxy.conversations) == 2
 
 
+@pytest.mark.rows("D6")
 def test_two_parallel_identical_openers_part_with_their_follow_ups(
     stage: Stage, provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -272,7 +273,7 @@ def test_a_retry_while_the_first_stream_is_open(stage: Stage, provider: Scripted
     assert len(chat.proxy.conversations) == 1
 
 
-@pytest.mark.rows("X-18")
+@pytest.mark.rows("X-18", "D6")
 def test_20_parallel_requests_of_one_conversation(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
     """X-18: every one is answered on its own path, the tree stays whole, and no lock is held while the provider
     thinks: the slowest answer bounds them all."""
@@ -341,7 +342,7 @@ def test_a_title_request_beside_the_first_turn_never_wakes(
     assert texts(provider.received[-1].messages)[1:] == ["user: add a login", "assistant: one", "user: go on"]
 
 
-@pytest.mark.rows("X-06")
+@pytest.mark.rows("X-06", "S1-100")
 def test_the_clients_compaction_under_a_session_keeps_the_frames(
     stage: Stage, provider: ScriptedProvider, chat: Conversation
 ) -> None:

@@ -95,7 +95,7 @@ def _until_idle(events: Iterator[Json], conversation: str) -> list[Json]:
     return told
 
 
-@pytest.mark.rows("S1-98")
+@pytest.mark.rows("S1-98", "S1-101")
 def test_every_request_is_activity_and_changes_no_frame_by_itself(stage: Stage, provider: ScriptedProvider) -> None:
     """S1-98: also one that is not recorded on the path."""
     chat = stage.chat()

@@ -51,7 +51,7 @@ def chat(stage: Stage) -> Conversation:
     return stage.chat(tools=TOOLS)
 
 
-@pytest.mark.rows("S3-21", "S3-24")
+@pytest.mark.rows("S3-21", "S3-24", "S3-37")
 def test_the_third_same_result_is_told_of_behind_it_and_stays(chat: Conversation, provider: ScriptedProvider) -> None:
     """S3-21, S3-24: the line only grows by it, and the client sees nothing of it."""
     plays(chat, provider, *[(bash("git status"), SAME)] * 5)
@@ -179,6 +179,7 @@ def _metrics(proxy: RunningProxy) -> str:
         connection.close()
 
 
+@pytest.mark.rows("X-25")
 def test_loops_of_somebody_else_are_not_there(stage: Stage, provider: ScriptedProvider) -> None:
     """X-15."""
     proxy = stage.proxy(tenancy="key")
@@ -207,7 +208,7 @@ def blocked(stage: Stage, provider: ScriptedProvider) -> Conversation:
     return chat
 
 
-@pytest.mark.rows("S3-24")
+@pytest.mark.rows("S3-24", "S3-32")
 def test_the_fourth_same_call_is_answered_by_the_proxy(blocked: Conversation, provider: ScriptedProvider) -> None:
     """S3-24: the client never sees it, the model is told what to do."""
     provider.will(does(bash("git status"), text="Again."), does(bash("git log")), says("Nothing to commit."))

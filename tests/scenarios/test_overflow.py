@@ -203,7 +203,7 @@ def test_a_long_message_of_the_user_is_never_cut(stage: Stage, provider: Scripte
 
 
 # ------------------------------------------------------------------------------------------------------------- cleared
-@pytest.mark.rows("S4-30", "S4-31", "S4-32", "S4-33", "S4-34")
+@pytest.mark.rows("S4-30", "S4-31", "S4-32", "S4-33", "S4-34", "S4-09")
 @PLAIN
 @pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=90_000)]}], indirect=True)
 def test_old_outputs_are_cleared_before_a_group_leaves(stage: Stage, provider: ScriptedProvider) -> None:

@@ -126,7 +126,7 @@ def test_the_last_words_return_where_nothing_is_marked(stage: Stage, provider: S
     assert session.chat.proxy.frames()["Fix the title of the handbook."]["results"] == "The title is right now."
 
 
-@pytest.mark.rows("S2-08")
+@pytest.mark.rows("S2-08", "S1-71i")
 def test_marked_lines_return_from_a_subagent(stage: Stage, provider: ScriptedProvider) -> None:
     """Its words are the result of the call that delegated it."""
     parent = stage.chat(tools=("task", "bash"))

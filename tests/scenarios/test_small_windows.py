@@ -41,7 +41,7 @@ def chat(stage: Stage, small: RunningProxy) -> Conversation:
     return stage.chat(small, tools=TOOLS)
 
 
-@pytest.mark.rows("S3-01", "S3-02", "S3-04", "S3-07", "C2b")
+@pytest.mark.rows("S3-01", "S3-02", "S3-04", "S3-07", "C2b", "S3-37")
 def test_a_subtask_sees_its_goal_its_task_and_the_next_one_alone(
     chat: Conversation, provider: ScriptedProvider
 ) -> None:
@@ -117,7 +117,7 @@ def test_an_error_is_cut_at_a_hundred_characters(chat: Conversation, provider: S
     assert words.endswith("...")
 
 
-@pytest.mark.rows("S3-05")
+@pytest.mark.rows("S3-05", "S3-37")
 def test_the_state_of_tests_and_files_is_told_at_the_next_entry(chat: Conversation, provider: ScriptedProvider) -> None:
     """S3-05: failed, then passed; and what was written is there."""
     provider.will(

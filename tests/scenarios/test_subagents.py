@@ -3,6 +3,8 @@ S1-71f)."""
 
 from __future__ import annotations
 
+import pytest
+
 from proxy.scripted import ScriptedProvider, call, says
 from tests.harness import Json, RunningProxy, Stage, bash, does
 from tests.scenarios.sessions import TOOLS
@@ -19,6 +21,7 @@ def titled(proxy: RunningProxy) -> dict[str, Json]:
     return {row["title"]: row for row in proxy.conversations}
 
 
+@pytest.mark.rows("S1-71a", "S1-71d", "S1-71f", "S1-71i", "C18", "D8")
 def test_a_subagent_is_a_frame_from_its_call_to_its_result(stage: Stage, provider: ScriptedProvider) -> None:
     """It is seen at once, under the frame the call was made in; the result is what it returned, there and in its own
     conversation."""
@@ -44,6 +47,7 @@ def test_a_subagent_is_a_frame_from_its_call_to_its_result(stage: Stage, provide
     assert proxy.statuses(rows[PROMPT]["id"]) == {PROMPT: "completed"}
 
 
+@pytest.mark.rows("C23", "S1-71f")
 def test_two_subagents_at_once_end_each_by_its_own_result(stage: Stage, provider: ScriptedProvider) -> None:
     proxy = stage.proxy()
     parent = stage.chat(proxy, tools=(*TOOLS, "task"))

@@ -200,7 +200,7 @@ def test_the_instructions_can_be_configured(stage: Stage, provider: ScriptedProv
 
 # ---------------------------------------------------------------------------------------------------------------
 # falling
-@pytest.mark.rows("S1-70c", "S4-65")
+@pytest.mark.rows("S1-70c", "S4-65", "S1-165")
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
@@ -228,6 +228,7 @@ def test_without_a_usable_summary_the_trace_says_what_it_always_said(
     assert "word word" not in everything(provider.received[-1].messages)
 
 
+@pytest.mark.rows("S1-70a")
 def test_no_request_waits_for_a_summary_and_the_proxy_stops_without_it(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
 ) -> None:

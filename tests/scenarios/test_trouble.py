@@ -41,7 +41,7 @@ def test_an_error_of_the_provider_reaches_the_client_unchanged(provider: Scripte
     assert len(chat.proxy.conversations) == 1
 
 
-@pytest.mark.rows("S4-24")
+@pytest.mark.rows("S4-24", "S1-63", "S3-34", "S4-22", "C14")
 def test_an_overflow_of_an_awake_thread_is_trimmed_once_and_passes(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
@@ -300,7 +300,7 @@ def test_a_long_session_of_frames_saves_tokens(stage: Stage, provider: ScriptedP
 
 
 # ------------------------------------------------------------------------------------------------------------- restarts
-@pytest.mark.rows("S3-29", "S3-30", "S3-31")
+@pytest.mark.rows("S3-29", "S3-30", "S3-31", "S2-37")
 def test_after_a_restart_the_same_line_goes_on(stage: Stage, provider: ScriptedProvider) -> None:
     """S3-29, S3-30, S3-31, P3, O4: frames, hidden calls and first-sent bytes; the prefix is byte-equal."""
     proxy = stage.proxy()

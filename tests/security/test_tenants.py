@@ -99,6 +99,7 @@ def replayed(tenants: Tenants, provider: ScriptedProvider, *answers: Any) -> tup
     return told, [received.raw for received in provider.asked]
 
 
+@pytest.mark.rows("X-25")
 def test_a6_the_same_bytes_of_another_tenant_are_a_fresh_conversation(make: Making, provider: ScriptedProvider) -> None:
     used, fresh = make("used"), make("fresh")
     before = work(used, provider)
@@ -118,6 +119,7 @@ def without_names(body: bytes) -> bytes:
     return re.sub(rb'(session|frame|nonce|id|ref|parent)=\\"[^"]+\\"', b"", body)
 
 
+@pytest.mark.rows("X-25")
 def test_a6_a_frame_of_another_tenant_is_recalled_like_one_that_never_was(
     make: Making, provider: ScriptedProvider
 ) -> None:

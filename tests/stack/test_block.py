@@ -52,7 +52,7 @@ def deep(levels: int, *, finished: int = 0, text: str = "Works as told.") -> Tre
 
 
 # -------------------------------------------------------------------------------------------------------------- golden
-@pytest.mark.rows("S1-145", "S1-146", "S1-149", "S1-152", "S1-153", "S1-154", "S1-155", "C3")
+@pytest.mark.rows("S1-145", "S1-146", "S1-149", "S1-152", "S1-153", "S1-154", "S1-155", "C3", "S1-144")
 def test_a_child_is_told_goal_way_what_was_done_what_is_planned_and_what_comes_next() -> None:
     """S1-140, S1-145, S1-148, S1-149, S1-152 to S1-155, S0-20 to S0-22, S0-24, S0-44."""
     tree = grown(
@@ -277,7 +277,7 @@ def test_plain_tells_the_state_and_urges_nothing() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- budgets
-@pytest.mark.rows("S1-48", "D5")
+@pytest.mark.rows("S1-48", "D5", "S1-52")
 @pytest.mark.parametrize("total", [4_000, 2_000, 1_000, 500, 300, 200, 150])
 def test_the_whole_block_fits_its_total(total: int) -> None:
     """S1-48, S0-47, D5: by the counter that is handed in."""
@@ -353,7 +353,7 @@ def test_a_parent_too_large_for_its_budget_is_truncated_not_dropped() -> None:
     assert parsed(text).find("ancestors/frame[@id='path0']") is not None
 
 
-@pytest.mark.rows("S1-141", "S1-150", "C19")
+@pytest.mark.rows("S1-141", "S1-150", "C19", "S1-143")
 def test_the_guidance_is_short_and_never_forbids_the_clients_own_plan_tool() -> None:
     """DESIGN 6 (at most 300 tokens), C19, S1-141, S1-150."""
     assert count(GUIDANCE) <= 240

@@ -78,6 +78,7 @@ def test_a_few_requests_more_make_it_worth() -> None:
     assert watched.fold(requests=500).events
 
 
+@pytest.mark.rows("S3-39")
 @pytest.mark.parametrize("cold", [True, False])
 def test_a_cold_cache_is_a_reason(cold: bool) -> None:
     watched = worked("Build the formatter.")

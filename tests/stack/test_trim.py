@@ -138,6 +138,7 @@ def test_a_history_without_a_group_to_give_up_stays_as_it_is() -> None:
 roles = st.lists(st.sampled_from(["user", "assistant", "tool", "tool"]), max_size=12)
 
 
+@pytest.mark.rows("S3-34")
 @given(roles, st.integers(-10, 150))
 def test_what_stays_of_a_history_is_whole_groups_in_their_order(order: list[str], room: int) -> None:
     """L1: a result stays with its call."""

@@ -198,7 +198,7 @@ def test_each_path_of_a_frame_is_listed_once_in_order_and_changed_beats_read() -
     assert artifacts_of(talk.story.placed) == ("a.py",)
 
 
-@pytest.mark.rows("S1-104")
+@pytest.mark.rows("S1-104", "D10")
 def test_a_stored_write_counts_once_its_result_confirms_it() -> None:
     """S1-104: failed and unanswered calls are no artifacts; a call id that comes again is another call."""
     talk = Talk()
