@@ -1,15 +1,16 @@
 """What the tree of frames must be: the same rules as the product's, told a second time and as simply as possible.
 
-A frame is known by its title here, because the programs never use one twice. There are no events, no fold and no
-store: calls change dictionaries in place, and a client that goes back takes an older copy. The law: **nothing of the
-proxy is imported**, so the two cannot share a mistake.
+A frame is known by its title here, because the programs never use one twice; where one that failed is tried again,
+the newest attempt has the title and those before it a number, and nobody can name any of them by it. There are no
+events, no fold and no store: calls change dictionaries in place, and a client that goes back takes an older copy. The
+law: **nothing of the proxy is imported**, so the two cannot share a mistake.
 
 What it does not do: it knows no lines and no texts; the laws judge those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -29,6 +30,20 @@ class Op:
     title: str = ""
     status: str = "completed"
     children: tuple[str, ...] = ()
+
+
+def earlier(title: str, attempt: int | str) -> str:
+    """The name of an attempt that was not the last."""
+    return f"{title}~{attempt}"
+
+
+def named(titles: Mapping[str, str]) -> dict[str, str]:
+    """Frames by id, in the order of their birth, with the names they have here instead of their titles."""
+    found: dict[str, str] = {}
+    for number, (frame, title) in enumerate(titles.items()):
+        of_it = [at for at, each in enumerate(titles.values()) if each == title]
+        found[frame] = title if number == of_it[-1] else earlier(title, of_it.index(number) + 1)
+    return found
 
 
 @dataclass
@@ -80,6 +95,8 @@ class Oracle:
 
     def one(self, op: Op, opened: str, *, alone: bool) -> str:
         """One call; the frame this group opened, where it did."""
+        if op.name != "push" and op.title and earlier(op.title, 1) in self.parents:
+            return opened
         match op.name:
             case "push" if op.title in self.planned_here() and not opened:
                 return self._activate(op.title, opened)
@@ -114,6 +131,8 @@ class Oracle:
 
     def _activate(self, title: str, opened: str) -> str:
         known = self.statuses.get(title)
+        if known == "failed" and title in self._below(self.active) and not self.is_over:
+            return self._again(title, opened)
         if self.is_over or opened or known not in ("planned", "blocked") or title not in self._below(self.active):
             return opened
         between = [t for t in self._above(title) if t in self._below(self.active)]
@@ -123,6 +142,15 @@ class Oracle:
             self.statuses[each] = "in_progress"
         self.active = title
         return title
+
+    def _again(self, title: str, opened: str) -> str:
+        """Another attempt at what failed: a frame of its own, pushed by the same title."""
+        if not opened and len(self.path()) >= MOST_OPEN:
+            return opened
+        before = earlier(title, sum(each.startswith(earlier(title, "")) for each in self.parents) + 1)
+        self.parents = {before if t == title else t: before if p == title else p for t, p in self.parents.items()}
+        self.statuses = {before if t == title else t: status for t, status in self.statuses.items()}
+        return self._push(title, opened)
 
     def _pop(self, title: str, status: str) -> None:
         if title not in self.path() or self.statuses[title] != "in_progress":

@@ -19,7 +19,7 @@ from proxy.stack.story import Story, extend, follow
 from proxy.stack.transcript import Call, Message, identity_of
 from tests.properties.depth import searched
 from tests.properties.grown import SCRIBE, Grown
-from tests.properties.oracle import Oracle
+from tests.properties.oracle import Oracle, named
 from tests.properties.plays import Round, Words, played
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -47,8 +47,8 @@ def conversation(draw: st.DataObject, view: str = "fork") -> tuple[Grown, Oracle
 def test_the_fold_of_any_path_is_the_tree_that_the_oracle_tells(draw: st.DataObject) -> None:
     grown, oracle = conversation(draw)
     tree = grown.story.tree
-    titles = {frame.id: frame.title for frame in tree.frames.values()}
-    found = {f.title: (titles.get(f.parent, ""), str(f.status)) for f in tree.frames.values()}
+    titles = named({frame.id: frame.title for frame in tree.frames.values()})
+    found = {titles[f.id]: (titles.get(f.parent, ""), str(f.status)) for f in tree.frames.values()}
 
     assert found == oracle.frames
     assert titles[tree.active] == oracle.active

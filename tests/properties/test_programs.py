@@ -22,7 +22,7 @@ from tests import laws
 from tests.harness import Answer, Conversation, Habits, Stage
 from tests.properties import disk
 from tests.properties.depth import searched
-from tests.properties.oracle import ROOT, Oracle
+from tests.properties.oracle import ROOT, Oracle, named
 from tests.properties.plays import Play, Round, Words, as_answer, played
 
 CLEARED = "[Old tool result content cleared]"
@@ -251,7 +251,7 @@ class Programs(RuleBasedStateMachine):
     def has_the_tree(self, answer: Answer, tree: Oracle) -> None:
         conversation, thread = answer.headers["x-stack-conversation"], answer.headers["x-stack-thread"]
         state = self.chat.proxy.get(f"/stack/conversations/{conversation}/state?thread={thread}")
-        titles = {i: f["title"] if "parentSessionID" in f else ROOT for i, f in state["frames"].items()}
+        titles = named({i: f["title"] if "parentSessionID" in f else ROOT for i, f in state["frames"].items()})
         above = {titles[i]: titles.get(f.get("parentSessionID", ""), "") for i, f in state["frames"].items()}
         found = {titles[i]: (above[titles[i]], f["status"]) for i, f in state["frames"].items()}
         assert found == tree.frames, f"in one only: {set(found.items()) ^ set(tree.frames.items())}"
