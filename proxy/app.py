@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy import __version__, delegation, exchange, passing, responding
+from proxy import __version__, exchange, passing, responding
 from proxy.asking import Incoming, Parts
 from proxy.bookkeeping import Record
 from proxy.config import Config
@@ -33,10 +33,10 @@ from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
 from proxy.event_file import EventFile
 from proxy.feed import Feed
 from proxy.flights import Flights
-from proxy.happenings import Happening
 from proxy.idling import Idling
 from proxy.limits import Limits
 from proxy.metrics import Metrics
+from proxy.quiet import hear_rest
 from proxy.report import Accountant
 from proxy.shelf import Shelf
 from proxy.speaking import Speaking
@@ -58,8 +58,6 @@ OURS = ("/stack", "/health", "/metrics")
 HELLO = f"callstack-proxy {__version__}\n".encode()
 RETENTION_EVERY_S = 3600.0
 LAG_EVERY_S = 0.5
-REST_EVERY_S = 5.0
-"""Between two looks at which conversations went idle."""
 
 
 def now_ms() -> int:
@@ -163,7 +161,8 @@ class App:
         )
         self._held = lambda: shelf.held
         self._routes.warm()
-        lasting = [self._counter.warm(), self._retain(), self._watch_the_loop(), self._hear_rest(idling, shelf)]
+        lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
+        lasting += [hear_rest(idling, shelf, self.feed, self.config.subagent, now_ms)]
         lasting += [summariser.run()] if summariser else []
         lasting += [EventFile(self.feed, self.config.data).run()] if self.config.events_file else []
         self._tasks = [asyncio.create_task(work) for work in lasting]
@@ -203,21 +202,6 @@ class App:
             due = time.perf_counter() + LAG_EVERY_S  # the loop's own clock stands still while something keeps it
             await asyncio.sleep(LAG_EVERY_S)
             self.metrics.lag.observe(max(0.0, time.perf_counter() - due))
-
-    async def _hear_rest(self, idling: Idling, shelf: Shelf) -> None:
-        """Tell of conversations that went idle, and make the frames that nobody asked for."""
-        least = self.config.subagent
-        while True:
-            await asyncio.sleep(min(REST_EVERY_S, least.idle_delay / 2_000))
-            for tenant, conversation, parent in idling.due():
-                try:
-                    if least.enabled and parent:
-                        await delegation.unannounced(shelf, tenant, conversation, least, now_ms())
-                except StoreError as error:
-                    log.warning("no frame for what went idle", extra={"reason": error.code})
-                except Exception:  # a fault in one conversation must not keep the others from being told of
-                    log.exception("what went idle could not be looked at")
-                self.feed.tell(Happening("conversation.idle", now_ms(), tenant, conversation))
 
     async def stop(self) -> None:
         for task in self._tasks:
