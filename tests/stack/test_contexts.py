@@ -11,18 +11,16 @@ from proxy.stack.events import (
     Delegated,
     Entered,
     Folded,
-    FrameEvent,
     Kept,
     Parted,
     Planned,
     Popped,
-    Rooted,
     Trimmed,
 )
 from proxy.stack.frames import Status
 from proxy.stack.tools import definitions, run
-from proxy.stack.tools.desk import Desk
-from tests.stack.forest import Talk, call, popped, pushed
+from tests.stack.forest import call, popped, pushed
+from tests.stack.test_looking import ask, desk_after
 
 NAMES = {
     "stack_context_info": "S1-112",
@@ -41,21 +39,6 @@ HOSTILE: list[dict[str, object]] = [
 ]
 
 
-def desk_after(*events: FrameEvent) -> Desk:
-    talk = Talk()
-    talk.client("user", "go")
-    talk.happens(Rooted("froot", "Build the shop", "The shop sells things."))
-    for event in events:
-        talk.client("user", f"step {talk.minute}")
-        talk.happens(event)
-    return talk.desk()
-
-
-def ask(desk: Desk, name: str, **arguments: object) -> str:
-    return run(desk, call("k", name, **arguments)).text
-
-
-@pytest.mark.rows("S1-134")
 def test_they_are_offered_one_by_one_and_change_no_list_of_the_core() -> None:
     """S1-134: the dispatcher reaches them and does not list them, so its bytes stay what they were."""
     full = {each["name"] for each in definitions("full")}
