@@ -3,6 +3,7 @@
 import pytest
 
 from proxy.scripted import ScriptedProvider, call, says
+from proxy.tenancy import issue_key
 from tests.harness import Stage, activate, bash, does, op, plan, pop, push
 
 
@@ -117,3 +118,62 @@ def test_s4_18_the_end_of_a_turn_tells_its_finish_and_its_usage(stage: Stage, pr
     receipt = chat.proxy.receipts()[-1]
     assert (receipt["finish_reason"], receipt["rounds"], receipt["hidden_calls"]) == ("stop", 2, 1)
     assert receipt["usage"]["input"] == sum(each["input"] for each in receipt["usage_by_round"])
+
+
+@pytest.mark.rows("X-24")
+def test_x_24_where_parallel_calls_are_off_every_message_has_one_call(stage: Stage, provider: ScriptedProvider) -> None:
+    """Calls of ours and of the client in one turn stay the messages they were; nothing is put together."""
+    chat = stage.chat(options={"parallel_tool_calls": False})
+    provider.will(does(push("Auth")), does(bash("one")), does(op("status")), does(bash("two")), says("ok"))
+    chat.says("hello")
+    chat.returns("1")
+    chat.returns("2")
+
+    assert all(received.body["parallel_tool_calls"] is False for received in provider.received)
+    made = [message["tool_calls"] for message in stage.lines()[-1] if message.get("tool_calls")]
+    assert [len(calls) for calls in made] == [1, 1, 1, 1]
+
+
+@pytest.mark.rows("S1-64")
+def test_s1_64_a_pop_asks_nobody_for_a_summary(stage: Stage, provider: ScriptedProvider) -> None:
+    """The model's own text is what returns; between the pop and the next round nothing leaves."""
+    chat = stage.chat()
+    provider.will(does(push("Auth")), does(pop("Tokens, hashed.")), says("ok"))
+    chat.says("hello")
+
+    assert len(provider.received) == 3
+    assert "Tokens, hashed." in stage.lines()[-1][-1]["content"]
+
+
+@pytest.mark.rows("S1-71b")
+def test_s1_71b_of_two_callers_of_one_prompt_the_users_own_is_meant(stage: Stage, provider: ScriptedProvider) -> None:
+    """Also where another user asked for the very same thing later."""
+    prompt = "Count the endpoints in src/api and report."
+    proxy = stage.proxy(tenancy="key")
+    proxy.headers = {"authorization": f"Bearer {issue_key(proxy.config.keys_path, 'operator', admin=True)}"}
+    keys = [{"authorization": f"Bearer {issue_key(proxy.config.keys_path, name)}"} for name in ("one", "two")]
+    parents = [stage.chat(proxy, tools=("task", "bash"), headers=key) for key in keys]
+    for parent, task in zip(parents, ("map the routes", "write a client"), strict=True):
+        provider.will(does(call("task", prompt=prompt)))
+        parent.says(task)
+    child = stage.chat(proxy, tools=("bash",), headers=keys[0])
+    provider.will(says("17."))
+    child.says(prompt)
+
+    rows = {row["title"]: row for row in proxy.conversations}
+    assert rows[prompt]["parent"] == rows["map the routes"]["id"]
+
+
+@pytest.mark.rows("C25")
+def test_c25_outputs_that_fit_are_not_cleared_however_many_they_are(stage: Stage, provider: ScriptedProvider) -> None:
+    """Far more than the newest 40,000 tokens and the 20,000 that would be saved, in a window with room for all."""
+    unfolded = {"infer_requests": False, "mirror_plans": False, "frame_max_tokens": 10_000_000}
+    proxy = stage.proxy(**unfolded, assembly_budget_ms=5_000)
+    chat = stage.chat(proxy, model="claude-sonnet-4-5")  # a window of 200,000 tokens
+    results = [f"result {n} " + "word " * 20_000 for n in range(5)]
+    provider.will(*(does(bash(f"step {n}")) for n in range(5)), says("ok"))
+    chat.says("do it all")
+    for result in results:
+        chat.returns(result)
+
+    assert [m["content"] for m in stage.lines()[-1] if m["role"] == "tool"] == results
