@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from proxy.errors import StoreError
 from proxy.stack import matching
+from proxy.stack.autonomy.signals import Reading
 from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread, Value, answer_of
 from proxy.stack.matching import How, Match
 from proxy.stack.queued import Queued
@@ -65,6 +66,8 @@ class Shelved:
     settled: int = 0
     fresh: deque[Fresh] = field(default_factory=deque)
     attempts: dict[str, int] = field(default_factory=dict)
+    readings: OrderedDict[tuple[str, str], Reading] = field(default_factory=OrderedDict)
+    """What the work of frames showed so far, by thread and segment; kept here so that it goes with the conversation."""
 
     def wrote(self, ticket: int, values: Sequence[Value], now: float) -> None:
         """These values were handed to the store at `now` (s, monotonic)."""

@@ -12,8 +12,7 @@ What this module does not do: it finds no reason and words none (`stack.autonomy
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from proxy.acting import Actor
 from proxy.config import Config
@@ -25,8 +24,8 @@ from proxy.stack.events import Suggested
 from proxy.standing import Standing
 from proxy.telling import Teller
 
-REMEMBERED = 512
-"""Frames of a thread of which a reading is kept: work comes back to the parent of a frame."""
+REMEMBERED = 16
+"""Frames of a conversation of which a reading is kept: work comes back to the parent of a frame."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,6 @@ class Suggesting:
     teller: Teller
     actor: Actor
     config: Config
-    readings: OrderedDict[tuple[str, str, str], Reading] = field(default_factory=OrderedDict)
 
     def __call__(self, standing: Standing) -> Standing:
         rules = self.config.autonomy_rules.with_chosen(standing.story.tree.advice.chosen)
@@ -68,9 +66,9 @@ class Suggesting:
         return self.teller.told(standing, words(made, self.actor.nonce(standing.conversation)))
 
     def _read(self, standing: Standing) -> Reading:
-        key = (standing.conversation, standing.thread, standing.story.tree.current.owner)
-        reading = self.readings.pop(key, None)
-        reading = self.readings[key] = read(standing.story, self.actor.watch.names, reading)
-        if len(self.readings) > REMEMBERED:
-            self.readings.popitem(last=False)
+        readings = standing.shelved.readings
+        key = (standing.thread, standing.story.tree.current.owner)
+        reading = readings[key] = read(standing.story, self.actor.watch.names, readings.pop(key, None))
+        if len(readings) > REMEMBERED:
+            readings.popitem(last=False)
         return reading

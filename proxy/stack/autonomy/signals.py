@@ -14,9 +14,8 @@ What this module does not do: it scores nothing, and it asks no model.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from proxy.stack.context import owner_of
 from proxy.stack.facts import said_by
@@ -103,10 +102,27 @@ class Reading:
     stated: str = ""
     begun: str = ""
 
+    aims: frozenset[str] | None = None
+    spoken: tuple[str, frozenset[str]] = ("", frozenset())
+    """What was spoken of when that was last asked, and its keywords."""
+
     @property
     def at_rest(self) -> bool:
         """Every call of the frame has its result."""
         return not self.waiting
+
+    def aims_of(self, frame: Frame) -> frozenset[str]:
+        """The keywords of what the frame is for; that never changes."""
+        if self.aims is None:
+            self.aims = keywords(f"{frame.title}\n{frame.criteria}")
+        return self.aims
+
+    def covered(self, aims: frozenset[str]) -> float:
+        """The share of `aims` that was spoken of last, by the assistant or in what it ran and changed; 0 of none."""
+        text = "\n".join((*self.successes.values(), self.said, *sorted(self.artifacts)))
+        if text != self.spoken[0]:
+            self.spoken = (text, keywords(text))
+        return len(aims & self.spoken[1]) / len(aims) if aims else 0.0
 
     def feed(self, placed: Placed, names: Names) -> None:
         """One more message of the frame."""
@@ -228,20 +244,20 @@ def _goes_on(story: Story, owner: str, known: Reading) -> bool:
 def signals(reading: Reading, frame: Frame, window: int) -> Signals:
     """The figures of a frame; `window` is what the model holds, in tokens, 0 where nobody knows."""
     goal = _new_goal(reading, frame)
-    aims = _aims(frame.title, frame.criteria)
+    aims = reading.aims_of(frame)
     successes = tuple(reading.successes.values())
     return Signals(
         errors=sum(reading.failures.values()),
         goal=goal,
         aims=aims,
-        wanted=_keywords(goal) if goal else frozenset(),
+        wanted=keywords(goal) if goal else frozenset(),
         messages=reading.messages,
         files=len(set().union(*reading.recent)),
         tokens=reading.tokens,
         successes=successes,
         failures=tuple(what for what, times in reading.failures.items() for _ in range(times)),
         artifacts=len(reading.artifacts | set(frame.artifacts)),
-        covered=_covered(aims, (*successes, reading.said, *reading.artifacts)) if successes else 0.0,
+        covered=reading.covered(aims) if successes else 0.0,
         idle=reading.idle,
         usage=reading.spent / (window or DEFAULT_LIMIT),
     )
@@ -254,18 +270,3 @@ def _new_goal(reading: Reading, frame: Frame) -> str:
         return reading.begun
     before = reading.before or f"{frame.title}\n{frame.criteria}"
     return reading.asked if reading.worked and not continues(before, reading.said, reading.asked) else ""
-
-
-@lru_cache(maxsize=256)
-def _aims(title: str, criteria: str) -> frozenset[str]:
-    return keywords(f"{title}\n{criteria}")
-
-
-@lru_cache(maxsize=64)
-def _keywords(text: str) -> frozenset[str]:
-    return keywords(text)
-
-
-def _covered(aims: frozenset[str], texts: Iterable[str]) -> float:
-    """The share of a frame's keywords that were spoken of, 0 where it has none."""
-    return len(aims & _keywords("\n".join(texts))) / len(aims) if aims else 0.0
