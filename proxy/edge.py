@@ -18,7 +18,7 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy.config import Config, is_loopback
 from proxy.dialects import OPENAI_CHAT, dialect_at
@@ -40,6 +40,20 @@ _READ_FROM_CLIENTS = frozenset({b"x-stack-session", b"x-stack-mode", b"x-stack-k
 _DRAIN_S = 2.0
 """A client still sending a body that is too large reads its 413 only if we go on reading for a moment."""
 
+
+class _Limit(NamedTuple):
+    """Bytes of a body, and whose limit that is."""
+
+    size: int
+    words: str
+
+    def passed(self) -> TooLarge:
+        return TooLarge(f"The request body is larger than {self.size} bytes, {self.words}.")
+
+
+_MANAGED = "/stack/"
+_MANAGED_LIMIT = _Limit(1024 * 1024, "the most that is read on /stack; send less at once")
+"""Far more than the largest plan there, far less than a context."""
 
 Refused = Callable[[str], object]
 """Is told the reason of every refusal, to count it."""
@@ -64,7 +78,7 @@ class Edge:
     def __init__(self, app: Application, config: Config, refused: Refused = _uncounted) -> None:
         self._app = app
         self._refused = refused
-        self._limit = config.body_limit_bytes
+        self._limit = _Limit(config.body_limit_bytes, "the limit of this proxy (body_limit_bytes)")
         self._hosts = {config.host.strip("[]").lower(), *(host.strip("[]") for host in config.allowed_hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,13 +87,14 @@ class Edge:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        body = _LimitedBody(receive, self._limit)
+        limit = min(self._limit, _MANAGED_LIMIT) if scope["path"].startswith(_MANAGED) else self._limit
+        body = _LimitedBody(receive, limit)
         try:
             headers = scope["headers"]
             _refuse_ambiguous_framing(headers, scope["http_version"])
             _refuse_hidden_path(scope["raw_path"])
             self._refuse_strangers(headers)
-            self._refuse_announced_size(headers)
+            _refuse_announced_size(headers, limit)
         except ProxyError as error:
             drain = isinstance(error, TooLarge) and not _expects(headers)
             await self._refuse(error, body, scope["path"], send, drain=drain)
@@ -127,10 +142,11 @@ class Edge:
         if b"cross-site" in _values(headers, b"sec-fetch-site"):
             raise Forbidden("Requests of web pages from another site are not served.")
 
-    def _refuse_announced_size(self, headers: Headers) -> None:
-        lengths = _values(headers, b"content-length")
-        if lengths and int(lengths[0]) > self._limit:
-            raise _too_large(self._limit)
+
+def _refuse_announced_size(headers: Headers, limit: _Limit) -> None:
+    lengths = _values(headers, b"content-length")
+    if lengths and int(lengths[0]) > limit.size:
+        raise limit.passed()
 
 
 def _refuse_ambiguous_framing(headers: Headers, http_version: str) -> None:
@@ -161,7 +177,7 @@ def _refuse_hidden_path(raw_path: bytes) -> None:
 class _LimitedBody:
     """Counts body bytes while they are read: a chunked body announces no size."""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
+    def __init__(self, receive: Receive, limit: _Limit) -> None:
         self._receive = receive
         self._limit = limit
         self._read = 0
@@ -170,8 +186,8 @@ class _LimitedBody:
     async def receive(self) -> Message:
         """The next message. Raises TooLarge once the body has passed the limit."""
         message = await self.next()
-        if self._read > self._limit:
-            raise _too_large(self._limit)
+        if self._read > self._limit.size:
+            raise self._limit.passed()
         return message
 
     async def next(self) -> Message:
@@ -215,7 +231,3 @@ def _expects(headers: Headers) -> bool:
 def _is_result_header(name: bytes) -> bool:
     """`x-stack-*` that only we may say; what a client may say is a short list."""
     return name.startswith(b"x-stack-") and name not in _READ_FROM_CLIENTS
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request body is larger than {limit} bytes, the limit of this proxy (body_limit_bytes).")

@@ -2,7 +2,7 @@
 
     ProxyError 500
       BadRequest 400 · Unauthorized 401 · Forbidden 403 · UnknownFrame 404 · NotAllowed 409 · TooLarge 413 ·
-      Stopped 499
+      TooOften 429 · Stopped 499
       StoreError 500
       UpstreamError
         UpstreamUnreachable 502 · UpstreamClosed 502 · UpstreamTimeout 504
@@ -54,6 +54,17 @@ class NotAllowed(ProxyError):
 class TooLarge(ProxyError):
     status = 413
     code = "too_large"
+
+
+class TooOften(ProxyError):
+    """`retry_after_s` is when to ask again, in whole seconds."""
+
+    status = 429
+    code = "too_often"
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Stopped(ProxyError):

@@ -4,7 +4,9 @@
     backstage.py  what the routes look at
     identity.py   who is asking, before any route is looked up
     answers.py    JSON that can say everything, and the one shape of an error
+    bounds.py     how often a tenant may ask
     asking.py     what every module of routes begins with
+    description   what OpenAPI says of all of it
     routes.py     the routes; those of one subject are modules of their own, which it includes
     client_side   what OpenAPI says of `/v1`
 
@@ -19,17 +21,19 @@ FastAPI costs 0.3 s to import, so nothing but `app` imports this package, and on
 from __future__ import annotations
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from proxy import __version__
 from proxy.api import events, routes
 from proxy.api.answers import Json, answer_errors
 from proxy.api.backstage import Backstage
+from proxy.api.bounds import Bounds, Pace
 from proxy.api.identity import Identity
 
 __all__ = ["Backstage", "build_api"]
 
 
-def build_api(backstage: Backstage) -> FastAPI:
+def build_api(backstage: Backstage) -> ASGIApp:
     """The application of `/stack` and `/health`; it has no start or stop of its own."""
     # The pages FastAPI brings load scripts from elsewhere, and its schema route would know no tenant: ours stands in
     # `routes`. A redirect for a slash at the end would be a second answer to one question.
@@ -46,7 +50,7 @@ def build_api(backstage: Backstage) -> FastAPI:
     api.state.backstage = backstage
     for router in (routes.open_router, routes.router, events.router):
         api.include_router(router)
-    api.state.pages = [*routes.open_router.routes, *routes.router.routes, *events.router.routes]
     answer_errors(api)
-    api.add_middleware(Identity, tenant_of=backstage.tenant_of, operator_token=backstage.operator_token)
-    return api
+    # Around the framework and not in it: it would answer what the edge is to answer.
+    bounded = Bounds(api, Pace(backstage.config.api_requests_per_minute))
+    return Identity(bounded, backstage.tenant_of, backstage.operator_token)

@@ -1,30 +1,40 @@
 """How the API answers: JSON that can say everything, and errors in the one shape that clients of the API know.
 
-{"error": {"message": "what happened and what to do", "type": "invalid_request_error", "code": "not_found"}}
+{"error": {"message": "what happened and what to do", "type": "invalid_request_error", "param": null, "code":
+"not_found"}}
+
+What the edge refuses on these paths has the same shape; it is that of chat completions.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Route
 from typing_extensions import TypedDict
 
-from proxy.errors import BadRequest, ProxyError
+from proxy.api.description import methods_at
+from proxy.errors import BadRequest, ProxyError, TooOften
+from proxy.views.lookup import shown
+
+MOST_FAULTS = 5
+"""So many are told, however many a request has."""
+DESCRIBED = "GET /stack/openapi.json says what each path takes."
 
 log = logging.getLogger(__name__)
 
 
 class ErrorBody(TypedDict):
     message: str
-    type: str
+    type: Literal["invalid_request_error", "api_error"]
+    param: None
     code: str
 
 
@@ -42,13 +52,16 @@ class Json(JSONResponse):
 
 
 def error_answer(error: ProxyError) -> Json:
-    return _answer(error.status, str(error), error.code)
+    answer = _answer(error.status, str(error), error.code)
+    if isinstance(error, TooOften):
+        answer.headers["retry-after"] = str(error.retry_after_s)
+    return answer
 
 
 def _answer(status: int, message: str, code: str) -> Json:
-    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    kind = "api_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     told = {"x-stack-status": f"error; reason={code}"}
-    return Json({"error": {"message": message, "type": kind, "code": code}}, status, told)
+    return Json({"error": {"message": message, "type": kind, "param": None, "code": code}}, status, told)
 
 
 def answer_errors(api: FastAPI) -> None:
@@ -68,27 +81,31 @@ async def _no_route(request: Request, error: Exception) -> Response:
     """No such path, or not with this method."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = ", ".join(sorted(_methods_at(request)))
+        allowed = ", ".join(methods_at(request.app, request.url.path))
         answer = _answer(error.status_code, f"This path answers {allowed}.", "method_not_allowed")
         answer.headers["allow"] = allowed
         return answer
     if error.status_code == HTTPStatus.NOT_FOUND:
         message = "There is no such path. GET /stack/openapi.json lists those there are."
         return _answer(error.status_code, message, "not_found")
-    return _answer(error.status_code, str(error.detail), "bad_request")
-
-
-def _methods_at(request: Request) -> set[str]:
-    """All methods of the path; the framework names those of the first route that fits it."""
-    fitting = (route for route in request.app.state.pages if route.matches(request.scope)[0] is not Match.NONE)
-    return {method for route in fitting if isinstance(route, Route) for method in route.methods or ()}
+    # Raised by the framework alone, and only for a body: no JSON, or JSON that no reader takes in (too deep, a number
+    # of thousands of digits).
+    return error_answer(BadRequest(f"The body cannot be read as JSON. {DESCRIBED}"))
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
     """A parameter or a body that is not what the description says; the value itself is not repeated."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
-    faults = (f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors())
-    return error_answer(BadRequest("; ".join(faults)))
+    faults = error.errors()
+    told = [_fault(fault) for fault in faults[:MOST_FAULTS]]
+    more = [f"and {len(faults) - len(told)} more faults"] if len(faults) > len(told) else []
+    return error_answer(BadRequest(f"The request is not as described. {'; '.join([*told, *more])}. {DESCRIBED}"))
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    """Where it is and what it is. A place may be named by a key that somebody made up."""
+    place = ".".join(str(part) for part in fault["loc"])
+    return f"{shown(place)}: {fault['msg']}"
 
 
 async def _broken(request: Request, error: Exception) -> Response:

@@ -13,15 +13,15 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from proxy.api import attempts, autonomy, branches, client_side, completing, contexts, hand, past, speaking, subagents
+from proxy.api import attempts, autonomy, branches, completing, contexts, hand, past, speaking, subagents
 from proxy.api.answers import Error, Json
 from proxy.api.asking import ERRORS, UNKNOWN, Asked, AsOf, Id, Limit, Thread
 from proxy.api.backstage import Backstage
+from proxy.api.description import description
 from proxy.export import writing
 from proxy.export.flames import MEASURES
 from proxy.export.formats import FORMATS, Options, format_named, measure_named
@@ -352,12 +352,7 @@ async def health(request: Request) -> Response:
 @router.get("/openapi.json", response_model=dict[str, Any])
 async def openapi(request: Request) -> Response:
     """This description."""
-    api = request.app
-    schema = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
-    for path in schema["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)  # the library adds it to each; what is invalid is answered 400
-    return Json({**schema, "paths": {**client_side.described(), **schema["paths"]}})
+    return Json(description(request.app))
 
 
 for each in (attempts, autonomy, branches, completing, contexts, hand, past, speaking, subagents):
