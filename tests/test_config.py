@@ -211,3 +211,25 @@ def test_the_store_lies_in_the_data_directory_unless_said_otherwise(tmp_path: Pa
     assert load_config({"store": "memory:"}).store_path is None
     assert load_config({"store": "sqlite:/a/b.db"}).store_path == Path("/a/b.db")
     assert "~" not in str(load_config().data)
+
+
+@pytest.mark.rows("S1-81", "S1-84", "S1-96")
+def test_autonomy_is_set_by_the_names_of_the_environment() -> None:
+    """What lies beyond 0 and 100 is taken as the nearer of both; a name nobody knows is kept, to be warned of."""
+    config = load_config(
+        environ={
+            "STACK_AUTONOMY_LEVEL": "auto",
+            "STACK_PUSH_THRESHOLD": "150",
+            "STACK_POP_THRESHOLD": "-1",
+            "STACK_SUGGEST_IN_CONTEXT": "false",
+            "STACK_ENABLED_HEURISTICS": "stagnation, intuition, duration",
+            "STACK_MODEL_MAY_SET": "level,stats",
+        }
+    )
+
+    rules = config.autonomy_rules
+    assert (rules.level, rules.push_threshold, rules.pop_threshold) == ("auto", 100, 0)
+    assert (rules.suggest_in_context, rules.heuristics) == (False, ("duration", "stagnation"))
+    assert (config.unknown_heuristics, rules.settable) == (("intuition",), frozenset({"level", "stats"}))
+    with pytest.raises(InvalidConfiguration, match=r"^autonomy: 'always': allowed: manual, suggest, auto"):
+        load_config(environ={"STACK_AUTONOMY_LEVEL": "always"})
