@@ -57,7 +57,7 @@ def test_every_call_of_a_captured_request_is_answered_where_it_must_be(requests:
         assert unpaired(asked.messages) == ()
 
 
-@pytest.mark.rows("X-02")
+@pytest.mark.rows("X-03")
 def test_x02_a_captured_request_goes_on_from_the_one_before_it(requests: Requests) -> None:
     """The client moves its cache markers with every request; nothing else of its history changes, but where it
     compacts."""

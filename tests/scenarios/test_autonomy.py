@@ -231,7 +231,7 @@ def test_where_the_clients_own_plan_divides_the_work_no_push_is_suggested(
     assert told(chat.proxy)["push"]["pointless"] == "the client's own plan divides the work"
 
 
-@pytest.mark.rows("S1-93", "X-05")
+@pytest.mark.rows("S1-93")
 def test_a_restart_forgets_no_suggestion_and_repeats_none(chat: Conversation, provider: ScriptedProvider) -> None:
     """S1-93, X-05: what was told is on disk."""
     stuck(chat, provider)
