@@ -114,21 +114,25 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return played(TONGUES[request.param], tmp_path_factory.mktemp(request.param))
 
 
+@pytest.mark.rows("X-20", "X-13")
 def test_every_dialect_keeps_the_laws(run: Played) -> None:
     """L1 to L8, and what the API itself forbids."""
     assert run.breaches == []
 
 
+@pytest.mark.rows("X-20")
 def test_every_dialect_makes_the_same_tree(run: Played, in_chat: Played) -> None:
     assert run.trees == in_chat.trees
     assert "completed: Model" in run.trees[0]
     assert "plan completed: Lexer" in run.trees[1]
 
 
+@pytest.mark.rows("X-20")
 def test_every_dialect_shows_its_client_the_same(run: Played, in_chat: Played) -> None:
     assert run.heard == in_chat.heard
 
 
+@pytest.mark.rows("X-20")
 def test_every_dialect_sends_lines_of_the_same_shape(run: Played, in_chat: Played) -> None:
     assert len(run.lines) == len(in_chat.lines)
     for at, (line, other) in enumerate(zip(run.lines, in_chat.lines, strict=True)):

@@ -328,6 +328,7 @@ async def test_requests_are_listed_the_newest_first_without_bodies(store: Store)
 
 
 # ------------------------------------------------------------------------------------------------------------- tenants
+@pytest.mark.rows("X-25")
 async def test_no_method_shows_a_tenant_anything_of_another(store: Store) -> None:
     """A6, T1: the same words, hints, keys and ids, and still nothing is found."""
     everything = opened("c1", entry("m1"), Event("m1", 0, 1, "pushed", "f1", b"{}"), hint="h")

@@ -121,6 +121,7 @@ def stage(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Stage]:
     running.stop()
 
 
+@pytest.mark.rows("S3-29", "S3-30", "S0-08")
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", range(2))
 def test_an_agent_goes_on_after_every_kill_where_it_stood(stage: Stage, provider: ScriptedProvider, seed: int) -> None:

@@ -15,6 +15,7 @@ from tests.failures.conftest import Agent, at_work
 from tests.harness import Conversation, Stage
 
 
+@pytest.mark.rows("X-14")
 def test_given_an_error_while_a_line_is_assembled_then_the_clients_bytes_go_and_the_header_says_so(
     here: Agent, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -30,6 +31,7 @@ def test_given_an_error_while_a_line_is_assembled_then_the_clients_bytes_go_and_
     assert here.frames() == before
 
 
+@pytest.mark.rows("X-14")
 def test_given_an_error_while_a_request_is_placed_then_the_clients_bytes_go_and_the_header_says_so(
     here: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

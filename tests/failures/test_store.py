@@ -52,6 +52,7 @@ def full(proxy: KillableProxy) -> Iterator[None]:
 TROUBLES = {"locked": (locked, {"store_locked"}), "full": (full, {"store_full"})}
 
 
+@pytest.mark.rows("X-14")
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_store_that_cannot_be_written_costs_the_agent_nothing_but_our_help(
     agent: Agent, proxy: KillableProxy, stage: Stage, trouble: str
@@ -128,6 +129,7 @@ def test_a_file_damaged_while_it_is_used_is_set_aside_and_no_request_fails(agent
     assert list(proxy.data.glob("callstack.db.corrupt-*"))
 
 
+@pytest.mark.rows("S1-43")
 def test_a_file_damaged_before_the_start_is_set_aside_and_the_first_request_succeeds(
     agent: Agent, proxy: KillableProxy
 ) -> None:

@@ -36,7 +36,7 @@ def seen(chat: Conversation, wanted: Callable[[Json], bool]) -> Json:
     raise AssertionError("the log never showed it")
 
 
-@pytest.mark.rows("S4-10", "S4-11")
+@pytest.mark.rows("S4-10", "S4-11", "S4-06")
 def test_s4_11_what_came_before_a_silence_is_kept_while_the_stream_is_open(
     stage: Stage, provider: ScriptedProvider
 ) -> None:

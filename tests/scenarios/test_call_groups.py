@@ -8,7 +8,7 @@ from proxy.scripted import Answer, Call, ScriptedProvider, says
 from tests.harness import Conversation, Stage, activate, bash, does, everything, plan, pop, push, texts
 
 
-@pytest.mark.rows("X-09", "S0-03", "S1-30")
+@pytest.mark.rows("X-09", "S0-03", "S1-30", "S1-105")
 def test_text_and_push_then_text(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
     """X-09, S0-03, S1-30: the client reads one answer; the model goes on in the child."""
     provider.will(does(push("Auth", "login works"), text="Let me see."), says("I began with the login."))

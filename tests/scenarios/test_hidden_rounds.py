@@ -249,6 +249,7 @@ def test_a_hidden_round_that_fails_for_good_is_the_providers_error(stage: Stage,
     assert chat.says("go on").text == "ok"
 
 
+@pytest.mark.rows("S4-10")
 @pytest.mark.parametrize("breaks", [cut, reset], ids=["FIN", "RST"])
 def test_a_stream_that_dies_never_ends_normally(stage: Stage, provider: ScriptedProvider, breaks: object) -> None:
     """S4, DESIGN 7: no terminator, no finish reason, no second try; what came is kept as partial."""

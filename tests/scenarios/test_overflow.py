@@ -135,7 +135,7 @@ def test_a_silent_stream_to_a_short_line_passes_as_it_came(stage: Stage, provide
 
 
 # ------------------------------------------------------------------------------------------------------------- learned
-@pytest.mark.rows("S4-20", "S4-21")
+@pytest.mark.rows("S4-20", "S4-21", "S4-05")
 @PLAIN
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
 def test_a_limit_that_a_refusal_named_is_kept_from_then_on(stage: Stage, provider: ScriptedProvider) -> None:

@@ -455,6 +455,7 @@ SESSIONS = {
 }
 
 
+@pytest.mark.rows("S1-76")
 @pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS.keys())
 def test_an_ordinary_session_has_the_frames_a_person_would_draw(
     stage: Stage, provider: ScriptedProvider, session: Labelled

@@ -39,6 +39,7 @@ HOSTILE: list[dict[str, object]] = [
 ]
 
 
+@pytest.mark.rows("S1-134")
 def test_they_are_offered_one_by_one_and_change_no_list_of_the_core() -> None:
     """S1-134: the dispatcher reaches them and does not list them, so its bytes stay what they were."""
     full = {each["name"] for each in definitions("full")}

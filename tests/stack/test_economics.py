@@ -26,6 +26,7 @@ WARM = Prices(0.1, 1.25)
 FOLD = Rewrite(removed=10_000, compaction=1_000, behind=2_000, line=40_000)
 
 
+@pytest.mark.rows("S4-36")
 def test_a_warm_fold_is_weighed_as_design_says() -> None:
     """(T-C)*r*N against S*(w-r) + C*w + q*recall."""
     verdict = weighed(FOLD, WARM, 50, cold=False)
@@ -36,6 +37,7 @@ def test_a_warm_fold_is_weighed_as_design_says() -> None:
     assert (verdict.worth, verdict.reason) == (True, Reason.GATE)
 
 
+@pytest.mark.rows("S4-36")
 def test_much_behind_the_cut_is_not_worth_it() -> None:
     verdict = weighed(replace(FOLD, behind=60_000), WARM, 50, cold=False)
 

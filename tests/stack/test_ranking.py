@@ -39,7 +39,7 @@ def frame(name: str, status: Status = Status.PLANNED, **more: Any) -> Frame:
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
-@pytest.mark.rows("S1-53", "C9")
+@pytest.mark.rows("S1-53", "C9", "S1-160")
 @pytest.mark.parametrize(("text", "tokens"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("x" * 4_000, 1_000)])
 def test_a_token_is_estimated_as_four_characters_rounded_up(text: str, tokens: int) -> None:
     """S1-53, C9."""
@@ -50,7 +50,7 @@ def test_a_text_that_fits_is_not_touched() -> None:
     assert truncate_to_tokens("  all of it\n", 10, estimate_tokens) == "  all of it\n"
 
 
-@pytest.mark.rows("S1-59")
+@pytest.mark.rows("S1-59", "S1-160")
 def test_a_cut_falls_back_to_the_end_of_a_word_within_the_last_fifth() -> None:
     """S1-59."""
     cut = truncate_to_tokens("alpha beta gamma delta epsilon zeta eta theta", 9, estimate_tokens)
@@ -121,7 +121,7 @@ def test_a_duration_is_told_in_the_largest_unit_with_one_decimal(milliseconds: i
     assert format_duration(milliseconds) == shown
 
 
-@pytest.mark.rows("S1-156")
+@pytest.mark.rows("S1-156", "S1-160")
 def test_the_five_characters_of_mark_up_are_escaped() -> None:
     """S1-156."""
     assert escape_xml("& < > \" '") == "&amp; &lt; &gt; &quot; &apos;"
@@ -143,7 +143,7 @@ def test_any_escaped_text_is_read_back_by_a_parser_as_the_cleaned_text(text: str
 
 
 # ------------------------------------------------------------------------------------------------------------ keywords
-@pytest.mark.rows("S1-58")
+@pytest.mark.rows("S1-58", "S1-160")
 def test_names_and_paths_are_split_and_kept_whole() -> None:
     """S1-58."""
     assert {"src", "auth", "token"} <= extract_keywords("src/auth/Token.ts")
@@ -165,7 +165,7 @@ def test_letters_of_every_script_are_kept() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- scores
-@pytest.mark.rows("S1-54")
+@pytest.mark.rows("S1-54", "S1-160")
 @pytest.mark.parametrize(("depth", "points"), [(1, 1000), (2, 500), (3, 40), (4, 20), (5, 0), (9, 0)])
 def test_an_ancestor_scores_by_how_near_it_is(depth: int, points: int) -> None:
     """S1-54."""
@@ -189,7 +189,7 @@ def test_an_ancestor_scores_by_age_status_results_and_artifacts(ancestor: Frame,
     assert score_ancestor(ancestor, 9, age) == points
 
 
-@pytest.mark.rows("S1-56", "D4")
+@pytest.mark.rows("S1-56", "D4", "S1-160")
 @pytest.mark.parametrize(
     ("sibling", "relevance", "rest"),
     [
@@ -287,7 +287,7 @@ def test_the_position_counts_the_children_of_one_parent_without_those_withdrawn(
     assert position_of(family[1], family) == (2, 3)
 
 
-@pytest.mark.rows("S1-149")
+@pytest.mark.rows("S1-149", "S1-160")
 def test_the_next_sibling_is_the_first_planned_behind_else_an_earlier_one() -> None:
     """S1-149."""
     family = [frame("a", order=0), frame("b", Status.IN_PROGRESS, order=1), frame("c", order=2)]

@@ -41,6 +41,7 @@ LONG = "a long answer that never comes to its end " * 20
 
 
 # ------------------------------------------------------------------------------------------------------------------ S4
+@pytest.mark.rows("S4-10")
 @AWAKE
 @DEATH
 def test_s4_a_stream_whose_upstream_dies_is_broken_off_and_kept_as_partial(
@@ -165,6 +166,7 @@ CARRIED = {
 }
 
 
+@pytest.mark.rows("X-19")
 @AWAKE
 @STREAM
 @pytest.mark.parametrize("code", [400, 401, 404, 413, 429, 500, 502, 503, 529])

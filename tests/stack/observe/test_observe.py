@@ -175,7 +175,7 @@ def truth_of(made: dict[str, Any], result: str) -> set[str]:
     return {"notes.txt"} if "> notes.txt" in commands or "sed -i" in commands else set()
 
 
-@pytest.mark.rows("S2-17")
+@pytest.mark.rows("S2-17", "S2-22")
 @pytest.mark.skipif(not SESSIONS, reason="the captured sessions are not beside this checkout")
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_precision_and_recall_of_artifacts_are_one_on_captured_sessions(path: Path) -> None:
