@@ -211,7 +211,7 @@ def test_switched_off_each_conversation_is_its_own(stage: Stage, provider: Scrip
 
 
 # ------------------------------------------------------------------------------------------------------------ contexts
-@pytest.mark.rows("S1-112", "S1-113", "S1-116", "S1-117")
+@pytest.mark.rows("S1-112", "S1-113", "S1-116", "S1-117", "S1-12")
 def test_people_see_what_the_model_is_told_of_its_context(provider: ScriptedProvider, stage: Stage) -> None:
     chat = stage.chat(stage.proxy(budgets__total=3000))
     provider.will(does(call("stack_frame_push", title="Model", successCriteria="it works")), does(bash("ls")))

@@ -65,7 +65,7 @@ def test_whatever_they_are_asked_they_answer_a_sentence(name: str, arguments: di
 
 
 # ------------------------------------------------------------------------------------------------------------- context
-@pytest.mark.rows("S1-112")
+@pytest.mark.rows("S1-112", "S1-12")
 def test_the_context_is_told_with_budgets_selection_and_line() -> None:
     done = (pushed("fauth", title="Auth"), popped("fauth", "JWT in src/auth.py."))
     desk = desk_after(*done, pushed("fpay", title="Pay"), Planned("fbank", "fpay", "Bank", "Transfers work."))
