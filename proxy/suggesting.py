@@ -54,16 +54,18 @@ class Suggesting:
     def _suggested(self, standing: Standing, seen: Signals, rules: Autonomy) -> Standing:
         tree = standing.story.tree
         made = suggestion(tree, seen, rules, self.config.max_depth, standing.arrival.now)
-        if made is None:
-            return standing
-        if made.told and (
-            standing.ledger.overlays.get(standing.node) or not self.teller.takes_words(standing.request.model)
-        ):
+        if made is None or (made.told and not self._may_speak(standing)):
             return standing
         standing = self.teller.recorded(standing, [Suggested(tree.active, made)])
         if not made.told:
             return standing
         return self.teller.told(standing, words(made, self.actor.nonce(standing.conversation)))
+
+    def _may_speak(self, standing: Standing) -> bool:
+        """Whether words of ours may stand here, and the model could follow them."""
+        request = standing.request
+        free = request.choice in ("auto", "required") and not request.structured
+        return free and not standing.ledger.overlays.get(standing.node) and self.teller.takes_words(request.model)
 
     def _read(self, standing: Standing) -> Reading:
         readings = standing.shelved.readings

@@ -48,14 +48,15 @@ def suggestions_in(messages: list[Json]) -> int:
     return "".join(texts(messages)).count(MARK)
 
 
-def stuck(chat: Conversation, provider: ScriptedProvider, frame: str = "Cart rounding") -> None:
-    """In a frame of its own the model fails four times, gives up, and the user asks for something else."""
+def stuck(chat: Conversation, provider: ScriptedProvider, frame: str = "Cart rounding", **last: Any) -> None:
+    """In a frame of its own the model fails four times, gives up, and the user asks for something else; with these
+    members in `last`."""
     provider.will(does(push(frame, "prices are rounded")), *[does(bash("pytest -q"))] * 4)
     provider.will(says("The tests still fail; I could not find out why."), says("Bonjour."))
     chat.says("Make the cart round its prices.")
     for n in range(4):
         chat.returns(f"{FAILED} (run {n})")
-    chat.says(ELSEWHERE)
+    chat.says(ELSEWHERE, **last)
 
 
 def finished(chat: Conversation, provider: ScriptedProvider, *after: Any) -> None:
@@ -212,6 +213,19 @@ def test_a_model_that_takes_no_words_behind_results_is_told_none(stage: Stage, p
 
     assert not any(suggestions_in(received.messages) for received in provider.received)
     assert told(proxy)["history"] == []
+
+
+@pytest.mark.spoken_in("chat", reason="each dialect has its own word for it, read by the same rule")
+@pytest.mark.asked("plain")
+def test_a_request_that_leaves_no_choice_of_tools_is_told_nothing(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """The model could not follow."""
+    stuck(chat, provider, response_format={"type": "json_object"})
+    assert chat.last is not None
+    assert chat.last.stack_status == "full"
+    assert not any(suggestions_in(received.messages) for received in provider.received)
+    assert told(chat.proxy)["history"] == []
 
 
 @pytest.mark.rows("S1-81", "S1-82")
