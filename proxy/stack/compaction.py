@@ -153,8 +153,8 @@ def _past(speech: Sequence[str]) -> str:
 _DECISION = re.compile(r"^[^\w\n]*decisions?\s*:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 _RESULT = re.compile(r"^[ \t>*_#-]*RESULT:[*_]*[ \t]*(\S.*)$", re.MULTILINE)
 _NAME = re.compile(
-    r"""(?:[\w.~-]+/)+[\w.-]*\w        # a path
-      | \b[\w-]+\.[a-z][a-z0-9]{0,4}\b # a file
+    r"""(?<![\w.~-])(?:[\w.~-]{1,200}/)+[\w.-]{0,200}\w  # a path, from its beginning: or long words take minutes
+      | \b[\w-]{1,200}\.[a-z][a-z0-9]{0,4}\b  # a file
       | \b\w+\(\)                      # a call
       | \b[a-z0-9]+(?:_[a-z0-9]+)+\b   # snake_case
       | \b[A-Za-z][a-z0-9]+[A-Z]\w*\b  # camelCase
