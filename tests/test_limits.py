@@ -35,7 +35,7 @@ def limits(clock: Clock) -> Limits:
     return Limits(clock, tariff_for)
 
 
-@pytest.mark.rows("S4-20")
+@pytest.mark.rows("S4-20", "C13")
 def test_a_prompt_leaves_room_for_the_answer() -> None:
     """S4-20: window less the smaller of the model's output limit and 32,000."""
     assert prompt_limit(200_000, max_output=64_000) == 168_000

@@ -2,6 +2,7 @@
 
 import pytest
 
+from proxy.config_sources import load_config
 from proxy.scripted import ScriptedProvider, call, says
 from proxy.tenancy import issue_key
 from tests.harness import Stage, activate, bash, does, op, plan, pop, push
@@ -177,3 +178,9 @@ def test_c25_outputs_that_fit_are_not_cleared_however_many_they_are(stage: Stage
         chat.returns(result)
 
     assert [m["content"] for m in stage.lines()[-1] if m["role"] == "tool"] == results
+
+
+@pytest.mark.rows("C18")
+def test_c18_a_conversation_is_idle_after_five_minutes_and_not_five_seconds() -> None:
+    """Between two turns of an agent whose model thinks, seconds go by."""
+    assert load_config().subagent.idle_delay == 300_000

@@ -26,7 +26,7 @@ def typed(chat: Conversation, provider: ScriptedProvider, command: str) -> str:
     return answer.text
 
 
-@pytest.mark.rows("S3-37")
+@pytest.mark.rows("S3-37", "S1-01")
 def test_a_person_plans_a_tree_and_the_agent_works_through_it(stage: Stage, provider: ScriptedProvider) -> None:
     chat = stage.chat()
     provider.will(says("Tell me how you want it built."))

@@ -100,7 +100,7 @@ def test_a_plan_is_mutable_until_it_begins(provider: ScriptedProvider, chat: Con
     assert "A2" in chat.proxy.frames()
 
 
-@pytest.mark.rows("S1-72", "S1-74", "S1-124")
+@pytest.mark.rows("S1-72", "S1-74", "S1-124", "D9")
 def test_activate_opens_the_line_of_the_planned_frame_in_the_same_turn(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:

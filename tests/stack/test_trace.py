@@ -215,7 +215,7 @@ def test_files_that_do_not_fit_are_counted() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- merge
-@pytest.mark.rows("S2-21")
+@pytest.mark.rows("S2-21", "C11")
 def test_a_trace_that_replaces_another_takes_over_what_it_says() -> None:
     """S2-21: after three compactions an item of the first is still there."""
     text = traced()

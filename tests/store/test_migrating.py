@@ -73,6 +73,7 @@ def test_the_migrations_build_the_same_tables_as_a_new_store_has(tmp_path: Path)
     migrated.dispose()
 
 
+@pytest.mark.rows("S1-07")
 async def test_a_store_of_a_newer_program_is_refused_and_left_as_it_is(making: Making, path: Path) -> None:
     await (await making()).close()
     upgraded = create_engine(f"sqlite:///{path}")
