@@ -2,9 +2,9 @@
 
 They are written in the transaction that writes what made them so, whoever writes that: a request, the management API,
 a command, an import. What they say is the fold of the path that grew last, like all that we show; of frames that stand
-on other paths alone, what was so while theirs was the newest. So of every conversation that is written to, the tree at
-the end of that path is kept here, without its texts, and goes on with each entry and event. Where that is not all that
-happened (another path grew, an event hangs further back, the conversation was not at hand), it is folded anew.
+on other paths alone, what was so while theirs was the newest. So of every conversation that is written to, the trees at
+its newest entries are kept here, without their texts, and go on with each entry and event. Where that is not enough (a
+path goes on further back, an event hangs there, the conversation was not at hand), it is folded anew.
 
 The law: **a fault here costs rows, never a record**: what cannot be folded is left as it stands, and folded anew with
 the next write. Nothing of ours reads these rows; all of them can be made again.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from sqlalchemy import Connection, select
@@ -34,7 +34,10 @@ from proxy.store import reading, rows, schema
 log = logging.getLogger(__name__)
 
 CONVERSATIONS = 1_000
-"""Conversations of which the tree is kept, about 2 KB for each and 1 KB for each frame."""
+"""Conversations of which trees are kept, about 2 KB for each and 1 KB for each frame."""
+ENTRIES = 64
+"""The newest entries of a conversation whose trees are kept: a retry, an edit or a second loop goes on from one of
+them."""
 TEXT = frozenset({"goal", "result", "parent_id"})
 
 Owner = tuple[str, str]
@@ -50,23 +53,15 @@ class News:
     opened: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Grown:
-    """The newest path: its last entry and the tree there."""
-
-    tip: str = ""
-    tree: Tree = field(default_factory=Tree)
-
-
 class _Elsewhere(Exception):
-    """What was written does not simply go on where the newest path ended."""
+    """What was written does not go on from one of the newest entries."""
 
 
 class Tasks:
     """Belongs to the writer's thread."""
 
     def __init__(self) -> None:
-        self._at: OrderedDict[Owner, _Grown] = OrderedDict()
+        self._at: OrderedDict[Owner, _Paths] = OrderedDict()
 
     def forget(self) -> None:
         """What was followed may not be in the store."""
@@ -89,17 +84,18 @@ class Tasks:
         return changed
 
     def _followed(self, connection: Connection, owner: Owner, written: News) -> list[rows.Values]:
-        before = self._at.pop(owner, None)
+        paths = self._at.pop(owner, None)
+        if written.opened:
+            paths = _Paths()
         try:
-            after = _gone_on(_Grown() if written.opened else before, written)
-            known: Mapping[str, Frame] = before.tree.frames if before else {}
+            if paths is not None:
+                paths.take(written)
         except _Elsewhere:
-            after, known = _folded(reading.outline(connection, *owner)), {}
-        frames = after.tree.frames
-        same = frames is known
-        kept = frames if same else {i: f if known.get(i) is f else _without_texts(f) for i, f in frames.items()}
-        self._at[owner] = _Grown(after.tip, Tree(kept, after.tree.active))
-        return [] if same else list(_changed(owner, known, after.tree))
+            paths = None
+        if paths is None:
+            paths = _folded(reading.outline(connection, *owner))
+        self._at[owner] = paths
+        return list(_rows(owner, *paths.changes()))
 
 
 def all_rows(connection: Connection) -> Iterator[rows.Values]:
@@ -107,51 +103,80 @@ def all_rows(connection: Connection) -> Iterator[rows.Values]:
     table = schema.conversations
     for row in connection.execute(select(table.c.tenant, table.c.id)).all():
         owner = rows.plain(row.tenant), rows.plain(row.id)
-        yield from _changed(owner, {}, _folded(reading.outline(connection, *owner)).tree)
+        yield from _rows(owner, *_folded(reading.outline(connection, *owner)).changes())
 
 
 # ---------------------------------------------------------------------------------------------------------------- fold
-def _gone_on(before: _Grown | None, written: News) -> _Grown:
-    """Raises _Elsewhere."""
-    if before is None:
-        raise _Elsewhere
-    tip, tree = before.tip, before.tree
-    at: dict[str, list[Event]] = {}
-    for event in written.events:
-        at.setdefault(event.entry, []).append(event)
-    tree = _decided(tree, at.pop(tip, ()))
-    for entry in written.entries:
-        tip, tree = _placed(tip, tree, entry)
-        tree = _decided(tree, at.pop(entry.id, ()))
-    if at:
-        raise _Elsewhere
-    return _Grown(tip, tree)
+class _Paths:
+    """The trees at the newest entries of a conversation: `tip` is the one that was written last."""
 
+    def __init__(self, tip: str = "", tree: Tree | None = None) -> None:
+        self.tip = tip
+        self._trees: OrderedDict[str, Tree] = OrderedDict({tip: tree or Tree()})
+        self._inner: set[str] = set()
+        """Entries that others stand behind: what is decided at one of them changes those too."""
+        self._told: Mapping[str, Frame] = {}
+        """Frames as the rows tell them."""
 
-def _placed(tip: str, tree: Tree, entry: Entry) -> tuple[str, Tree]:
-    """The end of the path, and the tree there, with one more entry. Raises _Elsewhere."""
-    if entry.is_beside:
-        return tip, reopened(tree, entry.created) if entry.kind is Kind.SAID else tree
-    if entry.parent != tip or entry.adopts or entry.alias:
-        raise _Elsewhere
-    speaks = entry.kind is Kind.MESSAGE and entry.message is not None and entry.message.role == "user"
-    return entry.id, reopened(tree, entry.created) if speaks else tree
+    def take(self, written: News) -> None:
+        """Go on with what was written. Raises _Elsewhere; then this is of no use any more."""
+        at: dict[str, list[Event]] = {}
+        for event in written.events:
+            at.setdefault(event.entry, []).append(event)
+        for known in at.keys() - {entry.id for entry in written.entries}:
+            self._decide(known, at[known])
+        for entry in written.entries:
+            self._put(entry)
+            self._decide(entry.id, at.get(entry.id, ()))
+        while len(self._trees) > ENTRIES:
+            gone, _ = self._trees.popitem(last=False)
+            self._inner.discard(gone)
 
-
-def _decided(tree: Tree, events: Iterable[Event]) -> Tree:
-    """Raises _Elsewhere."""
-    for event in sorted(events, key=lambda each: (each.round, each.seq)):
-        if event.kind == SWITCHED:
+    def _put(self, entry: Entry) -> None:
+        if entry.kind is Kind.OVERLAY or entry.id in self._trees:
+            return
+        if entry.parent not in self._trees or entry.adopts or entry.alias:
             raise _Elsewhere
-        tree = apply(tree, read_event(event), event.created)
-    return tree
+        tree = self._trees[entry.parent]
+        if entry.is_beside:
+            self._change(entry.parent, reopened(tree, entry.created))
+            return
+        speaks = entry.kind is Kind.MESSAGE and entry.message is not None and entry.message.role == "user"
+        self._trees[entry.id] = reopened(tree, entry.created) if speaks else tree
+        self._inner.add(entry.parent)
+        self.tip = entry.id
+
+    def _decide(self, entry: str, events: Sequence[Event]) -> None:
+        for event in sorted(events, key=lambda each: (each.round, each.seq)):
+            if event.kind == SWITCHED or entry not in self._trees:
+                raise _Elsewhere
+            self._change(entry, apply(self._trees[entry], read_event(event), event.created))
+
+    def _change(self, entry: str, tree: Tree) -> None:
+        """What is no frame is of no use here, and large."""
+        known = self._trees[entry]
+        if tree.frames is known.frames and tree.active == known.active:
+            return
+        if entry in self._inner:
+            raise _Elsewhere
+        self._trees[entry] = Tree(tree.frames, tree.active)
+
+    def changes(self) -> tuple[Tree, list[Frame]]:
+        """The tree at the tip, and those of its frames that the rows do not tell so yet; from now on they do."""
+        tree, told = self._trees[self.tip], self._told
+        if tree.frames is told:
+            return tree, []
+        new = [frame for frame in tree.frames.values() if told.get(frame.id) is not frame]
+        self._told = {**tree.frames, **{frame.id: _without_texts(frame) for frame in new}}
+        self._trees[self.tip] = Tree(self._told, tree.active)
+        return tree, new
 
 
-def _folded(ledger: Ledger | None) -> _Grown:
+def _folded(ledger: Ledger | None) -> _Paths:
     tip = ledger.newest_tip() if ledger else None
     if ledger is None or tip is None:
-        return _Grown()
-    return _Grown(tip.id, follow(ledger, ledger.path(tip.id), {}).tree)
+        return _Paths()
+    return _Paths(tip.id, follow(ledger, ledger.path(tip.id), {}).tree)
 
 
 def _without_texts(frame: Frame) -> Frame:
@@ -161,10 +186,9 @@ def _without_texts(frame: Frame) -> Frame:
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
-def _changed(owner: Owner, known: Mapping[str, Frame], tree: Tree) -> Iterator[rows.Values]:
+def _rows(owner: Owner, tree: Tree, frames: Iterable[Frame]) -> Iterator[rows.Values]:
     tenant, conversation = map(rows.words, owner)
-    for frame in tree.frames.values():
-        if known.get(frame.id) is not frame:
-            told = asdict(task_of(tree, frame))
-            texts = {name: rows.words(value) for name in TEXT if (value := told[name]) is not None}
-            yield {**told, **texts, "id": rows.words(frame.id), "tenant": tenant, "session_id": conversation}
+    for frame in frames:
+        told = asdict(task_of(tree, frame))
+        texts = {name: rows.words(value) for name in TEXT if (value := told[name]) is not None}
+        yield {**told, **texts, "id": rows.words(frame.id), "tenant": tenant, "session_id": conversation}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proxy.stack.events import Entered, Popped, Rooted, recorded
 from proxy.stack.frames import Status
 from proxy.stack.ledger import Entry, Event, Kind
-from proxy.store import Owned
+from proxy.store import Owned, reading
 from proxy.store import tasks as followed
 from proxy.store.sql import SqlStore
 from tests.api.small_ledger import records_of
@@ -112,3 +113,32 @@ async def test_a_user_who_speaks_reopens_the_root(making: Making, path: Path) ->
     await wrote(store, node("m2", "m1", 3))
 
     assert rows(path, TOLD) == [("Build", "active", "it stands", 0)]
+
+
+async def test_two_paths_that_take_turns_are_told_without_reading_either_again(
+    making: Making, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two loops go on from one request, each with its own answer: the rows are those of the one that spoke last."""
+    store = await making()
+    begun = recorded(Rooted("froot", "Build", "it works"), "m1", 0, 1, 1)
+    entered = recorded(Entered("fone", "froot", "One", "c", "request"), "m1", 0, 2, 2)
+    await store.durable(store.write("a", opened("c1", node("m1", "", 0), begun, entered)))
+    read = [0]
+    outline = reading.outline
+
+    def counted(*asked: Any) -> object:
+        read[0] += 1
+        return outline(*asked)
+
+    monkeypatch.setattr(reading, "outline", counted)  # nobody but us sees what is read again
+    ended = recorded(Popped("fone", Status.COMPLETED, "done", "done"), "m2", 0, 4, 4)
+    await wrote(store, node("m2", "m1", 3, "assistant"), ended)
+    assert rows(path, TOLD)[1] == ("One", "complete", "done", 1)
+    await wrote(store, node("n2", "m1", 5, "assistant"))
+    assert rows(path, TOLD)[1] == ("One", "active", None, 1)
+    await wrote(store, node("m3", "m2", 6))
+    assert rows(path, TOLD)[1] == ("One", "complete", "done", 1)
+    await wrote(store, node("n3", "n2", 7), recorded(Popped("fone", Status.FAILED, "no", "no"), "n3", 0, 8, 8))
+
+    assert rows(path, TOLD)[1] == ("One", "blocked", "no", 1)
+    assert read == [0]
