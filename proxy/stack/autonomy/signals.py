@@ -43,7 +43,9 @@ LONGEST_CLOSING = 3_000
 ANSWERED = "answered without a call"
 """The sign of success that is no check."""
 _PLANNING = frozenset({Role.PLAN, Role.ITEM_UPDATE, Role.GOAL})
-_CHANGING = frozenset({Role.WRITE, Role.EDIT, Role.DELETE, Role.MOVE, Role.EDITOR, Role.PATCH, Role.SHELL, None})
+_CHANGING = frozenset({Role.WRITE, Role.EDIT, Role.DELETE, Role.MOVE, Role.EDITOR, Role.PATCH, None})
+"""Roles of tools that change files for sure; what a command line says of files is not sure, but for a patch in it."""
+_PATCHED = "*** "
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class Reading:
         done = Done(call, message.text, entry)
         role = names.role(call.name)
         went_wrong = self._judge(done, role, names)
-        if not went_wrong and role in _CHANGING:
+        if not went_wrong and (role in _CHANGING or _PATCHED in call.arguments):
             self._changed(done, names)
         if role in _PLANNING:
             self._planned(done, names)

@@ -84,6 +84,15 @@ def test_changed_files_are_recent_for_ten_turns_and_artifacts_for_as_long_as_the
     assert (seen(watched).files, seen(watched).artifacts) == (0, 2)
 
 
+def test_a_patch_in_a_command_line_changes_files_and_a_redirect_may_not() -> None:
+    """S1-104: what a command line says of files is unsure."""
+    patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** End Patch\nEOF"
+    watched = began().does(bash(patch), results=["Success. Updated the following files:\nM a.py"])
+    watched.does(bash("echo x > b.py"), results=[""])
+
+    assert (seen(watched).files, seen(watched).artifacts) == (1, 1)
+
+
 @pytest.mark.rows("S1-90")
 def test_turns_are_without_progress_where_each_call_gave_what_it_gave_before() -> None:
     watched = began().does(bash("git status"), results=["clean"])
