@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from time import perf_counter
 
@@ -35,6 +36,8 @@ LOOPING_CALL = "looping"
 CALLABLE = frozenset(
     {LOOPING_CALL, tools.DISPATCHER, *(t.name for t in tools.TOOLS), *(f"stack_{t.op}" for t in tools.TOOLS)}
 )
+HEADS = 256
+"""Heads of requests whose identity is remembered: an agent sends the same with every one."""
 UNKNOWN_TOOL = "unknown"
 """A tool that there is not: its name is the model's own words, which are neither logged nor counted."""
 TOLD_ASLEEP = frozenset({"name_clash"})
@@ -265,7 +268,7 @@ def in_a_receipt(decided: folding.Decision) -> Decision:
 
 def client_chain(request: Request) -> Chain:
     """What the client sent: head and tools as one piece, then the messages."""
-    return [_head_piece(request, "", 0), *((m.identity, m.tokens) for m in request.messages)]
+    return [_head_piece(request, "", 0), *[(m.identity, m.tokens) for m in request.messages]]
 
 
 def sent_chain(request: Request, guidance: str, own: int, line: Sequence[tuple[str, int]]) -> Chain:
@@ -274,8 +277,14 @@ def sent_chain(request: Request, guidance: str, own: int, line: Sequence[tuple[s
 
 
 def _head_piece(request: Request, guidance: str, own: int) -> tuple[str, int]:
-    said = "\n".join([request.system_hash, *request.tool_names, guidance])
-    return sha256(said.encode()).hexdigest()[:32], sum(m.tokens for m in request.head) + request.tools_tokens + own
+    identity = _identity_of_head(request.system_hash, request.tool_names, guidance)
+    return identity, sum(m.tokens for m in request.head) + request.tools_tokens + own
+
+
+@lru_cache(HEADS)
+def _identity_of_head(system_hash: str, tool_names: tuple[str, ...], guidance: str) -> str:
+    said = "\n".join([system_hash, *tool_names, guidance])
+    return sha256(said.encode()).hexdigest()[:32]
 
 
 def _told(event: Event) -> str:
