@@ -188,10 +188,7 @@ class Reception:
         told = _thread_now(before, thread, request, self.config.sent_as(request.model))
         story, seen = self._followed(arrival, shelved, found, new, events, told)
         values: list[Entry | Event | Thread] = [*new, *seen, *([told] if told else [])]
-        anchored = Anchored(
-            ledger.conversation.id, ledger.conversation.hint, matching.anchors_at_opening(request), arrival.now
-        )
-        others: list[Record] = [ledger.conversation, anchored] if opening else []
+        others: list[Record] = [ledger.conversation, _anchored_at(arrival, ledger.conversation)] if opening else []
         if values or others:
             self.shelf.record(shelved, values, others)
         node = new[-1].id if new else found.path[-1].id
@@ -287,6 +284,11 @@ class Reception:
         if not given:
             return standing
         return self.teller.recorded(standing, [Replaced(entry, text, "read again") for entry, text in given])
+
+
+def _anchored_at(arrival: Arrival, opened: Conversation) -> Anchored:
+    """Under which keys a conversation is found that opens with this request."""
+    return Anchored(opened.id, opened.hint, matching.anchors_at_opening(arrival.request), arrival.now)
 
 
 def _runs(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from proxy.stack.events import call_key
@@ -42,7 +43,7 @@ class Scribe(Protocol):
     def appended(self, wire: str) -> Message: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """The messages behind the head, in order, and the entries they come from. `tokens` counts them; `left_out` are
     the entries of the path that are not on it."""
@@ -56,7 +57,7 @@ class Line:
     """How many messages stand before the first one that the active frame owns: what its parent's line began with.
     0 in the root, and where it owns none."""
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         return sum(m.tokens for m in self.messages)
 
