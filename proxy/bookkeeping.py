@@ -297,13 +297,15 @@ _ENDED = ("client_status", "upstream_status", "finish_reason", "stream")
 _FIGURES = ("rounds", "hidden_calls", "duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "tokens_saved")
 _MONEY = ("cost", "cost_untouched", "saved", "basis")
 _LOGGED = tuple((f"stack_{name}", name) for name in (*_IDS, *_ENDED, *_FIGURES, *_MONEY))
+_UNCOUNTED = tuple((field, name) for field, name in _LOGGED if name in Outcome.__struct_fields__)
 _USAGE = tuple((f"stack_reported_{name}", name) for name in ("input", "cached", "written", "output"))
 _SELDOM = tuple((f"stack_{name}", name) for name in ("recalls", "would_send", "lost_reasoning"))
 
 
 def _line(told: Outcome, calls: Mapping[str, int], tries: int) -> dict[str, object]:
     """The story of a request for the log: ids, figures and names of ours. What is seldom is there when it happened."""
-    line: dict[str, object] = {field: getattr(told, name) for field, name in _LOGGED if hasattr(told, name)}
+    logged = _LOGGED if isinstance(told, Receipt) else _UNCOUNTED
+    line: dict[str, object] = {field: getattr(told, name) for field, name in logged}
     if isinstance(told, Receipt) and told.usage.input:
         line |= {field: getattr(told.usage, name) for field, name in _USAGE}
     line |= {field: figure for field, name in _SELDOM if (figure := getattr(told, name))}

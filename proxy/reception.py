@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ from proxy.stack.observe.turns import first_said, untagged
 from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Settings
-from proxy.stack.transcript import Request, is_stack_tool
+from proxy.stack.transcript import OFFERED, Request, is_stack_tool
 from proxy.standing import Arrival, Headers, Standing, here, made_behind_ours
 from proxy.store import Anchored, Record
 from proxy.telling import Note, Teller, noted
@@ -194,9 +195,9 @@ class Reception:
         node = new[-1].id if new else found.path[-1].id
         shelved.keep_story(node, story)
         since = before if told else None
-        standing = Standing(arrival, shelved, story, node, thread, "asleep", how=found.how, since=since)
-        wanted = asked or ledger.conversation.mode or arrival.mode
-        return self._decided(standing, wanted or self.config.mode_of(request.model))
+        mode = asked or ledger.conversation.mode or arrival.mode or self.config.mode_of(request.model)
+        standing = Standing(arrival, shelved, story, node, thread, "asleep", how=found.how, mode=mode, since=since)
+        return self._decided(standing)
 
     def _followed(  # noqa: PLR0913  where the request stands, and what is new in it
         self,
@@ -240,22 +241,19 @@ class Reception:
             log.exception("frames could not be inferred")
             return ()
 
-    def _decided(self, standing: Standing, mode: str) -> Standing:
+    def _decided(self, standing: Standing) -> Standing:
         request = standing.request
-        standing = replace(standing, mode=mode)
-        clash = any(is_stack_tool(name) for name in request.tool_names)
-        if mode not in ACTING:
-            return replace(standing, status=mode)
+        if standing.mode not in ACTING:
+            return replace(standing, status=standing.mode)
         if request.answers_wanted > 1:
             return replace(standing, status="side", reason="several_answers")
-        if clash:
+        if _clash(request.tool_names):
             return replace(standing, status="asleep", reason="name_clash")
         return self._acted(standing)
 
     def would_wake(self, standing: Standing) -> Woken | None:
         """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
-        clash = any(is_stack_tool(name) for name in standing.request.tool_names)
-        if clash or standing.request.answers_wanted > 1:
+        if _clash(standing.request.tool_names) or standing.request.answers_wanted > 1:
             return None
         acted = self.actor.act(here(standing, "active"))
         return next((event for event in acted.events if isinstance(event, Woken)), None)
@@ -263,7 +261,8 @@ class Reception:
     def _acted(self, standing: Standing) -> Standing:
         """Wake the thread, fold what is finished, or leave it as it is."""
         acted = self.actor.act(here(standing))
-        standing = replace(standing, decisions=acted.decisions)
+        if acted.decisions:
+            standing = replace(standing, decisions=acted.decisions)
         if acted.events:
             standing = self.teller.recorded(standing, acted.events)
         if not standing.story.tree.awake:
@@ -284,6 +283,12 @@ class Reception:
         if not given:
             return standing
         return self.teller.recorded(standing, [Replaced(entry, text, "read again") for entry, text in given])
+
+
+@lru_cache(OFFERED)
+def _clash(tool_names: tuple[str, ...]) -> bool:
+    """Whether a tool of the client's has the name of one of ours."""
+    return any(map(is_stack_tool, tool_names))
 
 
 def _anchored_at(arrival: Arrival, opened: Conversation) -> Anchored:
