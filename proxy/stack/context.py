@@ -89,7 +89,7 @@ def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False) -> Line:
         messages = tuple(_suffixed(messages, ours, scribe))
     entries = frozenset(u.entry for u in units if u.entry)
     own = sum(_own_tokens(u) for u in units if u.ours or not u.entry)
-    left_out = frozenset(p.at for p in story.placed) - entries
+    left_out = frozenset({p.at for p in story.placed}) - entries
     return Line(messages, entries, left_out, own, _fork(story, selected, units, messages))
 
 
@@ -181,7 +181,8 @@ def _traces(story: Story, placed: Sequence[Placed], gone: frozenset[str], scribe
     What a client leaves out of its own history needs no trace; where it left out only the entry in front of one, the
     trace stands where the first entry was that it stands for.
     """
-    position = {p.at: at for at, p in enumerate(placed)} | {p.entry.id: at for at, p in enumerate(placed)}
+    position = {p.at: at for at, p in enumerate(placed)}
+    position |= {p.entry.id: at for at, p in enumerate(placed) if p.entry.id != p.at}
     found: dict[int, list[Unit]] = {}
     for trim in story.tree.trims:
         first = min((position[e] for e in trim.entries if e in position), default=None)
