@@ -19,7 +19,7 @@ from msgspec import structs
 
 from proxy.config import Config
 from proxy.dialects import Dialect
-from proxy.dialects.dialect import Appending, Headers
+from proxy.dialects.dialect import Appending, Headers, seals_nothing
 from proxy.forms import form_of, is_minimal
 from proxy.limits import Window
 from proxy.stack.applying import apply
@@ -121,7 +121,9 @@ class Actor:
     def _noticed(self, here: Here) -> list[FrameEvent]:
         """What the provider did to the context by itself."""
         tree, placed = here.story.tree, here.story.placed
-        sealed = (p for p in placed if p.entry.id not in tree.sealed and (m := said_by(p)) and self.dialect.seals(m))
+        seals = self.dialect.seals
+        looked_at = placed if seals is not seals_nothing else ()
+        sealed = (p for p in looked_at if p.entry.id not in tree.sealed and (m := said_by(p)) and seals(m))
         found = tuple(dict.fromkeys(p.entry.id for p in sealed))
         edited = not tree.provider_trimmed and any(p.round and is_edited(p.round) for p in placed)
         return [*([Sealed(found)] if found else []), *([ProviderTrimmed()] if edited else [])]

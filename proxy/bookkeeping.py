@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from time import perf_counter
 
@@ -36,6 +37,8 @@ LOOPING_CALL = "looping"
 CALLABLE = frozenset(
     {LOOPING_CALL, tools.DISPATCHER, *(t.name for t in tools.TOOLS), *(f"stack_{t.op}" for t in tools.TOOLS)}
 )
+HEADS = 256
+"""Heads of requests whose identity is remembered: an agent sends the same with every one."""
 UNKNOWN_TOOL = "unknown"
 """A tool that there is not: its name is the model's own words, which are neither logged nor counted."""
 TOLD_ASLEEP = frozenset({"name_clash"})
@@ -276,7 +279,7 @@ def in_a_receipt(decided: folding.Decision) -> Decision:
 
 def client_chain(request: Request) -> Chain:
     """What the client sent: head and tools as one piece, then the messages."""
-    return [_head_piece(request, "", 0), *((m.identity, m.tokens) for m in request.messages)]
+    return [_head_piece(request, "", 0), *[(m.identity, m.tokens) for m in request.messages]]
 
 
 def sent_chain(request: Request, guidance: str, own: int, line: Sequence[tuple[str, int]]) -> Chain:
@@ -285,8 +288,14 @@ def sent_chain(request: Request, guidance: str, own: int, line: Sequence[tuple[s
 
 
 def _head_piece(request: Request, guidance: str, own: int) -> tuple[str, int]:
-    said = "\n".join([request.system_hash, *request.tool_names, guidance])
-    return sha256(said.encode()).hexdigest()[:32], sum(m.tokens for m in request.head) + request.tools_tokens + own
+    identity = _identity_of_head(request.system_hash, request.tool_names, guidance)
+    return identity, sum(m.tokens for m in request.head) + request.tools_tokens + own
+
+
+@lru_cache(HEADS)
+def _identity_of_head(system_hash: str, tool_names: tuple[str, ...], guidance: str) -> str:
+    said = "\n".join([system_hash, *tool_names, guidance])
+    return sha256(said.encode()).hexdigest()[:32]
 
 
 def _told(event: Event) -> str:
@@ -299,13 +308,15 @@ _ENDED = ("client_status", "upstream_status", "finish_reason", "stream")
 _FIGURES = ("rounds", "hidden_calls", "duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "tokens_saved")
 _MONEY = ("cost", "cost_untouched", "saved", "basis")
 _LOGGED = tuple((f"stack_{name}", name) for name in (*_IDS, *_ENDED, *_FIGURES, *_MONEY))
+_UNCOUNTED = tuple((field, name) for field, name in _LOGGED if name in Outcome.__struct_fields__)
 _USAGE = tuple((f"stack_reported_{name}", name) for name in ("input", "cached", "written", "output"))
 _SELDOM = tuple((f"stack_{name}", name) for name in ("recalls", "would_send", "lost_reasoning"))
 
 
 def _line(told: Outcome, calls: Mapping[str, int], tries: int) -> dict[str, object]:
     """The story of a request for the log: ids, figures and names of ours. What is seldom is there when it happened."""
-    line: dict[str, object] = {field: getattr(told, name) for field, name in _LOGGED if hasattr(told, name)}
+    logged = _LOGGED if isinstance(told, Receipt) else _UNCOUNTED
+    line: dict[str, object] = {field: getattr(told, name) for field, name in logged}
     if isinstance(told, Receipt) and told.usage.input:
         line |= {field: getattr(told.usage, name) for field, name in _USAGE}
     line |= {field: figure for field, name in _SELDOM if (figure := getattr(told, name))}

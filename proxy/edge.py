@@ -17,7 +17,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.config import Config, is_loopback
@@ -32,6 +32,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+Told = Mapping[bytes, Sequence[bytes]]
+"""The values of headers by their name, without the space around them, in order."""
 
 MAX_HEADERS = 100
 
@@ -91,12 +93,13 @@ class Edge:
         body = _LimitedBody(receive, limit)
         try:
             headers = scope["headers"]
-            _refuse_ambiguous_framing(headers, scope["http_version"])
+            told = _by_name(headers)
+            _refuse_ambiguous_framing(len(headers), told, scope["http_version"])
             _refuse_hidden_path(scope["raw_path"])
-            self._refuse_strangers(headers)
-            _refuse_announced_size(headers, limit)
+            self._refuse_strangers(told)
+            _refuse_announced_size(told, limit)
         except ProxyError as error:
-            drain = isinstance(error, TooLarge) and not _expects(headers)
+            drain = isinstance(error, TooLarge) and b"expect" not in told  # who waits for our word sends nothing more
             await self._refuse(error, body, scope["path"], send, drain=drain)
             return
         # A copy: the server's list may still grow by trailers.
@@ -125,9 +128,9 @@ class Edge:
             await _drain(body)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _refuse_strangers(self, headers: Headers) -> None:
+    def _refuse_strangers(self, told: Told) -> None:
         """T2: a page in the user's browser may reach this port, but not under our name and not as us."""
-        hosts = _values(headers, b"host")
+        hosts = told.get(b"host", ())
         match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if match is None:
             raise BadRequest("The request must have exactly one Host header, a name or address with an optional port.")
@@ -136,29 +139,36 @@ class Edge:
             raise Forbidden(
                 f"The host {host!r} is not one this proxy answers for; the operator can add it to allowed_hosts."
             )
-        for origin in _values(headers, b"origin"):
+        for origin in told.get(b"origin", ()):
             if origin.lower() not in (b"http://" + hosts[0].lower(), b"https://" + hosts[0].lower()):
                 raise Forbidden("Requests of web pages from another origin are not served.")
-        if b"cross-site" in _values(headers, b"sec-fetch-site"):
+        if b"cross-site" in told.get(b"sec-fetch-site", ()):
             raise Forbidden("Requests of web pages from another site are not served.")
 
 
-def _refuse_announced_size(headers: Headers, limit: _Limit) -> None:
-    lengths = _values(headers, b"content-length")
+def _refuse_announced_size(told: Told, limit: _Limit) -> None:
+    lengths = told.get(b"content-length", ())
     if lengths and int(lengths[0]) > limit.size:
         raise limit.passed()
 
 
-def _refuse_ambiguous_framing(headers: Headers, http_version: str) -> None:
-    """Where this request's body ends must be beyond doubt, and which header is which. Raises BadRequest."""
+def _by_name(headers: Headers) -> Told:
+    found: dict[bytes, list[bytes]] = {}
+    for name, value in headers:
+        found.setdefault(name, []).append(value.strip())
+    return found
+
+
+def _refuse_ambiguous_framing(count: int, told: Told, http_version: str) -> None:
+    """Where this request's body ends must be beyond doubt, and which of its `count` headers is which. Raises
+    BadRequest."""
     if http_version not in {"1.0", "1.1"}:
         raise BadRequest("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
-    if len(headers) > MAX_HEADERS:
+    if count > MAX_HEADERS:
         raise BadRequest(f"More than {MAX_HEADERS} headers.")
-    if any(b"_" in name for name, _ in headers):
+    if any(b"_" in name for name in told):
         raise BadRequest("Header names with an underscore are not accepted: others read them as a dash.")
-    lengths = _values(headers, b"content-length")
-    codings = _values(headers, b"transfer-encoding")
+    lengths, codings = told.get(b"content-length", ()), told.get(b"transfer-encoding", ())
     if len(lengths) > 1 or (lengths and not lengths[0].isdigit()):
         raise BadRequest("More than one Content-Length, or one that is not a number.")
     if codings and (lengths or http_version == "1.0" or [coding.lower() for coding in codings] != [b"chunked"]):
@@ -217,15 +227,6 @@ async def _drain(body: _LimitedBody) -> None:
                 await body.next()
     except TimeoutError:
         return
-
-
-def _values(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> list[bytes]:
-    return [value.strip() for name, value in headers if name == wanted]
-
-
-def _expects(headers: Headers) -> bool:
-    """Whether the client waits for our word before it sends its body."""
-    return bool(_values(headers, b"expect"))
 
 
 def _is_result_header(name: bytes) -> bool:

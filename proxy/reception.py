@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ from proxy.stack.observe.turns import first_said, untagged
 from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.story import Story, extend, turned
 from proxy.stack.tools.desk import Settings
-from proxy.stack.transcript import Request, is_stack_tool
+from proxy.stack.transcript import OFFERED, Request, is_stack_tool
 from proxy.standing import Arrival, Headers, Standing, here, made_behind_ours
 from proxy.store import Anchored, Record
 from proxy.telling import Note, Teller, noted
@@ -100,7 +101,7 @@ class Reception:
                 bound = await self._bound_elsewhere(arrival, origin)
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
             arrived = self._arrived(arrival, shelved, found, asked, bound)
-            standing = self._decided(arrived, arrived.mode)
+            standing = self._decided(arrived)
             await self._delegation(standing, origin)
             return standing
 
@@ -229,10 +230,7 @@ class Reception:
         look = look_at(before) if _may_act(request, mode) else None
         story, seen = self._followed(arrival, shelved, found, new, events, told, look)
         values: list[Entry | Event | Thread] = [*new, *seen, *([told] if told else [])]
-        anchored = Anchored(
-            ledger.conversation.id, ledger.conversation.hint, matching.anchors_at_opening(request), arrival.now
-        )
-        others: list[Record] = [ledger.conversation, anchored] if opening else []
+        others: list[Record] = [ledger.conversation, _anchored_at(arrival, ledger.conversation)] if opening else []
         if values or others:
             self.shelf.record(shelved, values, others)
         node = new[-1].id if new else found.path[-1].id
@@ -303,20 +301,19 @@ class Reception:
             log.exception("frames could not be inferred")
             return ()
 
-    def _decided(self, standing: Standing, mode: str) -> Standing:
+    def _decided(self, standing: Standing) -> Standing:
         request = standing.request
-        standing = replace(standing, mode=mode)
-        if mode not in ACTING:
-            return replace(standing, status=mode)
+        if standing.mode not in ACTING:
+            return replace(standing, status=standing.mode)
         if request.answers_wanted > 1:
             return replace(standing, status="side", reason="several_answers")
-        if _clashes(request):
+        if _clash(request.tool_names):
             return replace(standing, status="asleep", reason="name_clash")
         return self._acted(standing)
 
     def would_wake(self, standing: Standing) -> Woken | None:
         """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
-        if _clashes(standing.request) or standing.request.answers_wanted > 1:
+        if _clash(standing.request.tool_names) or standing.request.answers_wanted > 1:
             return None
         acted = self.actor.act(here(standing, "active"))
         return next((event for event in acted.events if isinstance(event, Woken)), None)
@@ -324,7 +321,8 @@ class Reception:
     def _acted(self, standing: Standing) -> Standing:
         """Wake the thread, fold what is finished, or leave it as it is."""
         acted = self.actor.act(here(standing))
-        standing = replace(standing, decisions=acted.decisions)
+        if acted.decisions:
+            standing = replace(standing, decisions=acted.decisions)
         if acted.events:
             standing = self.teller.recorded(standing, acted.events)
         if not standing.story.tree.awake:
@@ -347,13 +345,19 @@ class Reception:
         return self.teller.recorded(standing, [Replaced(entry, text, "read again") for entry, text in given])
 
 
-def _clashes(request: Request) -> bool:
-    """Whether the client has tools by names of ours."""
-    return any(is_stack_tool(name) for name in request.tool_names)
+@lru_cache(OFFERED)
+def _clash(tool_names: tuple[str, ...]) -> bool:
+    """Whether a tool of the client's has the name of one of ours."""
+    return any(map(is_stack_tool, tool_names))
+
+
+def _anchored_at(arrival: Arrival, opened: Conversation) -> Anchored:
+    """Under which keys a conversation is found that opens with this request."""
+    return Anchored(opened.id, opened.hint, matching.anchors_at_opening(arrival.request), arrival.now)
 
 
 def _may_act(request: Request, mode: str) -> bool:
-    return mode in ACTING and request.answers_wanted == 1 and not _clashes(request)
+    return mode in ACTING and request.answers_wanted == 1 and not _clash(request.tool_names)
 
 
 def _runs(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

@@ -186,7 +186,7 @@ class _Connection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._header_clock: TimerHandle | None = None
         self._body_clock: TimerHandle | None = None
-        self._in_headers = False
+        self._in_headers = self._in_body = False
         self._header_bytes = 0
         self._body_bytes = 0
         self._refusal = (400, "bad_request", "The request is not valid HTTP.")
@@ -214,13 +214,19 @@ class _Connection(HttpToolsProtocol):
         if self._in_headers and self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self._refusal = _TOO_MUCH
             self.send_400_response("")
+        self._wait_for_the_rest()
+
+    def _wait_for_the_rest(self) -> None:
+        """A request that came with one read of the socket needs no clock, and nearly all do."""
+        if self._in_headers and self._header_clock is None:
+            self._header_clock = self.loop.call_later(self.header_deadline_s, self._headers_late)
+        if self._in_body and self._body_clock is None:
+            self._body_clock = self.loop.call_later(self.body_deadline_s, self._check_body)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_headers = True
         self._header_bytes = 0
-        if self._header_clock is None:
-            self._header_clock = self.loop.call_later(self.header_deadline_s, self._headers_late)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_headers:
@@ -239,13 +245,14 @@ class _Connection(HttpToolsProtocol):
         if self.parser.get_http_version() == "1.0":
             # The library has no seam for this; the cycle has not begun to run yet.
             self.cycle.__class__ = _UntilClose
-        self._start_body_clock()
+        self._in_body, self._body_bytes = True, 0
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._in_body = False
         self._stop_body_clock()
         super().on_message_complete()
 
@@ -277,14 +284,11 @@ class _Connection(HttpToolsProtocol):
             self.told("headers_late", 0)
         self.transport.close()
 
-    def _start_body_clock(self) -> None:
-        self._body_bytes = 0
-        self._body_clock = self.loop.call_later(self.body_deadline_s, self._check_body)
-
     def _check_body(self) -> None:
         # Where we stopped reading, because the application is slower than the network, the client is not to blame.
         if self._body_bytes >= _BODY_PROGRESS or self.flow.read_paused:
-            self._start_body_clock()
+            self._body_bytes = 0
+            self._body_clock = self.loop.call_later(self.body_deadline_s, self._check_body)
             return
         self._body_clock = None
         if self.cycle.response_started:

@@ -65,6 +65,8 @@ class Shelved:
     decided: int = 0
     settled: int = 0
     fresh: deque[Fresh] = field(default_factory=deque)
+    on_its_way: dict[str, int] = field(default_factory=dict)
+    """Entries of the fresh writes, each with the newest that has something of it."""
     attempts: dict[str, int] = field(default_factory=dict)
     readings: OrderedDict[tuple[str, str], Reading] = field(default_factory=OrderedDict)
     """What the work of frames showed so far, by thread and segment; kept here so that it goes with the conversation."""
@@ -75,18 +77,23 @@ class Shelved:
         self.ticket = ticket
         if any(_changes_lines(value) for value in values):
             self.decided = ticket
-        written = (v.id if isinstance(v, Entry) else v.turn for v in values if isinstance(v, Entry | Round))
+        written = {v.id if isinstance(v, Entry) else v.turn for v in values if isinstance(v, Entry | Round)}
         self.fresh.append(Fresh(now, ticket, frozenset(written)))
+        self.on_its_way.update(dict.fromkeys(written, ticket))
 
     def needed(self, left_out: Set[str], now: float) -> int:
         """The newest write that has to be on disk before a line leaves that these entries are not on."""
         self._settle(now)
-        omitted = (write.ticket for write in self.fresh if not write.entries.isdisjoint(left_out))
+        omitted = (self.on_its_way[entry] for entry in left_out & self.on_its_way.keys())
         return max(self.settled, self.decided, *omitted)
 
     def _settle(self, now: float) -> None:
         while self.fresh and now - self.fresh[0].made >= SETTLES_S:
-            self.settled = self.fresh.popleft().ticket
+            write = self.fresh.popleft()
+            self.settled = write.ticket
+            for entry in write.entries:
+                if self.on_its_way.get(entry) == write.ticket:
+                    del self.on_its_way[entry]
 
     def next_attempt(self, node: str) -> int:
         """The number of the next answer to a request: answers under way count, for their turns have ids already."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from proxy.config import Config
 from proxy.errors import ProxyError
@@ -26,6 +27,9 @@ _OURS = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"cookie"}
 """Not passed upstream: framing is made anew, and a cookie set by one origin has no business at another."""
 
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+
+ROUTES = 256
+"""Of so many models, and paths, is remembered where they go: a client asks for the same ones all day."""
 
 VERSION = (b"anthropic-version", b"2023-06-01")
 """Who takes a key in `x-api-key` refuses a request without it; clients of other dialects do not send it."""
@@ -58,6 +62,7 @@ class Routes:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._pool = Pool()
+        self._chosen = lru_cache(ROUTES)(self._choose)
         self.upstreams = {name: self._made(name, settings) for name, settings in config.upstreams.items()}
 
     def _made(self, name: str, settings: UpstreamSettings) -> Upstream:
@@ -76,7 +81,9 @@ class Routes:
 
         Raises UnknownModel where nothing fits.
         """
-        spoken = dialect_of(path)
+        return self._chosen(model, dialect_of(path))
+
+    def _choose(self, model: str | None, spoken: Spoken | None) -> Route:
         asked = [upstream for upstream in self.upstreams.values() if _speaks(upstream.settings, spoken)]
         if model is None:
             return Route(_fallback(self.upstreams, asked) or self._first(asked, spoken), "")
@@ -121,6 +128,7 @@ class Routes:
         return {name for one in settings for name in (*one.models, *one.aliases)}
 
 
+@lru_cache(ROUTES)
 def dialect_of(path: str) -> Spoken | None:
     """What is spoken at a path, also at those beneath an API's own; None where any upstream may be asked."""
     parts = path.rstrip("/").split("/")

@@ -24,8 +24,8 @@ from proxy.config import Config
 from proxy.dialects import Dialect, Known
 from proxy.feed import Feed
 from proxy.flights import Flights
-from proxy.hand_note import HandNote
 from proxy.forms import form_of
+from proxy.hand_note import HandNote
 from proxy.hearing import Hearing
 from proxy.limits import Limits, Window
 from proxy.loop_warnings import LoopWarning

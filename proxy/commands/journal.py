@@ -140,5 +140,7 @@ def keep_journal(level: str, form: Literal["auto", "text", "json"]) -> None:
     handler.setFormatter(Line() if is_text else Object())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("proxy").setLevel(level.upper())
-    # Of threads and processes no line tells anything, and asking for them costs as much as the line.
+    # Of threads, processes and places in the source no line tells anything, and asking for them costs as much as the
+    # line. (All four switches are those that the library's own manual names.)
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None

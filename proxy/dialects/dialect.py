@@ -145,6 +145,11 @@ class Appending:
     """The message of such a wire."""
 
 
+def seals_nothing(_: Message) -> bool:
+    """In this dialect no message holds a compaction."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One wire format."""
@@ -176,7 +181,7 @@ class Dialect:
     """A whole answer of ours to a request: a plain body, or all of a stream where it asks for one."""
     references: References | None = None
     """None where every request holds its whole history."""
-    seals: Callable[[Message], bool] = lambda _: False
+    seals: Callable[[Message], bool] = seals_nothing
     """Whether a message holds a compaction of the provider's: what stands for all before it, readable by nobody
     else."""
     manual: Callable[[Request], bool | None] = lambda _: None

@@ -65,15 +65,17 @@ class Known:
         hashes. The rest is looked up by hash.
         """
         opening = tuple(raw[:OPENING] for raw in raws[:2])
-        before = self._lately.get(opening, ())
-        pairs = zip(raws, before, strict=False)
-        seen = [source for _, source in takewhile(lambda pair: pair[0] == pair[1].raw, pairs)]
-        seen += [self._one(raw, reader) for raw in raws[len(seen) :]]
-        self._lately[opening] = tuple(takewhile(lambda source: source.weighed, seen))
+        seen: list[Source] = []
+        for raw, source in zip(raws, self._lately.get(opening, ()), strict=False):
+            if raw != source.raw:
+                break
+            seen.append(source)
+        new = [self._one(raw, reader) for raw in raws[len(seen) :]]
+        self._lately[opening] = (*seen, *takewhile(lambda source: source.weighed, new))
         self._lately.move_to_end(opening)
         if len(self._lately) > KNOWN_ORDERS:
             self._lately.popitem(last=False)
-        return seen
+        return [*seen, *new]
 
     def _one(self, raw: bytes, reader: Callable[[bytes], tuple[Message, ...]]) -> Source:
         key = sha256(raw).digest()

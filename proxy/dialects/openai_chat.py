@@ -49,7 +49,7 @@ def read(body: bytes, known: Known) -> Request:
     model = value_of(fields, "model")
     if not isinstance(model, str) or not sources:
         raise Unreadable("a model and at least one message")
-    messages = tuple(s.messages[0] for s in sources)
+    messages = tuple([s.messages[0] for s in sources])
     head = tuple(takewhile(lambda m: m.role in HEAD_ROLES, messages))
     tools = offered(fields, TOOL_ARRAYS)
     known_tools = known.tools(tools, lambda: tool_names(chain(*(list_in(fields, name) for name in TOOL_ARRAYS))))

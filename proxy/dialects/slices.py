@@ -94,14 +94,15 @@ def array_of(raws: list[bytes]) -> bytes:
 
 def cut(body: bytes, array: bytes, raws: Sequence[bytes]) -> tuple[bytes, ...]:
     """`body` in pieces, cut at the borders of `raws`, the items of `array`; whole where `array` is no slice of it."""
-    pieces = []
+    pieces: list[bytes] = []
     at, border = 0, found(body, array) + 1
     if not border:
         return (body,)
     for raw in raws:
         while body[border] in GLUE:
             border += 1
-        pieces += [body[at:border], raw]
+        pieces.append(body[at:border])
+        pieces.append(raw)
         at = border = border + len(raw)
     return (*pieces, body[at:])
 

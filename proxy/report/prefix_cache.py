@@ -80,12 +80,12 @@ class PrefixCache:
 
     def knows(self, key: CacheKey, chain: Chain) -> bool:
         """Whether a conversation that begins like this was seen, however long ago."""
-        return (key, _marks(chain[:2])) in self._shelves
+        return (key, _marks(identity for identity, _ in chain[:2])) in self._shelves
 
     def use(self, key: CacheKey, chain: Chain, tariff: Tariff, now: int, *, warm: bool = False) -> CacheUse:
         """Account for one request at `now` (ms) and remember it. `warm`: all but its last piece is in the cache."""
-        marks = _marks(chain)
-        tokens = [count for _, count in chain]
+        identities, tokens = zip(*chain, strict=True) if chain else ((), ())
+        marks = _marks(identities)
         since = now - tariff.ttl_s * 1000
         found = len(chain) - 1 if warm else self._found(key, marks, since)
         self._remember(key, marks, since, now)
@@ -119,9 +119,9 @@ class PrefixCache:
             self._pieces -= _size(self._shelves.popitem(last=False)[1])
 
 
-def _marks(chain: Chain) -> bytes:
+def _marks(identities: Iterable[str]) -> bytes:
     """The identities in a row, eight bytes each: long chains compare at the speed of memory."""
-    return array("q", [hash(identity) for identity, _ in chain]).tobytes()
+    return array("q", list(map(hash, identities))).tobytes()
 
 
 def _size(lines: Iterable[_Line]) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from proxy.stack.events import call_key
@@ -42,7 +43,7 @@ class Scribe(Protocol):
     def appended(self, wire: str) -> Message: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """The messages behind the head, in order, and the entries they come from. `tokens` counts them; `left_out` are
     the entries of the path that are not on it."""
@@ -56,7 +57,7 @@ class Line:
     """How many messages stand before the first one that the active frame owns: what its parent's line began with.
     0 in the root, and where it owns none."""
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         return sum(m.tokens for m in self.messages)
 
@@ -88,7 +89,7 @@ def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False) -> Line:
         messages = tuple(_suffixed(messages, ours, scribe))
     entries = frozenset(u.entry for u in units if u.entry)
     own = sum(_own_tokens(u) for u in units if u.ours or not u.entry)
-    left_out = frozenset(p.at for p in story.placed) - entries
+    left_out = frozenset({p.at for p in story.placed}) - entries
     return Line(messages, entries, left_out, own, _fork(story, selected, units, messages))
 
 
@@ -180,7 +181,8 @@ def _traces(story: Story, placed: Sequence[Placed], gone: frozenset[str], scribe
     What a client leaves out of its own history needs no trace; where it left out only the entry in front of one, the
     trace stands where the first entry was that it stands for.
     """
-    position = {p.at: at for at, p in enumerate(placed)} | {p.entry.id: at for at, p in enumerate(placed)}
+    position = {p.at: at for at, p in enumerate(placed)}
+    position |= {p.entry.id: at for at, p in enumerate(placed) if p.entry.id != p.at}
     found: dict[int, list[Unit]] = {}
     for trim in story.tree.trims:
         first = min((position[e] for e in trim.entries if e in position), default=None)

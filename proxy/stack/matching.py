@@ -65,11 +65,11 @@ NEWEST = 48
 def anchors_to_find(request: Request) -> Iterator[tuple[str, ...]]:
     """Keys under which the conversation of this request may be known, in groups, the most telling first: mostly the
     first group is enough, and the others are not made."""
-    turns = [m for m in request.messages if m.role == "assistant"]
-    if not turns:
+    if not any(m.role == "assistant" for m in request.messages):
         yield (retry_anchor(request),)
         return
     yield (_first_turn_anchor(request.messages),)
+    turns = [m for m in request.messages if m.role == "assistant"]
     yield tuple(dict.fromkeys(chain.from_iterable(map(_turn_anchors, reversed(turns[-NEWEST:])))))
     yield (_opened_anchor(request.messages),)
 
@@ -375,12 +375,18 @@ def best(candidates: Iterable[Ledger], request: Request) -> tuple[Ledger, Match]
 
 def covers(found: Match, request: Request) -> bool:
     """Whether everything up to the last turn of `request` is held: no other conversation can hold more of it."""
-    last = max((i for i, m in enumerate(request.messages) if m.role == "assistant"), default=-1)
+    last = _last_turn(request)
     return found.depth > last
 
 
+def _last_turn(request: Request) -> int:
+    """The place of its last answer; -1 where it has none."""
+    messages = request.messages
+    return next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), -1)
+
+
 def _merit(ledger: Ledger, found: Match, request: Request) -> tuple[int, int]:
-    last = max((i for i, m in enumerate(request.messages) if m.role == "assistant"), default=-1)
+    last = _last_turn(request)
     held = [e.id for e in found.path[: last + 1]] + [a for a in found.aliases[: max(0, last + 1 - found.depth)] if a]
     newest = max((r.created for i in held for r in ledger.rounds.get(i, ())), default=0)
     strict = min(found.depth, last + 1)

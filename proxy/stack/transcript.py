@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 
 import msgspec
@@ -69,7 +69,7 @@ class Source:
     weighed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Request:
     """A completion request of a client, taken apart without losing a byte.
 
@@ -97,7 +97,7 @@ class Request:
     sources: tuple[Source, ...] = ()
     offered: bytes = b""
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """As every receipt counts: message contents without reasoning, call names and arguments, and the tool array
         as JSON."""
