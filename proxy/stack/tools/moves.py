@@ -184,7 +184,7 @@ def _target(tree: Tree, reference: str) -> Frame:
     frame = find(tree, reference)
     if frame is None:
         known = ", ".join(f"{f.id} ({f.title})" for f in open_frames)
-        raise Mistake(f"Error: there is no frame {reference!r}. Open frames: {known}.")
+        raise Mistake(f"Error: there is no frame {reference[:80]!r}. Open frames: {known}.")
     if frame.status in FINAL:
         raise Mistake(f"Error: frame {frame.id} is {frame.status}; it cannot be popped again.")
     if frame.id not in {f.id for f in open_frames}:
@@ -199,7 +199,7 @@ def _returned_status(word: str) -> Status:
         return Status.COMPLETED
     allowed = sorted(RETURNED)
     if word not in allowed:
-        raise Mistake(f"Error: status {word!r} is none of {', '.join(allowed)}.")
+        raise Mistake(f"Error: status {word[:80]!r} is none of {', '.join(allowed)}.")
     return Status(word)
 
 
@@ -289,7 +289,7 @@ def activate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     tree = desk.tree
     frame = find(tree, reference)
     if frame is None:
-        raise Mistake(f"Error: there is no frame {reference!r}. Planned: {_planned_list(tree)}.")
+        raise Mistake(f"Error: there is no frame {reference[:80]!r}. Planned: {_planned_list(tree)}.")
     if frame.status is Status.FAILED and frame.id in {f.id for f in descendants(tree, tree.active)}:
         return push(desk, {"title": frame.title, "successCriteria": frame.criteria, "retry_of": frame.id})
     if Status.IN_PROGRESS not in ALLOWED[frame.status]:

@@ -16,11 +16,14 @@ from proxy.stack.applying import apply, way_back
 from proxy.stack.compaction import derived_compaction
 from proxy.stack.events import Invalidated, Planned, Replanned, frame_id
 from proxy.stack.frames import FINAL, Frame, Status, Tree, children, descendants, find
+from proxy.stack.ranking import cut_for_display
 from proxy.stack.tools.desk import Desk, Group, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.moves import CRITERIA, NOT_READ, TITLE, invalidated_text, refuse_if_over, user_messages
 
 MOST = 40
 """Frames one call may plan."""
+SHOWN = 200
+"""Characters of a title or a criterion that an answer repeats."""
 NUMBERS_PER_CALL = 1_000
 """Frame ids are made of the number of the call in its turn; the children of one plan call count below it."""
 
@@ -80,23 +83,27 @@ def _parent(tree: Tree, reference: str) -> Frame:
     """Explicit, else the active frame (S1-42). It may itself be planned."""
     frame = find(tree, reference) if reference else tree.current
     if frame is None:
-        raise Mistake(f"Error: there is no frame {reference!r} to plan under. The active frame is {tree.active}.")
+        raise Mistake(f"Error: there is no frame {reference[:80]!r} to plan under. The active frame is {tree.active}.")
     if frame.status in FINAL:
         raise Mistake(f"Error: frame {frame.id} is {frame.status}; nothing can be planned under it.")
     return frame
 
 
 def _plan_text(tree: Tree, parent: Frame, events: tuple[Planned, ...]) -> str:
-    rows = [f"- {e.frame}: {e.title}" for e in events]
+    rows = [f"- {e.frame}: {cut_for_display(e.title, SHOWN)}" for e in events]
     following = next((f for f in children(tree, parent.id) if f.status is Status.PLANNED), None)
-    begin = f"Begin with stack_frame_activate {following.id} ({following.title})." if following else ""
-    return "\n".join([f"Planned under {parent.id} ({parent.title}):", *rows, begin])
+    begin = (
+        f"Begin with stack_frame_activate {following.id} ({cut_for_display(following.title, SHOWN)})."
+        if following
+        else ""
+    )
+    return "\n".join([f"Planned under {parent.id} ({cut_for_display(parent.title, SHOWN)}):", *rows, begin])
 
 
 def _replan(desk: Desk, reference: str, arguments: Mapping[str, Any]) -> Outcome:
     frame = find(desk.tree, reference)
     if frame is None:
-        raise Mistake(f"Error: there is no frame {reference!r}.")
+        raise Mistake(f"Error: there is no frame {reference[:80]!r}.")
     if frame.status is not Status.PLANNED:
         raise Mistake(
             f"Error: frame {frame.id} is {frame.status}; title and criteria change only while a frame is planned."
@@ -105,7 +112,7 @@ def _replan(desk: Desk, reference: str, arguments: Mapping[str, Any]) -> Outcome
     criteria = text_of(arguments, "successCriteria") or frame.criteria
     compacted = text_of(arguments, "successCriteriaCompacted") or derived_compaction(criteria, desk.count)
     more = tuple(e for child in _list(arguments) for e in _planned(desk, frame.id, child))
-    text = f"Frame {frame.id} is now planned as: {title} - {criteria}"
+    text = f"Frame {frame.id} is now planned as: {cut_for_display(title, SHOWN)} - {cut_for_display(criteria, SHOWN)}"
     return Outcome(text, (Replanned(frame.id, title, criteria, compacted), *more))
 
 
@@ -117,7 +124,7 @@ def invalidate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     tree = desk.tree
     frame = find(tree, reference) if reference else tree.current
     if frame is None:
-        raise Mistake(f"Error: there is no frame {reference!r}.")
+        raise Mistake(f"Error: there is no frame {reference[:80]!r}.")
     if not frame.parent:
         raise Mistake("Error: the root frame cannot be invalidated. Pop it, as failed if it cannot be done.")
     if frame.status in FINAL:

@@ -217,7 +217,7 @@ def _searched(desk: Desk, about: Found, query: str, page: str) -> str:
     if answer is not None:
         return answer
     away, _ = apart(desk.tree, desk.on_line, [p for p in about.pieces if not _is_search(p)])
-    told = f"{about.title} No stored text has all of these words: {query}.".strip()
+    told = f"{about.title} No stored text has all of these words: {cut_for_display(query, LISTED_CHARACTERS)}.".strip()
     if not (near := closest(away, query, desk.count, _size(desk))).passages:
         return told
     return _given(desk, f"{told} The closest:", near.passages, (), page)
