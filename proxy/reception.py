@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
@@ -40,7 +40,7 @@ from proxy.stack.names import remember
 from proxy.stack.observe.turns import first_said, untagged
 from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.story import Story, extend, turned
-from proxy.stack.tools.desk import Settings
+from proxy.stack.tools.desk import Settings, Subagents
 from proxy.stack.transcript import OFFERED, Request, is_stack_tool
 from proxy.standing import Arrival, Headers, Standing, here, made_behind_ours
 from proxy.store import Anchored, Record
@@ -475,5 +475,6 @@ def tool_settings(config: Config) -> Settings:
         recall_page=config.recall_page_tokens,
         checkpoint_at_push=config.checkpoint_at_push,
         autonomy=config.autonomy_rules,
+        subagents=Subagents(**config.subagent.model_dump(include={each.name for each in fields(Subagents)})),
         names=config.observed_tools,
     )

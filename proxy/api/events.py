@@ -39,7 +39,7 @@ router = APIRouter(prefix="/stack", responses=ERRORS)
     response_class=StreamingResponse,
     responses={
         **UNKNOWN,
-        200: {"description": "Server-sent events", "content": {MEDIA: {"schema": {"type": "string"}}}},
+        200: {"description": "Server-sent events", "content": {MEDIA: {}}},
         429: {"model": Error, "description": "As many listen as may; the message says what to do"},
     },
 )

@@ -17,7 +17,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from proxy.api import attempts, autonomy, branches, completing, contexts, hand, past, speaking, subagents
+from proxy.api import attempts, autonomy, branches, completing, configuring, contexts, hand, past, speaking, subagents
 from proxy.api.answers import Error, Json
 from proxy.api.asking import ERRORS, UNKNOWN, Asked, AsOf, Id, Limit, Thread
 from proxy.api.backstage import Backstage
@@ -355,5 +355,5 @@ async def openapi(request: Request) -> Response:
     return Json(description(request.app))
 
 
-for each in (attempts, autonomy, branches, completing, contexts, hand, past, speaking, subagents):
+for each in (attempts, autonomy, branches, completing, configuring, contexts, hand, past, speaking, subagents):
     router.include_router(each.router)

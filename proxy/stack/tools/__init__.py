@@ -17,6 +17,7 @@ from proxy.stack.tools import (
     branches,
     clearing,
     completing,
+    configuring,
     contexts,
     looking,
     moves,
@@ -42,6 +43,7 @@ TOOLS: tuple[Tool, ...] = (
     *summarizing.TOOLS,
     *completing.TOOLS,
     *clearing.TOOLS,
+    *configuring.TOOLS,
 )
 _BY_NAME: Mapping[str, Tool] = {name: tool for tool in TOOLS for name in (tool.name, tool.op, f"stack_{tool.op}")}
 _BEHIND = tuple(tool for tool in TOOLS if not tool.core)

@@ -40,6 +40,16 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
+class Subagents:
+    """How subagents are tracked. Times are milliseconds."""
+
+    enabled: bool = True
+    min_duration: int = 60_000
+    min_messages: int = 3
+    idle_delay: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What of the configuration the tools need. `recall_page` and `recall_call` are tokens."""
 
@@ -53,6 +63,7 @@ class Settings:
     keep_siblings: int = 3
     checkpoint_at_push: bool = False
     autonomy: Autonomy = field(default_factory=Autonomy)
+    subagents: Subagents = field(default_factory=Subagents)
     names: Names = NAMES
     """Which tool of which client is for what."""
     form: Form = FLAT
