@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.scripted import Answer, ScriptedProvider, html, reset, says, stall, status
-from tests.harness import RunningProxy, Stage, everything, texts
+from tests.harness import RunningProxy, Stage, bash, does, everything, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
 
 MODEL = "claude-haiku-4-5"
@@ -245,6 +245,25 @@ def test_no_request_waits_for_a_summary_and_the_proxy_stops_without_it(
     (broken,) = paid(proxy)
     assert broken["reason"] == "stopped"
     assert float(str(broken["cost"])) > 1_000 * 5e-6
+
+
+@pytest.mark.rows("S1-64", "S1-70a")
+def test_a_pop_of_the_model_waits_for_no_summary_and_is_told_in_its_own_words(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    """What the model returns is the compaction: with a silent summariser too it stands on the next line, and nobody is
+    asked about it."""
+    proxy = summarising(stage, writer, summaries__timeout_s=600)
+    writer.when(MODEL, stall(says(SUMMARY)))
+    chat = stage.chat(proxy, tools=TOOLS)
+    provider.will(does(push("Lexer")), does(bash("make")), does(pop("The lexer reads all tokens.")), says("Done."))
+    chat.says("Write the lexer.")
+    assert chat.returns("line " * 3_000).text == "Done."
+
+    told = everything(provider.received[-1].messages)
+    assert "The lexer reads all tokens." in told
+    assert "line line" not in told
+    assert (writer.received, outcomes(proxy)) == ([], {})
 
 
 # -----------------------------------------------------------------------------------------------------------------

@@ -128,7 +128,36 @@ def parameters() -> Iterator[tuple[str, str]]:
 
 
 # ------------------------------------------------------------------------------------------------------------- offered
-@pytest.mark.rows(*NAMES.values())
+@pytest.mark.rows(
+    "S1-105",
+    "S1-106",
+    "S1-107",
+    "S1-108",
+    "S1-109",
+    "S1-110",
+    "S1-111",
+    "S1-112",
+    "S1-113",
+    "S1-114",
+    "S1-115",
+    "S1-116",
+    "S1-117",
+    "S1-118",
+    "S1-119",
+    "S1-120",
+    "S1-121",
+    "S1-122",
+    "S1-123",
+    "S1-124",
+    "S1-125",
+    "S1-126",
+    "S1-127",
+    "S1-128",
+    "S1-129",
+    "S1-130",
+    "S1-131",
+    "S1-133",
+)
 def test_every_name_of_the_list_is_offered_and_does_what_it_is_for() -> None:
     offered = {tool["name"] for tool in tools.definitions("full")}
     assert set(NAMES) <= offered
