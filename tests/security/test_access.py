@@ -1,6 +1,6 @@
 """A4, A5, A13: who may talk to the whole proxy, on every route there is; and with which configuration it starts at all.
 
-The matrix comes from the router and the endpoints of `/v1`, so a new route is in it.
+The matrix comes from the description of the API and the endpoints of `/v1`, so a new route is in it.
 """
 
 from __future__ import annotations
@@ -8,22 +8,14 @@ from __future__ import annotations
 import os
 
 import pytest
-from fastapi.routing import APIRoute
 
-from proxy.api import routes
 from proxy.scripted import ScriptedProvider, says
+from tests.api.pages import pages_in
 from tests.security.starting import Ended, Start, started
 from tests.wire.proxied import Proxied
 from tests.wire.stage import Starting
 from tests.wire.talking import CHAT, Heard, ask, body_of, exchange
 
-MANAGED = [
-    (method, route.path.replace("{", "").replace("}", ""))
-    for router in (routes.router, routes.open_router)
-    for route in router.routes
-    if isinstance(route, APIRoute)
-    for method in sorted(route.methods or ())
-]
 PASSED = [
     ("POST", CHAT),
     ("GET", "/v1/models"),
@@ -33,7 +25,6 @@ PASSED = [
     ("GET", "/unknown"),
 ]
 OPEN = [("GET", "/"), ("HEAD", "/"), ("GET", "/health")]
-ROUTES = [*MANAGED, *PASSED, ("GET", "/")]
 STRANGE = {
     "host": {"host": "evil.example"},
     "rebound host": {"host": "127.0.0.1.evil.example:8787"},
@@ -44,13 +35,19 @@ STRANGE = {
 }
 
 
+def managed(proxy: Proxied) -> list[tuple[str, str]]:
+    """Every page of the management API, by its own description, with words that are no ids."""
+    described = pages_in(proxy.page("/stack/openapi.json")["paths"])
+    return [("GET", "/health"), *((page.method, page.path.replace("{", "").replace("}", "")) for page in described)]
+
+
 def body_for(method: str) -> dict[str, object] | None:
     return body_of(awake=True) if method in ("POST", "PUT", "PATCH") else None
 
 
 @pytest.mark.parametrize("strange", STRANGE)
 def test_a4_a_foreign_page_or_name_reaches_no_route(proxy: Proxied, provider: ScriptedProvider, strange: str) -> None:
-    for method, path in ROUTES:
+    for method, path in [*managed(proxy), *PASSED, ("GET", "/")]:
         told = ask(proxy.origin, body_for(method), method=method, path=path, headers=STRANGE[strange])
         assert (method, path, told.status) == (method, path, 403)
         assert "access-control-allow-origin" not in dict(told.headers)
@@ -76,7 +73,7 @@ def test_a5_without_a_key_no_route_answers(
     start: Starting, provider: ScriptedProvider, tenancy: str, headers: dict[str, str]
 ) -> None:
     proxy = start(tenancy=tenancy)
-    closed = [route for route in [*MANAGED, *PASSED] if route not in OPEN]
+    closed = [route for route in [*managed(proxy), *PASSED] if route not in OPEN]
     for method, path in closed:
         for spelled in spellings(path):
             told = ask(proxy.origin, body_for(method), method=method, path=spelled, headers=headers)

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.routing import APIRoute
 
-from proxy.api import routes
 from proxy.config import Config
 from proxy.scripted import ScriptedProvider, calls, says
 from proxy.tenancy import issue_key
+from tests.api.pages import SLOT, Page, pages_in
 from tests.harness import Json, does, pop, push, recall
 from tests.wire.proxied import TOKEN, Proxied
 from tests.wire.stage import Starting
@@ -27,13 +26,6 @@ from tests.wire.talking import Heard, ask, body_of
 
 SECRET = "the-first-tenants-own-words"
 SESSION = {"x-stack-session": "shared", "x-session-id": "shared"}
-ROUTES = [
-    (method, route.path)
-    for route in routes.router.routes
-    if isinstance(route, APIRoute)
-    for method in sorted(route.methods or ())
-]
-BODIES: dict[str, object] = {"PUT": {"mode": "off"}}
 
 
 @dataclass
@@ -143,36 +135,37 @@ def test_a6_a_frame_of_another_tenant_is_recalled_like_one_that_never_was(
 
 
 def test_a6_no_page_shows_or_changes_anything_of_another_tenant(make: Making, provider: ScriptedProvider) -> None:
-    """The matrix comes from the router, so that a new route is in it."""
+    """The matrix comes from the description of the API, so that a new route is in it."""
     used = make("used")
     before = work(used, provider)
     whole = pages(used, before, used.first)
 
-    for method, path in sorted(ROUTES, key=lambda route: route[0] == "DELETE"):
-        told = ask(
-            used.proxy.origin, BODIES.get(method), method=method, path=filled(path, used, before), headers=used.second
-        )
-        assert "{" not in path or (method, path, told.status) == (method, path, 404)
-        assert SECRET.encode() not in told.body, path
-        assert before.conversation.encode() not in told.body or told.status == 404, path
+    for page in described(used):
+        told = ask(used.proxy.origin, page.how.body, method=page.method, path=filled(page, before), headers=used.second)
+        assert not page.named or (page.name, told.status) == (page.name, 404)
+        assert SECRET.encode() not in told.body, page.name
+        assert before.conversation.encode() not in told.body or told.status == 404, page.name
 
     assert pages(used, before, used.first) == whole
 
 
-def filled(path: str, used: Tenants, before: Heard) -> str:
-    names = {"conversation": before.conversation, "frame": before.header("x-stack-frame"), "request": before.request}
-    query = "?before=9000000000000" if path == "/stack/conversations" else ""
-    return re.sub(r"{(\w+)}", lambda found: names[found[1]], path) + query
+def described(used: Tenants) -> list[Page]:
+    return pages_in(used.proxy.page("/stack/openapi.json")["paths"])
+
+
+def filled(page: Page, before: Heard) -> str:
+    """Where the first tenant's ids stand in the path."""
+    ids = {"conversation": before.conversation, "frame": before.header("x-stack-frame"), "request": before.request}
+    query = "?before=9000000000000" if page.name == "DELETE /stack/conversations" else page.how.query
+    return SLOT.sub(lambda slot: ids.get(slot[1], "main"), page.path) + query
 
 
 def pages(used: Tenants, before: Heard, headers: dict[str, str]) -> list[tuple[str, int, bytes]]:
     """Every page of the first tenant's conversation, as its owner sees it."""
-    named = [path for method, path in ROUTES if method == "GET" and "{" in path]
-    told = [
-        (path, ask(used.proxy.origin, method="GET", path=filled(path, used, before), headers=headers)) for path in named
-    ]
+    read = [page for page in described(used) if page.method == "GET" and page.named and not page.how.before]
+    told = [(page, ask(used.proxy.origin, method="GET", path=filled(page, before), headers=headers)) for page in read]
     assert {heard.status for _, heard in told} == {200}
-    return [(path, heard.status, heard.body) for path, heard in told]
+    return [(page.name, heard.status, heard.body) for page, heard in told]
 
 
 def test_a6_what_one_forgets_stays_with_the_other(make: Making, provider: ScriptedProvider) -> None:
