@@ -180,10 +180,10 @@ class Tree:
     trims: tuple[Trim, ...] = ()
     stale: frozenset[str] = frozenset()
     """Frames whose block somebody wants written anew."""
-    interims: Mapping[str, Interim] = field(default_factory=dict)
-    """The newest summary of a frame that was made while it went on, by frame."""
     mute: frozenset[str] = frozenset()
     """Entries (turn ids, or `turn/number`) whose reasoning has been left out, once and for good."""
+    interims: Mapping[str, Interim] = field(default_factory=dict)
+    """The newest summary of a frame that was made while it went on, by frame."""
     kept: Mapping[str, bool] = field(default_factory=dict)
     """Frames that a person wants on the line, none of which is folded again, and whether at any price: the others come
     back when that is cheap."""
