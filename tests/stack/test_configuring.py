@@ -28,6 +28,7 @@ def test_it_tells_what_is_configured() -> None:
     )
 
 
+@pytest.mark.rows("S1-132")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

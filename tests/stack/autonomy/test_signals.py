@@ -84,6 +84,7 @@ def test_changed_files_are_recent_for_ten_turns_and_artifacts_for_as_long_as_the
     assert (seen(watched).files, seen(watched).artifacts) == (0, 2)
 
 
+@pytest.mark.rows("S1-104")
 def test_a_patch_in_a_command_line_changes_files_and_a_redirect_may_not() -> None:
     """S1-104: what a command line says of files is unsure."""
     patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** End Patch\nEOF"
