@@ -13,6 +13,7 @@ from fastapi import Depends, Path, Query, Request
 from proxy.api.answers import Error
 from proxy.api.backstage import Backstage
 from proxy.tenancy import Tenant
+from proxy.views.past import LATEST
 
 Documented = dict[int | str, dict[str, Any]]
 ERRORS: Documented = {
@@ -41,6 +42,7 @@ async def asking(request: Request) -> Asking:
 
 Asked = Annotated[Asking, Depends(asking)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many, the newest first")]
+Offset = Annotated[int, Query(ge=0, le=LATEST, description="Leave out so many of the newest")]
 Id = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
 """Described as narrow as ids are; whatever else comes is no id that anything has, and answered like an unknown one."""
 Thread = Annotated[str, Query(description="The path of this thread instead of the one that grew last")]

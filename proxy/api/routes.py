@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from proxy.api import attempts, autonomy, branches, completing, configuring, contexts, hand, past, speaking, subagents
 from proxy.api.answers import Error, Json
-from proxy.api.asking import ERRORS, UNKNOWN, Asked, AsOf, Id, Limit, Thread
+from proxy.api.asking import ERRORS, UNKNOWN, Asked, AsOf, Id, Limit, Offset, Thread
 from proxy.api.backstage import Backstage
 from proxy.api.description import description
 from proxy.export import writing
@@ -50,9 +50,6 @@ from proxy.views.tasks import TaskFrame, task_frame
 
 router = APIRouter(prefix="/stack", responses=ERRORS)
 open_router = APIRouter()
-
-
-Offset = Annotated[int, Query(ge=0, le=LATEST, description="Leave out so many of the newest")]
 
 
 # -------------------------------------------------------------------------------------------------------------- loops
@@ -308,9 +305,11 @@ async def list_requests(
     asked: Asked,
     conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
     limit: Limit = 100,
+    offset: Offset = 0,
 ) -> Response:
     """Requests with their receipts, the newest first."""
-    return Json({"requests": await requests.request_rows(asked.backstage.store, asked.scope, conversation, limit)})
+    rows = await requests.request_rows(asked.backstage.store, asked.scope, conversation, limit, offset)
+    return Json({"requests": rows})
 
 
 @router.get("/requests/{request}", response_model=RequestDetail, responses=UNKNOWN)
@@ -326,14 +325,19 @@ async def show_difference(asked: Asked, request: Id) -> Response:
 
 
 @router.get("/totals", response_model=Totals)
-async def show_totals(
+async def show_totals(  # noqa: PLR0913 - one parameter each, as the query has them
     asked: Asked,
     by: Annotated[By, Query(description="What a row stands for")] = "day",
     conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
     fixed: Annotated[bool, Query(description="With the client's tools and system text")] = True,  # noqa: FBT002 - a flag
+    limit: Limit = 1000,
+    offset: Offset = 0,
 ) -> Response:
-    """Tokens and money: what the clients sent, what was sent upstream, and the difference."""
-    return Json(await totals.sums(asked.backstage.store, asked.scope, by, conversation, fixed=fixed))
+    """Tokens and money: what the clients sent, what was sent upstream, and the difference. The newest rows stand at the
+    end; `total` is that of all rows."""
+    told = await totals.sums(asked.backstage.store, asked.scope, by, conversation, fixed=fixed)
+    end = max(0, len(told["rows"]) - offset)
+    return Json({**told, "rows": told["rows"][max(0, end - limit) : end]})
 
 
 # ---------------------------------------------------------------------------------------------------------- the proxy

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict
 
 from proxy.api.answers import Json
-from proxy.api.asking import Asked, Asking, Limit
+from proxy.api.asking import Asked, Asking, Limit, Offset
 from proxy.views import subagents
 from proxy.views.subagents import SubagentRow, SubagentStats, Watching
 
@@ -30,11 +30,11 @@ class Reset(TypedDict):
 
 @router.get("", response_model=Subagents)
 async def list_subagents(
-    asked: Asked, wanted: Annotated[Filter, Query(alias="filter")] = "all", limit: Limit = 200
+    asked: Asked, wanted: Annotated[Filter, Query(alias="filter")] = "all", limit: Limit = 200, offset: Offset = 0
 ) -> Response:
     """Conversations that another one began, the newest activity first."""
     found = await subagents.tracked(asked.backstage.store, asked.scope, _watching(asked))
-    return Json({"subagents": subagents.chosen(found, wanted)[:limit]})
+    return Json({"subagents": subagents.chosen(found, wanted)[offset : offset + limit]})
 
 
 @router.get("/stats", response_model=SubagentStats)

@@ -140,7 +140,9 @@ class Store(Protocol):
     async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         """The conversation with an event of this kind about this subject (a frame id, say)."""
 
-    async def requests(self, tenant: str | None, conversation: str = "", limit: int = 100) -> tuple[RequestRecord, ...]:
+    async def requests(
+        self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0
+    ) -> tuple[RequestRecord, ...]:
         """The newest first, without bodies."""
 
     async def request(self, tenant: str | None, request: str) -> StoredRequest | None:

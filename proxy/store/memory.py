@@ -122,13 +122,15 @@ class MemoryStore:
                     return conversation
         return None
 
-    async def requests(self, tenant: str | None, conversation: str = "", limit: int = 100) -> tuple[RequestRecord, ...]:
+    async def requests(
+        self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0
+    ) -> tuple[RequestRecord, ...]:
         found = [
             replace(record, body=())
             for (owner, _), record in self._requests.items()
             if tenant in (None, owner) and conversation in ("", record.conversation)
         ]
-        return tuple(sorted(found, key=lambda r: (r.created, r.id), reverse=True)[:limit])
+        return tuple(sorted(found, key=lambda r: (r.created, r.id), reverse=True)[offset : offset + limit])
 
     async def request(self, tenant: str | None, request: str) -> StoredRequest | None:
         begun = [key for key in self._requests if request and tenant in (None, key[0]) and key[1].startswith(request)]

@@ -134,12 +134,14 @@ def holding(connection: Connection, tenant: str | None, kind: str, subject: str)
     return rows.conversation_of(row) if row is not None else None
 
 
-def requests(connection: Connection, tenant: str | None, conversation: str, limit: int) -> tuple[RequestRecord, ...]:
+def requests(
+    connection: Connection, tenant: str | None, conversation: str, limit: int, offset: int
+) -> tuple[RequestRecord, ...]:
     table = schema.requests
-    query = _scoped(select(table), table, tenant).order_by(table.c.created.desc(), table.c.id.desc()).limit(limit)
+    query = _scoped(select(table), table, tenant).order_by(table.c.created.desc(), table.c.id.desc())
     if conversation:
         query = query.where(table.c.conversation == rows.words(conversation))
-    return tuple(map(rows.request_of, connection.execute(query)))
+    return tuple(map(rows.request_of, connection.execute(query.limit(limit).offset(offset))))
 
 
 def request(connection: Connection, tenant: str | None, beginning: str) -> StoredRequest | None:

@@ -88,8 +88,10 @@ class SqlStore:
     async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         return await self._read(lambda c: reading.holding(c, tenant, kind, subject))
 
-    async def requests(self, tenant: str | None, conversation: str = "", limit: int = 100) -> tuple[RequestRecord, ...]:
-        return await self._read(lambda c: reading.requests(c, tenant, conversation, limit))
+    async def requests(
+        self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0
+    ) -> tuple[RequestRecord, ...]:
+        return await self._read(lambda c: reading.requests(c, tenant, conversation, limit, offset))
 
     async def request(self, tenant: str | None, request: str) -> StoredRequest | None:
         return await self._read(lambda c: reading.request(c, tenant, request))

@@ -18,9 +18,9 @@ from proxy.views.lookup import Scope, shown
 from proxy.views.shapes import ReceiptTold, RequestDetail, RequestDifference, RequestRow, SentBody
 
 
-async def request_rows(store: Store, scope: Scope, conversation: str, limit: int) -> list[RequestRow]:
+async def request_rows(store: Store, scope: Scope, conversation: str, limit: int, offset: int) -> list[RequestRow]:
     """The newest first, without bodies; of one conversation where it is named."""
-    return [request_row(record) for record in await store.requests(scope, conversation, limit)]
+    return [request_row(record) for record in await store.requests(scope, conversation, limit, offset)]
 
 
 def request_row(record: RequestRecord) -> RequestRow:

@@ -325,6 +325,8 @@ async def test_requests_are_listed_the_newest_first_without_bodies(store: Store)
     assert [r.id for r in await store.requests("a")] == ["r3", "r2", "r1"]
     assert await store.requests("a", "c1") == (asked("r3", created=3), asked("r1", created=1))
     assert len(await store.requests(None, limit=1)) == 1
+    assert [r.id for r in await store.requests("a", limit=1, offset=1)] == ["r2"]
+    assert [r.id for r in await store.requests("a", "c1", limit=5, offset=1)] == ["r1"]
 
 
 # ------------------------------------------------------------------------------------------------------------- tenants
