@@ -152,6 +152,7 @@ MARKS = {
     "request": "a request of the user",
     "plan": "an item of the client's plan",
     "subagent": "delegated by a call of the model",
+    "auto": "parted off by the proxy (`autonomy: auto`)",
     "model": "made by the model",
     "human": "planned or begun by a person",
     "folded": "off the line, `callstack unfold ID` brings it back",
