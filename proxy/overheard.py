@@ -27,8 +27,9 @@ from proxy.dialects import Saying, Unreadable, Wanted, slices
 from proxy.dialects.saying import behind
 from proxy.errors import BadRequest, NotAllowed, StoreError, UnknownFrame
 from proxy.passing import Passing, record_of, under_its_name
-from proxy.reception import ACTING, ANSWERED
+from proxy.reception import ACTING
 from proxy.referring import whole
+from proxy.report.receipts import ANSWERED
 from proxy.stack.by_hand import Hand, answered, did, hung
 from proxy.stack.frames import Tree
 from proxy.stack.ledger import answer_of

@@ -25,6 +25,7 @@ from proxy.acting import Actor, binds, suffixed
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
+from proxy.report.receipts import ANSWERED
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.branching import ends_in_results, look_at, turning
@@ -53,8 +54,6 @@ PROMPTS = 4
 """User messages at the beginning of a conversation that may be what it was told to do."""
 ACTING = ("passive", "active")
 """Modes in which a thread may wake, and a person is answered who types to the proxy."""
-ANSWERED = "answered"
-"""The status of a request that the proxy answered by itself."""
 _NOTHING: Set[int] = frozenset()
 LOOKED_AT = 32
 """New messages of a request whose names are looked for when they come: a trace will ask for them all at once, and then

@@ -638,6 +638,18 @@ def test_a_statement_says_what_came_what_left_and_what_the_provider_says(account
     assert "usage was reported in full for 1 of 1: +3.9 % to our count" in text
 
 
+def test_a_request_that_we_answered_leaves_no_price_and_no_usage_open(accountant: Accountant) -> None:
+    """The line that a person typed to the proxy asked nobody."""
+    asked = settled(accountant, [HEAD], [HEAD], usage=(Usage(2600, 9, 512),))
+    typed = settled(accountant, [], outcome=Outcome(id="a", status="answered"))
+    typed = msgspec.structs.replace(typed, priced=False, output_priced=False)
+
+    both = total([asked, typed])
+
+    assert (both.requests, both.reported, both.unpriced, both.output_unpriced) == (2, 2, 0, 0)
+    assert "usage was reported in full for 2 of 2" in statement(both)
+
+
 def test_small_amounts_are_shown_with_more_decimals(accountant: Accountant) -> None:
     row = total([settled(accountant, [("head", 10)], [("head", 10)])])
 

@@ -17,6 +17,8 @@ from proxy.tariffs import AS_OF
 
 SUMMARY = "summary"
 """Status of what was asked of a summariser: no request of a client, and all of it our own overhead."""
+ANSWERED = "answered"
+"""Status of a request that the proxy answered by itself: no provider was asked, so nothing had a price or a usage."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -61,8 +63,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     upstream: str = ""
     mode: str = ""
     status: str = ""
-    """full, asleep, side, off, shadow, stateless, bypass, error or summary; `reason` is its word, for a bypass above
-    all."""
+    """full, asleep, side, off, shadow, stateless, answered, bypass, error or summary; `reason` is its word, for a
+    bypass above all."""
     reason: str = ""
     created: int = 0
     duration_ms: float = 0.0

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from proxy.report.prefix_cache import CacheUse
-from proxy.report.receipts import SUMMARY, Receipt
+from proxy.report.receipts import ANSWERED, SUMMARY, Receipt
 from proxy.stack.read_again import ReadAgain
 from proxy.stack.transcript import Usage
 
@@ -100,7 +100,7 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 def _reported(receipt: Receipt) -> bool:
-    return bool(receipt.rounds) and None not in receipt.usage_by_round
+    return (bool(receipt.rounds) or receipt.status == ANSWERED) and None not in receipt.usage_by_round
 
 
 _AMOUNTS: Mapping[str, Callable[[Receipt], float]] = {
@@ -135,8 +135,8 @@ _AMOUNTS: Mapping[str, Callable[[Receipt], float]] = {
     "saved": lambda r: r.saved,
     "cost_fixed": lambda r: r.cost_fixed,
     "estimated": lambda r: r.basis == "estimated",
-    "unpriced": lambda r: not r.priced,
-    "output_unpriced": lambda r: not r.output_priced,
+    "unpriced": lambda r: not r.priced and r.status != ANSWERED,
+    "output_unpriced": lambda r: not r.output_priced and r.status != ANSWERED,
 }
 """What a receipt adds to each sum."""
 
