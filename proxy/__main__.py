@@ -23,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="An OpenAI-compatible proxy that keeps an agent's context as a call stack of task frames.",
+    help="A proxy for the OpenAI and Anthropic APIs that keeps an agent's context as a call stack of task frames.",
 )
 
 

@@ -78,7 +78,7 @@ def branch(  # noqa: PLR0913 - one parameter for each option
 
 
 def switch(  # noqa: PLR0913 - one parameter for each option
-    name: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to go on with; main is the first line.")],
+    name: Annotated[str, typer.Argument(metavar="branch", help="The branch to go on with; main is the first line.")],
     reason: Reason = "",
     conversation: Conversation = "",
     config: ConfigFile = None,
@@ -92,11 +92,11 @@ def switch(  # noqa: PLR0913 - one parameter for each option
 
     asked = ("switch", {"branch": name, "reason": reason})
     told: BranchTold = run(_asked(at(config, data), conversation, turn, asked))
-    _print(as_json, told, [f"the work goes on on {told['branch']} {told['comes']}"])
+    _print(as_json, told, [f"the work goes on, on {told['branch']} {told['comes']}"])
 
 
 def inject(  # noqa: PLR0913 - one parameter for each option
-    source: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to copy from.")],
+    source: Annotated[str, typer.Argument(metavar="branch", help="The branch to copy from.")],
     messages: Annotated[
         list[int] | None, typer.Argument(help="Numbers, as GET .../branches/BRANCH tells them.")
     ] = None,

@@ -15,6 +15,7 @@ from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, 
 from proxy.commands.presence import ask, running
 from proxy.commands.printing import say, say_json
 from proxy.config import Config
+from proxy.errors import UnknownFrame
 from proxy.stack.deeds import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.views import lookup
 from proxy.views.conversations import story_of
@@ -49,7 +50,7 @@ def push(  # noqa: PLR0913 - one parameter for each option
 
 
 def plan(  # noqa: PLR0913 - one parameter for each option
-    titles: Annotated[list[str], typer.Argument(metavar="TITLE...", help="One frame each.")],
+    titles: Annotated[list[str], typer.Argument(metavar="titles", help="One frame each.")],
     criteria: Annotated[str, typer.Option("--criteria", help="When it is done; for a single frame.")] = "",
     under: Annotated[str, typer.Option("--under", help="Id or title of a frame; default: the active one.")] = "",
     conversation: Conversation = "",
@@ -77,9 +78,17 @@ def activate(
 
 
 def pop(  # noqa: PLR0913 - one parameter for each option
-    frame: FrameNamed,
+    frame: Annotated[
+        str, typer.Argument(help="Id, its beginning (4 characters or more), or a title; default: the active one.")
+    ] = "",
     status: Annotated[str, typer.Option("--status", help="completed, failed or blocked.")] = "completed",
     results: Annotated[str, typer.Option("--results", help="Default: the last words in it.")] = "",
+    conversation: Annotated[
+        str,
+        typer.Option(
+            "--in", help="Whose active one; id, or its beginning (4 characters or more); default: the newest."
+        ),
+    ] = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,  # noqa: FBT002 - a flag
@@ -87,8 +96,11 @@ def pop(  # noqa: PLR0913 - one parameter for each option
     """End the active frame, or one above it with everything open below."""
     if status not in ("completed", "failed", "blocked"):
         raise typer.BadParameter(f"{status!r}; allowed: completed, failed, blocked", param_hint="--status")
-    route = Route("POST", "/pop", {"status": status, "results": results})
-    _tell(run(_to_frame(at(config, data), frame, Pop("", status, results), route)), as_json=as_json)
+    if frame and conversation:
+        raise typer.BadParameter("--in names whose active frame ends; a frame that is named needs none")
+    settings, route = at(config, data), Route("POST", "/pop", {"status": status, "results": results})
+    ended = frame or run(_active(settings, conversation))
+    _tell(run(_to_frame(settings, ended, Pop("", status, results), route)), as_json=as_json)
 
 
 def invalidate(
@@ -128,6 +140,15 @@ async def _in_conversation(settings: Config, reference: str, deed: Deed, route: 
         server, route.method, f"/stack/conversations/{ledger.conversation.id}/{route.end}", route.body
     )
     return answer
+
+
+async def _active(settings: Config, reference: str) -> str:
+    """The id of the active frame of a conversation. Raises UnknownFrame, also where no frame was begun there."""
+    async with opened(settings) as store:
+        ledger = await lookup.ledger_named(store, None, reference)
+        if active := story_of(ledger).tree.active:
+            return active
+        raise UnknownFrame(f"No frame was begun in {ledger.conversation.id}. `callstack tree` lists conversations.")
 
 
 async def _to_frame(

@@ -119,7 +119,7 @@ def log_text(log: FrameLog) -> str:
 def _entry_text(entry: LogItem) -> str:
     marks = [f"to {entry['answers']}"] if entry["answers"] else []
     marks += ["broken off"] if not entry["complete"] else []
-    marks += ["on a branch given up"] if not entry["current"] else []
+    marks += ["on another branch"] if not entry["current"] else []
     head = f"--- {entry['role']}  {moment(entry['created'])}  {entry['tokens']} tokens  {entry['id']}"
     lines = [head + "".join(f"  [{mark}]" for mark in marks)]
     lines += [entry["text"]] if entry["text"] else []

@@ -21,6 +21,7 @@ from proxy.shelf import Shelf
 from proxy.speaking import Speaking
 from proxy.stack.ledger import Conversation
 from proxy.stack.queued import Lane
+from proxy.stack.ranking import cut_for_display
 from proxy.store import Store
 from proxy.views import lookup
 from proxy.views.shapes import MessageRow
@@ -45,6 +46,8 @@ def say(  # noqa: PLR0913 - one parameter for each option
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Say something to a running agent: it is told with its next request."""
+    if (bool(text) + listed + clear) != 1:
+        raise typer.BadParameter("write what the agent is to be told, or --list, or --clear; one of them")
     settings = at(config, data)
     if listed:
         rows = run(_listed(settings, conversation))
@@ -52,8 +55,6 @@ def say(  # noqa: PLR0913 - one parameter for each option
     elif clear:
         removed = run(_cleared(settings, conversation))
         _told({"removed": removed}, [f"took back {counted(removed, 'message')}"], as_json=as_json)
-    elif not text:
-        raise typer.BadParameter("write what the agent is to be told, or --list, or --clear")
     else:
         body = {"text": text, "lane": Lane.FOLLOW_UP if follow_up else Lane.STEER, "thread": thread}
         done = run(_said(settings, conversation, body))
@@ -141,7 +142,7 @@ def messages_text(rows: Sequence[MessageRow]) -> Iterator[str]:
     if not rows:
         yield "Nothing was said here from beside the client."
         return
-    cells = [(moment(row["created"]), row["state"], row["lane"], " ".join(row["text"].split())[:SHOWN]) for row in rows]
+    cells = [(moment(row["created"]), row["state"], row["lane"], cut_for_display(row["text"], SHOWN)) for row in rows]
     yield from columns([("when", "state", "lane", "text"), *cells])
 
 

@@ -46,6 +46,16 @@ def test_without_a_name_the_newest_conversation_is_meant(own_stock: Stocked) -> 
     assert told["frames"][0]["status"] == "in_progress"
 
 
+def test_without_a_frame_a_pop_ends_the_active_one(own_stock: Stocked) -> None:
+    shell, where = own_stock.shell, ("--in", own_stock.older.conversation)
+    shell.on_data("push", "Lexer", *where)
+    shell.on_data("push", "Parser")
+
+    assert "(Lexer)" in shell.on_data("pop", *where, "--results", "it reads").out
+    assert "(Parser)" in shell.on_data("pop").out
+    assert frames(own_stock)["Lexer"]["results"] == "it reads"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -56,6 +66,8 @@ def test_without_a_name_the_newest_conversation_is_meant(own_stock: Stocked) -> 
         (["plan", "A", "--under", "nowhere"], 2, "nowhere"),
         (["activate", "nowhere"], 2, "callstack tree"),
         (["pop", "Make the suite green", "--status", "planned"], 2, "allowed: completed"),
+        (["pop", "Make the suite green", "--in", "abcd"], 2, "a frame that is named needs none"),
+        (["pop", "--in", "nothing-here"], 2, "callstack tree"),
         (["invalidate", "Make the suite green", "--reason", "no"], 1, "root frame cannot be invalidated"),
         (["invalidate", "Make the suite green"], 2, "--reason"),
         (["rename", "Make the suite green", "--title", "B"], 1, "only while a frame is planned"),

@@ -50,6 +50,8 @@ def test_what_cannot_be_meant_is_answered_with_what_to_do(stocked: Stocked) -> N
     assert on("say", older).code == 2
     assert on("say", "nothing-here", "use tabs").code == 2
     assert on("say", older, " ").code == 2
+    assert on("say", older, "use tabs", "--clear").code == 2
+    assert on("say", older, "--list", "--clear").code == 2
     assert on("say", older, "x", "--thread", "nobody").code == 2
     assert on("cancel", "nothing-here").code == 2
 
