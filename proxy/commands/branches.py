@@ -1,7 +1,7 @@
 """The commands that branch: `checkpoint`, `branch`, `switch` and `inject`.
 
-Without anything to do, `checkpoint` and `branch` list what there is. A running proxy is asked, which keeps
-conversations in memory; where none runs, the store is.
+With `--list`, `checkpoint` and `branch` say what there is, and of a name what stands there. A running proxy is asked,
+which keeps conversations in memory; where none runs, the store is.
 """
 
 from __future__ import annotations
@@ -17,23 +17,27 @@ from proxy.commands.presence import ask, running
 from proxy.commands.printing import columns, counted, say, say_json
 from proxy.config import Config
 from proxy.stack.ledger import Event
+from proxy.stack.ranking import cut_for_display
 from proxy.store import Store
 from proxy.views import branches, lookup
-from proxy.views.branches import BranchRow, BranchTold, CheckpointRow, Choice, InjectionTold, Path
+from proxy.views.branches import BranchRow, BranchTold, CheckpointRow, Choice, InjectionTold, MessageOn, Path
 from proxy.views.conversations import story_of
 from proxy.views.totals import moment
 
 Conversation = Annotated[
     str, typer.Option("--in", help="Id, or its beginning (4 characters or more); default: the newest.")
 ]
+Listed = Annotated[bool, typer.Option("--list", help="Only list what there is; with a name, the messages there.")]
 Reason = Annotated[str, typer.Option("--reason", help="For the model: why.")]
+SHOWN = 80
+"""Characters of a message in a list."""
 Ask = Callable[[Store, Path], Coroutine[Any, Any, tuple[Any, Sequence[Event]]]]
 
 
 def checkpoint(  # noqa: PLR0913 - one parameter for each option
     name: Annotated[str, typer.Argument(help="Letters, digits, dots, dashes, underscores; default: a fresh one.")] = "",
     conversation: Conversation = "",
-    listed: Annotated[bool, typer.Option("--list", help="Only list what there is.")] = False,  # noqa: FBT002 - a flag
+    listed: Listed = False,  # noqa: FBT002 - a flag
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,  # noqa: FBT002 - a flag
@@ -41,8 +45,13 @@ def checkpoint(  # noqa: PLR0913 - one parameter for each option
     """Name the newest point of a conversation, so that a branch can begin there."""
     settings = at(config, data)
     if listed:
-        rows = branches.checkpoint_rows(run(_path(settings, conversation)).story)
-        _print(as_json, {"checkpoints": rows}, checkpoints_text(rows))
+        path = run(_path(settings, conversation))
+        if name:
+            point = branches.checkpoint_detail(path.ledger, path.story, name)
+            _print(as_json, point, messages_text(point["messages"]))
+        else:
+            points = branches.checkpoint_rows(path.story)
+            _print(as_json, {"checkpoints": points}, checkpoints_text(points))
         return
 
     async def set_it(store: Store, path: Path) -> tuple[CheckpointRow, Sequence[Event]]:
@@ -57,7 +66,7 @@ def branch(  # noqa: PLR0913 - one parameter for each option
     start: Annotated[str, typer.Option("--from", help="The checkpoint it begins at; default: the newest.")] = "",
     reason: Reason = "",
     conversation: Conversation = "",
-    listed: Annotated[bool, typer.Option("--list", help="Only list what there is.")] = False,  # noqa: FBT002 - a flag
+    listed: Listed = False,  # noqa: FBT002 - a flag
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,  # noqa: FBT002 - a flag
@@ -65,8 +74,13 @@ def branch(  # noqa: PLR0913 - one parameter for each option
     """Begin a new line of work at a checkpoint, with the user's next message."""
     settings = at(config, data)
     if listed:
-        rows = branches.branch_rows(run(_path(settings, conversation)).story)
-        _print(as_json, {"branches": rows}, branches_text(rows))
+        path = run(_path(settings, conversation))
+        if name:
+            line = branches.branch_detail(path.ledger, path.story, name)
+            _print(as_json, line, messages_text(line["messages"]))
+        else:
+            lines = branches.branch_rows(path.story)
+            _print(as_json, {"branches": lines}, branches_text(lines))
         return
 
     async def begin(store: Store, path: Path) -> tuple[BranchTold, Sequence[Event]]:
@@ -98,7 +112,7 @@ def switch(  # noqa: PLR0913 - one parameter for each option
 def inject(  # noqa: PLR0913 - one parameter for each option
     source: Annotated[str, typer.Argument(metavar="branch", help="The branch to copy from.")],
     messages: Annotated[
-        list[int] | None, typer.Argument(help="Numbers, as GET .../branches/BRANCH tells them.")
+        list[int] | None, typer.Argument(help="Numbers, as `callstack branch BRANCH --list` tells them.")
     ] = None,
     frame: Annotated[str, typer.Option("--frame", help="Instead: what this frame of the branch returned.")] = "",
     to: Annotated[
@@ -168,6 +182,12 @@ def branches_text(rows: Sequence[BranchRow]) -> Iterator[str]:
     """One line for each, the main one first."""
     cells = [(row["name"], row["checkpoint"] or "", _standing(row)) for row in rows]
     yield from columns([("branch", "begins at", ""), *cells])
+
+
+def messages_text(rows: Sequence[MessageOn]) -> Iterator[str]:
+    """One line for each, with the number by which it is copied."""
+    cells = [(str(row["number"]), row["role"], cut_for_display(row["text"], SHOWN)) for row in rows]
+    yield from columns([("number", "role", "text"), *cells], right=(0,))
 
 
 def _standing(row: BranchRow) -> str:

@@ -187,8 +187,13 @@ def spoken(line: Story) -> list[Placed]:
 
 def numbered(line: Story) -> tuple[Numbered, ...]:
     """The messages that stand on a line, oldest first."""
-    texts = ((said_by(p), "\n\n".join(piece.text for piece in pieces_of(line, [p]))) for p in spoken(line))
+    texts = ((said_by(p), "\n\n".join(map(_shown, pieces_of(line, [p])))) for p in spoken(line))
     return tuple(Numbered(n, m.role, text) for n, (m, text) in enumerate(texts, 1) if m is not None)
+
+
+def _shown(piece: Piece) -> str:
+    """A text as it is, a call with the name of its tool."""
+    return f"{piece.call.name}({piece.text})" if piece.call and piece.is_call else piece.text
 
 
 def copied(story: Story, source: str, numbers: Sequence[int], frame: str) -> tuple[Copied, ...]:

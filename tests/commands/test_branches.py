@@ -20,6 +20,10 @@ def test_a_branch_is_asked_for_without_a_proxy(own_stock: Stocked) -> None:
     ]  # fmt: skip
     listed = shell.on_data("branch", "--list", "--in", at).out.splitlines()
     assert [line.split()[-1] for line in listed] == ["at", "current", "next"]
+    messages = shell.on_data("branch", "main", "--list", "--in", at).out.splitlines()
+    assert messages[0].split() == ["number", "role", "text"]
+    assert messages[1].split()[:2] == ["1", "user"]
+    assert shell.on_data("checkpoint", "start", "--list", "--in", at).out.splitlines() == messages
     copied = shell.on_data("inject", "main", "1", "--to", "other", "--in", at)
     assert copied.out == "1 text of main will be copied to other with the next request there\n"
     assert json.loads(shell.on_data("switch", "main", "--json", "--in", at).out)["branch"] == "main"
@@ -33,6 +37,8 @@ def test_what_cannot_be_is_told_with_what_there_is(own_stock: Stocked) -> None:
         (("switch", "main"), "already"),
         (("inject", "main"), "message numbers"),
         (("inject", "nowhere", "1"), "Branches: main"),
+        (("branch", "nowhere", "--list"), "`callstack branch --list`"),
+        (("checkpoint", "nowhere", "--list"), "`callstack checkpoint --list`"),
         (("checkpoint", "a/b"), "no name"),
     ):
         refused = shell.on_data(*command, "--in", at)
