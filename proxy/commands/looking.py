@@ -57,7 +57,7 @@ async def _tree(config: Config, reference: str, moment_ms: int | None, *, detail
     async with opened(config) as store:
         ledger = ledger_at(await lookup.ledger_named(store, None, reference), moment_ms)
         story = conversations.story_of(ledger)
-        row = await conversations.conversation_row(store, ledger)
+        row = await conversations.conversation_row(store, ledger, moment_ms)
         if as_json:
             say_json({"conversation": row, "state": conversations.state(ledger, story)})
             return

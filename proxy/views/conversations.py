@@ -40,9 +40,11 @@ async def conversation_rows(store: Store, scope: Scope, limit: int, offset: int)
     return rows
 
 
-async def conversation_row(store: Store, ledger: Ledger) -> ConversationRow:
+async def conversation_row(store: Store, ledger: Ledger, until: int | None = None) -> ConversationRow:
+    """`until`: ms since the epoch, where `ledger` is as it was then; later requests are not counted."""
     conversation = ledger.conversation
-    requests = await store.requests(conversation.tenant, conversation.id, COUNTED)
+    known = await store.requests(conversation.tenant, conversation.id, COUNTED)
+    requests = [request for request in known if until is None or request.created <= until]
     tree = newest_story(ledger).tree
     root = root_of(tree)
     return {
