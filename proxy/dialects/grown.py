@@ -17,7 +17,7 @@ from proxy.dialects import slices
 
 BODIES = 32
 """Bodies that are remembered, the newest of each conversation."""
-BYTES = 16 * 1024 * 1024
+BYTES = 6 * 1024 * 1024
 """Bytes of all of them together."""
 NOUGHT = b"0"
 """What stands for the known items while the rest is read: no API takes a number for a message."""
