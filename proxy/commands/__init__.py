@@ -1,10 +1,12 @@
 """The commands of `callstack`, a module for each group of them.
 
     serving.py   serve          demo.py      demo              provider.py  provider
-    looking.py   tree, log, report, diff     keeping.py  forget, mode
+    looking.py   tree, log, diff             keeping.py  forget, mode, unfold
     doctor.py    doctor         keys.py      key               replay.py    replay
     loops.py     loops          branches.py  checkpoint, branch, switch, inject
-    resuming.py  resume
+    resuming.py  resume         speaking.py  say, cancel       autonomy.py  autonomy
+    hand.py      push, plan, activate, pop, invalidate, rename
+    reporting.py report, tariffs             exporting.py export, import
 
     lazy.py      which command is in which module          place.py   configuration and store of a command
     presence.py  the proxy that runs on this data, if any  printing.py  what may reach a terminal

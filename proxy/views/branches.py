@@ -121,9 +121,7 @@ def checkpoint_detail(ledger: Ledger, story: Story, name: str) -> CheckpointDeta
     """What stood at a checkpoint, whatever happened since. Raises UnknownFrame."""
     point = story.lines.checkpoints.get(name)
     if point is None or point.at not in ledger.entries:
-        raise UnknownFrame(
-            f"There is no checkpoint {shown(name)} here. `callstack checkpoint --list` and GET .../checkpoints say which there are."
-        )
+        raise UnknownFrame(f"There is no checkpoint {shown(name)} here. `callstack checkpoint --list` lists them.")
     then = follow(ledger, ledger.path(point.at), {})
     frames = conversations.state(ledger, then)["frames"]
     wires = [m.wire.decode("utf-8", "replace") for placed in spoken(then) if (m := said_by(placed)) is not None]
@@ -156,9 +154,7 @@ def _branch(story: Story, name: str, checkpoint: str) -> BranchRow:
 def branch_detail(ledger: Ledger, story: Story, name: str) -> BranchDetail:
     """The messages of one line, numbered as they are named when they are copied. Raises UnknownFrame."""
     if name not in story.lines.begun:
-        raise UnknownFrame(
-            f"There is no branch {shown(name)} here. `callstack branch --list` and GET .../branches say which there are."
-        )
+        raise UnknownFrame(f"There is no branch {shown(name)} here. `callstack branch --list` lists them.")
     line = line_named(story, name)
     frames = conversations.state(ledger, line)["frames"]
     row = _branch(story, name, story.lines.begun[name])
