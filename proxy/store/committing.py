@@ -39,6 +39,11 @@ class Batch:
     records: tuple[Record, ...]
     size: int = 0
 
+    @property
+    def is_receipt(self) -> bool:
+        """What was sent for a request, and what it cost, and nothing else: no line depends on it."""
+        return all(isinstance(record, RequestRecord | SentRecord) for record in self.records)
+
 
 # -------------------------------------------------------------------------------------------------------------- group
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """The one thread that writes: whatever was queued, in order, as many batches as there are in one transaction.
 
-Handing over never waits: it appends to a bounded queue. Whoever has to know waits for the ticket.
+Handing over never waits: it appends to a bounded queue. Whoever has to know waits for the ticket; then receipts, on
+which no line depends, give way once to what else is queued.
 
 How it fails, and that is most of what is here:
 
@@ -24,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine, delete
@@ -95,7 +97,9 @@ class Writer:
         self._records = 0
         self._bytes = 0
         self._ticket = 0
-        self._settled = 0
+        self._outstanding: dict[int, None] = {}
+        """Tickets that are neither on disk nor given up, in their order."""
+        self._gave_way = False
         self._failed: dict[int, StoreError] = {}
         self._lost: dict[Owner, None] = {}
         self._waiters: list[Waiter] = []
@@ -127,22 +131,27 @@ class Writer:
             too_many = self._records + len(records) > self._bounds.records or self._bytes + size > self._bounds.bytes
             if too_many and self._queue:
                 raise StoreError("too much waits to be written to the store", code="store_busy")
-            self._ticket += 1
+            ticket = self._next_ticket()
             self._records += len(records)
             self._bytes += size
-            self._queue.append(Batch(self._ticket, tenant, tuple(records), size))
+            self._queue.append(Batch(ticket, tenant, tuple(records), size))
             if len(self._queue) == 1:
                 self._changed.notify()
-            return self._ticket
+            return ticket
 
     def do(self, run: Callable[[], None]) -> int:
         """Queue a job for the writer's thread; its ticket."""
         with self._changed:
             self._refuse_if_closed()
-            self._ticket += 1
-            self._queue.append(Job(self._ticket, run))
+            ticket = self._next_ticket()
+            self._queue.append(Job(ticket, run))
             self._changed.notify()
-            return self._ticket
+            return ticket
+
+    def _next_ticket(self) -> int:
+        self._ticket += 1
+        self._outstanding[self._ticket] = None
+        return self._ticket
 
     def reopen(self) -> int:
         """Queue the opening of a store that was closed by a failure, or could not be opened yet; a ticket."""
@@ -184,15 +193,22 @@ class Writer:
                 if settled_only:
                     return
                 raise again(error)
-            if ticket <= self._settled:
+            loop = asyncio.get_running_loop()
+            waiter = Waiter(ticket, settled_only, loop, loop.create_future())
+            if self._is_over(waiter):
                 return
             if self._stalled is not None:
                 raise again(self._stalled)
-            loop = asyncio.get_running_loop()
-            waiter = Waiter(ticket, settled_only, loop, loop.create_future())
             self._waiters.append(waiter)
             self._changed.notify()
         await waiter.future
+
+    def _is_over(self, waiter: Waiter) -> bool:
+        """Whether nothing is left that this one waits for: all up to its ticket, or the ticket alone. What a
+        conversation consists of is written in order."""
+        if waiter.settled_only:
+            return next(iter(self._outstanding), self._ticket + 1) > waiter.ticket
+        return waiter.ticket not in self._outstanding
 
     def _refuse_if_closed(self) -> None:
         if self._closing or self._thread is None:
@@ -242,21 +258,28 @@ class Writer:
         return full or self._closing or bool(self._waiters) or any(isinstance(w, Job) for w in self._queue)
 
     def _group(self) -> list[Batch | Job]:
-        """As many batches as go into one transaction, or one job."""
-        group: list[Batch | Job] = []
+        """As many batches as go into one transaction, or one job. Where somebody waits, receipts are left for the next
+        one; then they have given way."""
+        if isinstance(self._queue[0], Job):
+            return [self._queue.popleft()]
+        ready = list(takewhile(lambda work: isinstance(work, Batch), self._queue))
+        batches = [work for work in ready if isinstance(work, Batch)]
+        waited_for = any(not waiter.settled_only for waiter in self._waiters)
+        urgent = [batch for batch in batches if not batch.is_receipt] if waited_for and not self._gave_way else []
+        group = self._that_fit(urgent or batches)
+        self._gave_way = bool(urgent)
+        taken = {batch.ticket for batch in group}
+        self._queue = deque(work for work in self._queue if work.ticket not in taken)
+        return list(group)
+
+    def _that_fit(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The first of them, and those behind it that go into the same transaction."""
         records = size = 0
-        while self._queue:
-            first = self._queue[0]
-            if group and isinstance(first, Job):
-                break
-            if isinstance(first, Batch):
-                records, size = records + len(first.records), size + first.size
-                if group and (records > self._bounds.group_records or size > self._bounds.group_bytes):
-                    break
-            group.append(self._queue.popleft())
-            if isinstance(first, Job):
-                break
-        return group
+        for count, batch in enumerate(batches):
+            records, size = records + len(batch.records), size + batch.size
+            if count and (records > self._bounds.group_records or size > self._bounds.group_bytes):
+                return list(batches[:count])
+        return list(batches)
 
     def _open(self) -> None:
         self._connected()
@@ -401,17 +424,17 @@ class Writer:
         if not items:
             return
         with self._changed:
-            self._settled = max(self._settled, items[-1].ticket)
             self._failed |= failed
             _forget_oldest(self._failed)
             for item in items:
+                self._outstanding.pop(item.ticket, None)
                 if isinstance(item, Batch):
                     self._records -= len(item.records)
                     self._bytes -= item.size
             if not self._circuit.is_open:
                 self._stalled = None
-            told = [w for w in self._waiters if w.ticket <= self._settled]
-            self._waiters = [w for w in self._waiters if w.ticket > self._settled]
+            told = [w for w in self._waiters if self._is_over(w)]
+            self._waiters = [w for w in self._waiters if not self._is_over(w)]
             news = [(w, None if w.settled_only else self._failed.get(w.ticket)) for w in told]
         tell(news)
 

@@ -1,0 +1,42 @@
+"""Receipts give way to what somebody waits for, once, and lose nothing by it."""
+
+from __future__ import annotations
+
+from proxy.store import Record, RequestRecord
+from proxy.store.sql import SqlStore
+from tests.store.values import entry, opened
+
+MANY = 400
+BODY = 50_000
+
+
+def receipts(name: str) -> list[list[Record]]:
+    """Many, each of a body that no other has."""
+    bodies = (f"{name} {number} ".encode() * (BODY // 10) for number in range(MANY))
+    return [[RequestRecord(f"{name}{n}", "", "", "", "", n, "full", body=(body,))] for n, body in enumerate(bodies)]
+
+
+async def test_a_line_does_not_wait_for_the_receipts_before_it(store: SqlStore) -> None:
+    """L3: what a conversation consists of is on disk while the receipts that were queued before still wait; a read
+    sees these too."""
+    tickets = [store.write("a", records) for records in receipts("r")]
+    await store.durable(store.write("a", opened("c1", entry("m1"))))
+    waiting = store.health().queued
+
+    assert waiting >= MANY // 2
+    assert len(await store.requests("a", limit=1000)) == MANY
+    for ticket in tickets:
+        await store.durable(ticket)
+    assert store.health().queued == 0
+
+
+async def test_receipts_give_way_once(store: SqlStore) -> None:
+    """Somebody may always wait; then every second transaction has the receipts."""
+    written = [store.write("a", records) for records in receipts("r")]
+    for number in range(3):
+        await store.durable(store.write("a", opened(f"c{number}", entry("m1"))))
+
+    assert store.health().queued == 0
+    for ticket in written:
+        await store.durable(ticket)
+    assert await store.load("a", "c2") is not None
