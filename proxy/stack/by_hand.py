@@ -58,6 +58,7 @@ DEEDS_TOLD = 30
 PLANNED_TOLD = 12
 """Planned frames that one note names."""
 NO_RESULTS = "Ended by the user."
+REOPENED = "Your next message to the agent reopens it."
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def _invalidated(hand: Hand, deed: Invalidate) -> Done:
 
 def _refuse_over(tree: Tree) -> None:
     if tree.root.status in RETURNED:
-        raise NotAllowed(f"The root frame is {tree.root.status}. Your next message to the agent reopens it.")
+        raise NotAllowed(f"The root frame is {tree.root.status}. {REOPENED}")
 
 
 def _refuse_busy(hand: Hand, left: Sequence[Frame]) -> None:
@@ -266,7 +267,14 @@ def _done(hand: Hand, outcome: Outcome) -> Done:
         tree = after
     about = tuple(dict.fromkeys(frame for event in events if (frame := getattr(event, "frame", ""))))
     words = "\n".join(lines)
-    return Done(events, tree, about, words, f"{words}\nActive: {_called(tree.current)}.")
+    return Done(events, tree, about, words, f"{words}\n{_where(tree)}")
+
+
+def _where(tree: Tree) -> str:
+    """What is active now, for the person."""
+    if tree.root.status in RETURNED:
+        return REOPENED
+    return f"Active: {_called(tree.current)}."
 
 
 def _own(tree: Tree, event: FrameEvent) -> Iterator[FrameEvent]:

@@ -145,7 +145,7 @@ def _next(story: Story) -> Following:
         return {"frame": None, "title": None, "action": "Nothing was begun yet."}
     current, title = tree.current, cut_for_display(tree.current.title, LINE)
     if current.status in FINAL | RETURNED:
-        return {"frame": None, "title": None, "action": f"Nothing: {title} is {current.status}."}
+        return {"frame": None, "title": None, "action": f"Nothing: {title} is {current.status}.{_again(current)}"}
     if waiting := list(_waited_for(story)):
         return {"frame": None, "title": None, "action": f"The client's result of {', '.join(waiting)}."}
     below = next(iter(planned_under(tree, current.id)), None)
@@ -155,6 +155,10 @@ def _next(story: Story) -> Following:
     if following is not None:
         return _begin(following, f"Finish {title}, then begin {cut_for_display(following.title, LINE)}.")
     return {"frame": None, "title": None, "action": f"Go on with {title}."}
+
+
+def _again(current: Frame) -> str:
+    return "" if current.parent else " The user's next message reopens it."
 
 
 def _begin(frame: Frame, action: str) -> Following:

@@ -58,6 +58,14 @@ def test_the_tree_is_drawn_as_it_was(stocked: Stocked) -> None:
     assert (empty["path"], empty["next"]["action"]) == ([], "Nothing was begun yet.")
 
 
+def test_a_conversation_whose_work_has_ended_says_what_opens_it_again(own_stock: Stocked) -> None:
+    shell, at = own_stock.shell, own_stock.newer.conversation
+    shell.on_data("push", "Lexer", "--in", at)
+    shell.on_data("cancel", at, "--tree")
+
+    assert "is blocked. The user's next message reopens it." in shell.on_data("resume", at).out
+
+
 @pytest.mark.parametrize("command", ["tree", "resume"])
 def test_a_time_that_is_none_is_a_wrong_argument(stocked: Stocked, command: str) -> None:
     refused = stocked.shell.on_data(command, "--as-of", "yesterday")
