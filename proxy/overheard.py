@@ -55,9 +55,6 @@ WAITING = (
 FAILED = (
     "The proxy could not do this: its bookkeeping fails now ({why}). Nothing has changed, and the agent was not asked."
 )
-IN_EVERY = WORD.encode().lstrip(b"/")
-"""Bytes in every body that holds a command: nearly all have none, and each message of a history would be looked at. A
-slash may be written in three ways."""
 
 
 async def overheard(passing: Passing, reply: Reply) -> tuple[Passing, Incoming] | None:
@@ -65,7 +62,7 @@ async def overheard(passing: Passing, reply: Reply) -> tuple[Passing, Incoming] 
     was answered. Raises BadRequest for a command that stands where it cannot be taken out."""
     passing = await _gone_on(passing)
     request = passing.request
-    if request is None or IN_EVERY not in passing.incoming.body:
+    if request is None or not any(WORD in message.text for message in request.messages if message.role == "user"):
         return passing, passing.incoming
     found = heard(request.messages)
     try:

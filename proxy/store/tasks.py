@@ -27,7 +27,7 @@ from proxy.stack.events import read_event
 from proxy.stack.frames import Frame, Tree
 from proxy.stack.ledger import Entry, Event, Kind, Ledger
 from proxy.stack.lines import SWITCHED
-from proxy.stack.story import follow
+from proxy.stack.story import extend, follow
 from proxy.stack.tasks import task_of
 from proxy.store import reading, rows, schema
 
@@ -110,10 +110,11 @@ def all_rows(connection: Connection) -> Iterator[rows.Values]:
 class _Paths:
     """The trees at the newest entries of a conversation: `tip` is the one that was written last."""
 
-    def __init__(self, tip: str = "", tree: Tree | None = None) -> None:
+    def __init__(self, tip: str = "", trees: Mapping[str, Tree] | None = None) -> None:
+        """`trees` at the entries before `tip`, and at it, the oldest first."""
         self.tip = tip
-        self._trees: OrderedDict[str, Tree] = OrderedDict({tip: tree or Tree()})
-        self._inner: set[str] = set()
+        self._trees: OrderedDict[str, Tree] = OrderedDict(trees or {tip: Tree()})
+        self._inner = set(self._trees) - {tip}
         """Entries that others stand behind: what is decided at one of them changes those too."""
         self._told: Mapping[str, Frame] = {}
         """Frames as the rows tell them."""
@@ -138,6 +139,7 @@ class _Paths:
         if entry.parent not in self._trees or entry.adopts or entry.alias:
             raise _Elsewhere
         tree = self._trees[entry.parent]
+        self._trees.move_to_end(entry.parent)  # as many attempts at it as there may be, the next one stands there too
         if entry.is_beside:
             self._change(entry.parent, reopened(tree, entry.created))
             return
@@ -176,7 +178,10 @@ def _folded(ledger: Ledger | None) -> _Paths:
     tip = ledger.newest_tip() if ledger else None
     if ledger is None or tip is None:
         return _Paths()
-    return _Paths(tip.id, follow(ledger, ledger.path(tip.id), {}).tree)
+    *before, last = ledger.path(tip.id)
+    story = follow(ledger, before, {})
+    trees = {story.tip: story.tree} if before else {}
+    return _Paths(last.id, {**trees, last.id: extend(ledger, story, [last]).tree})
 
 
 def _without_texts(frame: Frame) -> Frame:
