@@ -73,7 +73,11 @@ def doctor(
 def examined(config: Config, file: Path | None) -> Iterator[Check]:
     """Every check, in the order in which one would look."""
     yield _configuration(file)
-    server = running(config.data)
+    try:
+        server = running(config.data)
+    except ProxyError as error:
+        server = None
+        yield Check("finding", "proxy", str(error))
     yield _port(config, server)
     if server is not None:
         yield _recent(server)

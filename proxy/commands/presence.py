@@ -49,12 +49,21 @@ def withdraw(data: Path, presence: Presence) -> None:
 
 
 def running(data: Path) -> Presence | None:
-    """The proxy that runs on this directory, or None; a note without a proxy behind it counts for nothing."""
+    """The proxy that runs on this directory, or None; a note without a proxy behind it counts for nothing.
+
+    Raises ProxyError where one is there and says nothing: it keeps conversations in memory, and what was written to the
+    store behind its back would be unknown to it.
+    """
     note = _note(data)
     if note is None or not _lives(note.pid):
         return None
     try:
         status, _ = _ask(note, "GET", "/stack/requests?limit=1", None, PATIENCE_S)
+    except TimeoutError:
+        raise ProxyError(
+            f"the proxy at {note.url} (process {note.pid}) does not answer, so nothing was done; try again, or stop it",
+            code="proxy_silent",
+        ) from None
     except (OSError, http.client.HTTPException):
         return None
     return note if status == http.client.OK else None

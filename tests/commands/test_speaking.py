@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
+from proxy.commands.presence import Presence, announce
 from proxy.commands.speaking import cancelled_text, messages_text
 from proxy.scripted import ScriptedProvider, says
 from tests.commands.conftest import Shell, Stocked
@@ -54,6 +57,20 @@ def test_what_cannot_be_meant_is_answered_with_what_to_do(stocked: Stocked) -> N
     assert on("say", older, "--list", "--clear").code == 2
     assert on("say", older, "x", "--thread", "nobody").code == 2
     assert on("cancel", "nothing-here").code == 2
+
+
+def test_a_proxy_that_is_silent_is_not_gone_behind(own_stock: Stocked) -> None:
+    """It has conversations in memory: what is written to the store meanwhile would be unknown to it."""
+    older, shell = own_stock.older.conversation, own_stock.shell
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        announce(shell.data, Presence(url, "token", os.getpid()))
+        refused = shell.on_data("push", "Lexer", "--in", older)
+        assert "does not answer" in shell.on_data("doctor").out
+
+    assert refused.code == 1
+    assert f"the proxy at {url} (process {os.getpid()}) does not answer" in refused.errors
+    assert "Lexer" not in shell.on_data("tree", older).out
 
 
 def test_a_running_proxy_tells_its_agent(tmp_path: Path) -> None:
