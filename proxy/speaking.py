@@ -154,7 +154,8 @@ class Speaking:
         if mode in UNTOUCHED:
             raise NotAllowed(
                 f"In mode {mode} what the client sends is what the provider gets. Set the mode active or passive first "
-                f"(PUT /stack/conversations/{ledger.conversation.id}/mode), or say it in the client.",
+                f"(`callstack mode`, or PUT /stack/conversations/{ledger.conversation.id}/mode), or say it in the "
+                "client.",
                 code="mode",
             )
 
