@@ -57,12 +57,13 @@ class Blocking:
         return replace(standing, story=standing.shelved.story(standing.node))
 
     def _may_end(self, standing: Standing) -> bool:
-        request, tree = standing.request, standing.story.tree
-        rules = self.config.autonomy_rules.with_chosen(tree.advice.chosen)
-        wanted = rules.level == "auto" and standing.mode == "active" and self.config.loops != "off"
-        frame = tree.current
+        request, frame = standing.request, standing.story.tree.current
         pushed = bool(frame.parent) and frame.opening is not None and frame.status is Status.IN_PROGRESS
-        return wanted and pushed and user_spoke_last(request.messages) and self.teller.takes_words(request.model)
+        if not pushed or standing.mode != "active" or self.config.loops == "off":
+            return False
+        rules = self.config.autonomy_rules.with_chosen(standing.story.tree.advice.chosen)
+        may = rules.level == "auto" and self.teller.takes_words(request.model)
+        return may and user_spoke_last(request.messages)
 
 
 def _turn_before(standing: Standing) -> Entry | None:

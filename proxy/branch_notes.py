@@ -53,9 +53,9 @@ class InjectionNote:
     actor: Actor
 
     def __call__(self, standing: Standing) -> Standing:
-        if not (self.teller.takes_words(standing.request.model) or user_spoke_last(standing.request.messages)):
+        lines, request = standing.story.lines, standing.request
+        if not lines.injections or not (self.teller.takes_words(request.model) or user_spoke_last(request.messages)):
             return standing
-        lines = standing.story.lines
         words = injected_words(lines, self.actor.nonce(standing.conversation))
         if not words:
             return standing

@@ -123,7 +123,8 @@ class Store(Protocol):
         them."""
 
     async def durable(self, ticket: int) -> None:
-        """Return when everything up to `ticket` is on disk. Raises StoreError when it is not going to be."""
+        """Return when what `ticket` stands for is on disk, and all that was handed over before of what its conversation
+        consists of. Raises StoreError when it is not going to be."""
 
     async def find(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
         """Conversations that hold one of `keys`, by the first of the keys that they hold, then the newest first."""

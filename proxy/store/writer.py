@@ -1,7 +1,7 @@
 """The one thread that writes: whatever was queued, in order, as many batches as there are in one transaction.
 
 Handing over never waits: it appends to a bounded queue. Whoever has to know waits for the ticket; then receipts, on
-which no line depends, give way once to what else is queued.
+which no line depends, give way for a moment to what else is queued.
 
 How it fails, and that is most of what is here:
 
@@ -99,7 +99,8 @@ class Writer:
         self._ticket = 0
         self._outstanding: dict[int, None] = {}
         """Tickets that are neither on disk nor given up, in their order."""
-        self._gave_way = False
+        self._gave_way: float | None = None
+        """Since when receipts are left for what somebody waits for."""
         self._failed: dict[int, StoreError] = {}
         self._lost: dict[Owner, None] = {}
         self._waiters: list[Waiter] = []
@@ -259,15 +260,17 @@ class Writer:
 
     def _group(self) -> list[Batch | Job]:
         """As many batches as go into one transaction, or one job. Where somebody waits, receipts are left for the next
-        one; then they have given way."""
+        one, until the first of them has been left for as long as a batch may wait for company."""
         if isinstance(self._queue[0], Job):
             return [self._queue.popleft()]
         ready = list(takewhile(lambda work: isinstance(work, Batch), self._queue))
         batches = [work for work in ready if isinstance(work, Batch)]
         waited_for = any(not waiter.settled_only for waiter in self._waiters)
-        urgent = [batch for batch in batches if not batch.is_receipt] if waited_for and not self._gave_way else []
+        now = time.monotonic()
+        may_wait = self._gave_way is None or now - self._gave_way < LINGER_S
+        urgent = [batch for batch in batches if not batch.is_receipt] if waited_for and may_wait else []
         group = self._that_fit(urgent or batches)
-        self._gave_way = bool(urgent)
+        self._gave_way = (self._gave_way or now) if urgent else None
         taken = {batch.ticket for batch in group}
         self._queue = deque(work for work in self._queue if work.ticket not in taken)
         return list(group)

@@ -1,6 +1,9 @@
-"""Receipts give way to what somebody waits for, once, and lose nothing by it."""
+"""Receipts give way to what somebody waits for, for a moment, and lose nothing by it."""
 
 from __future__ import annotations
+
+import time
+from itertools import count
 
 from proxy.store import Record, RequestRecord
 from proxy.store.sql import SqlStore
@@ -8,6 +11,7 @@ from tests.store.values import entry, opened
 
 MANY = 400
 BODY = 50_000
+PATIENCE_S = 5.0
 
 
 def receipts(name: str) -> list[list[Record]]:
@@ -30,13 +34,15 @@ async def test_a_line_does_not_wait_for_the_receipts_before_it(store: SqlStore) 
     assert store.health().queued == 0
 
 
-async def test_receipts_give_way_once(store: SqlStore) -> None:
-    """Somebody may always wait; then every second transaction has the receipts."""
+async def test_receipts_give_way_for_a_moment(store: SqlStore) -> None:
+    """Somebody may always wait; that keeps no receipt from the disk."""
     written = [store.write("a", records) for records in receipts("r")]
-    for number in range(3):
+    until = time.monotonic() + PATIENCE_S
+    for number in count():
         await store.durable(store.write("a", opened(f"c{number}", entry("m1"))))
+        if not store.health().queued:
+            break
+        assert time.monotonic() < until
 
-    assert store.health().queued == 0
     for ticket in written:
         await store.durable(ticket)
-    assert await store.load("a", "c2") is not None
