@@ -12,6 +12,7 @@ import typer
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.printing import columns, counted, page, say, say_bytes, say_json
 from proxy.config import Config
+from proxy.errors import BadRequest
 from proxy.store import Store
 from proxy.views import conversations, logs, lookup, requests
 from proxy.views.difference import CHANGES, FIRST_BYTES, INSERTED, KEPT, LEFT_OUT
@@ -40,6 +41,14 @@ AsOf = Annotated[
 Conversation = Annotated[str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")]
 
 
+def time_of(as_of: str) -> int | None:
+    """The time that was typed, in ms since the epoch; None where none was. Raises BadParameter."""
+    try:
+        return moment_in(as_of)
+    except BadRequest as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 # --------------------------------------------------------------------------------------------------------------- tree
 def tree(  # noqa: PLR0913 - one parameter each, as they are typed
     conversation: Conversation = "",
@@ -50,7 +59,7 @@ def tree(  # noqa: PLR0913 - one parameter each, as they are typed
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> None:
     """The frames of a conversation; without an argument the newest one's, below a list of the others."""
-    run(_tree(at(config, data), conversation, moment_in(as_of), details=details, as_json=as_json))
+    run(_tree(at(config, data), conversation, time_of(as_of), details=details, as_json=as_json))
 
 
 async def _tree(config: Config, reference: str, moment_ms: int | None, *, details: bool, as_json: bool) -> None:

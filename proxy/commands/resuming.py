@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proxy.commands.looking import AsOf, Conversation
+from proxy.commands.looking import AsOf, Conversation, time_of
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.printing import one_line, say, say_json
 from proxy.config import Config
 from proxy.stack.frames import Status
 from proxy.stack.tools.looking import TREE_ICONS
 from proxy.views import conversations, lookup
-from proxy.views.past import ledger_at, moment_in
+from proxy.views.past import ledger_at
 from proxy.views.resume import Resume
 from proxy.views.resume import resume as stands
 from proxy.views.totals import moment
@@ -25,7 +25,7 @@ def resume(
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Where the work stands: the way from the goal, what was done last, what not to try again, and what is next."""
-    told = run(_resume(at(config, data), conversation, moment_in(as_of)))
+    told = run(_resume(at(config, data), conversation, time_of(as_of)))
     if as_json:
         say_json(told)
         return

@@ -74,7 +74,7 @@ async def test_the_description_names_the_formats(served: Served) -> None:
 
     (kinds,) = [p["schema"]["enum"] for p in operation["parameters"] if p["name"] == "format"]
     assert kinds == list(FORMATS)
-    assert set(operation["responses"]) == {"200", "400", "401", "404", "409", "500"}
+    assert set(operation["responses"]) == {"200", "400", "401", "404", "409", "429", "500"}
 
 
 # --------------------------------------------------------------------------------------------------------------
