@@ -53,6 +53,10 @@ class Flight:
             self.task.cancel()
 
 
+def _nothing() -> Glimpse:
+    return Glimpse("", 0, "")
+
+
 class Flights:
     """All requests of this process that are under way and belong to a conversation. `rested` is called with the tenant
     and the conversation whose last one has ended."""
@@ -71,6 +75,7 @@ class Flights:
             yield
         finally:
             flight.over.set()
+            flight.task, flight.glimpse = None, _nothing  # whoever shows it holds the whole request, and holds this
             flying = self._by_conversation[key]
             flying.remove(flight)
             if not flying:

@@ -9,8 +9,8 @@ What this module does not do: it takes no message in (`speaking`), words none (`
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from proxy.asking import Asker, Incoming, Parts
@@ -39,7 +39,7 @@ class Meanwhile:
         self.turn: Turn | None = None
         self._parts = parts
         self._asker = asker
-        self._writing = writing
+        self._writing: Callable[[], Writing] | None = writing
         self._standing = standing
         self._flight = Flight(
             incoming.id,
@@ -53,9 +53,14 @@ class Meanwhile:
         )
 
     # ----------------------------------------------------------------------------------------------- seen and stopped
-    def under_way(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
         """Seen, and stopped where somebody wants it, while the block runs."""
-        return self._parts.flights.under_way(self._flight)
+        try:
+            with self._parts.flights.under_way(self._flight):
+                yield
+        finally:
+            self._writing = None  # it is of the request that holds this: together they would stay for the collector
 
     @property
     def stopped(self) -> bool:
@@ -68,6 +73,8 @@ class Meanwhile:
         return "cancelled" if self.stopped else "client_left"
 
     def _glimpse(self) -> Glimpse:
+        if self._writing is None:
+            return Glimpse(self._standing.frame, 0, "")
         said = self._writing().so_far().message
         return self.turn.glimpse(said) if self.turn else Glimpse(self._standing.frame, 0, said.text, said.calls)
 
