@@ -316,7 +316,7 @@ class Config(Strict):
         """Which tool of which client is for what."""
         return _observed(self.observe)
 
-    @cached_property
+    @property
     def autonomy_rules(self) -> Autonomy:
         """How much the proxy decides, unless somebody chose otherwise for a conversation."""
         return Autonomy(
