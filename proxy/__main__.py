@@ -15,7 +15,7 @@ import typer
 from proxy import __version__
 from proxy.commands.lazy import LazyCommands
 from proxy.commands.printing import complain
-from proxy.errors import InvalidConfiguration, ProxyError, UnknownFrame
+from proxy.errors import BadRequest, InvalidConfiguration, ProxyError, UnknownFrame
 
 app = typer.Typer(
     cls=LazyCommands,
@@ -49,7 +49,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
-    except (InvalidConfiguration, UnknownFrame) as error:
+    except (BadRequest, InvalidConfiguration, UnknownFrame) as error:
         complain(str(error))
         sys.exit(2)
     except ProxyError as error:

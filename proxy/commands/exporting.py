@@ -15,7 +15,7 @@ import typer
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.presence import running
-from proxy.commands.printing import columns, counted, say, say_json
+from proxy.commands.printing import columns, complain, counted, say, say_json
 from proxy.config import Config
 from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
 from proxy.export import writing
@@ -98,7 +98,11 @@ def import_(
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Take in a conversation: all of it or nothing. What is here already stays as it is."""
-    told = run(_imported(at(config, data), tenant, place))
+    try:
+        told = run(_imported(at(config, data), tenant, place))
+    except BadRequest as error:  # the command was right, what it was given is not
+        complain(str(error))
+        raise typer.Exit(1) from None
     if as_json:
         say_json(
             {
