@@ -1,9 +1,10 @@
 """One client turn, from the request to the answer. Read this first.
 
     serve     a completion request: taken apart, weighed, placed (`reception`); what cannot be goes without us
-    (`passing`) relay     asleep, side, off, shadow, bypass: the client's bytes up, the provider's bytes down, read
-    along, recorded converse  awake: ask for a round with the line of the active frame (`asking`), run its stack calls
-    (`turn`), ask again; one answer to the client (`delivery`)
+              (`passing`)
+    relay     asleep, side, off, shadow, bypass: the client's bytes up, the provider's bytes down, read along, recorded
+    converse  awake: ask for a round with the line of the active frame (`asking`), run its stack calls (`turn`), ask
+              again; one answer to the client (`delivery`)
 
 Its laws: what goes wrong in our bookkeeping sends the request upstream without us and says so; an error of the
 provider reaches the client unchanged; nothing is asked again once a byte of the answer has left; a client that goes

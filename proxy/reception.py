@@ -95,9 +95,9 @@ class Reception:
                 return self._beside(arrival, shelved, found)
             origin, bound = Origin(), _NOTHING
             if shelved is None or part is Part.FORK:
-                if self.config.subagent.enabled:
-                    origin = _fork_point(shelved, found) if shelved else await self._origin(arrival)
-                bound = await self._bound_elsewhere(arrival, origin)
+                known = _fork_point(shelved, found) if shelved else await self._origin(arrival)
+                bound = await self._bound_elsewhere(arrival, known)
+                origin = known if self.config.subagent.enabled else Origin()
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
             arrived = self._arrived(arrival, shelved, found, asked, bound)
             standing = self._decided(arrived)

@@ -72,10 +72,14 @@ def test_off_sends_the_clients_bytes_where_nothing_is_bound(
     assert thoughts(provider.asked[-1]) == ["first", "second", "third"]
 
 
-def test_a_fork_leaves_out_what_was_thought_on_its_parents_line(stage: Stage, provider: ScriptedProvider) -> None:
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_fork_leaves_out_what_was_thought_on_its_parents_line(
+    stage: Stage, provider: ScriptedProvider, linked: bool
+) -> None:
     """It begins asleep with a history whose answers were made behind our tools. Its own thoughts it keeps; what it took
-    over stays out, also where the client edits what the fork was told."""
-    chat = stage.chat(stage.proxy())
+    over stays out, also where the client edits what the fork was told, and where nobody wants to see it under its
+    parent."""
+    chat = stage.chat(stage.proxy(subagent__enabled=linked))
     woken(chat, provider, BOUND)
     stage.excuse()
     provider.will(says("four", reasoning="fourth"), says("five"), says("six"))
