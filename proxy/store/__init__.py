@@ -67,6 +67,16 @@ class SentRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingRecord:
+    """What somebody set while the proxy runs, by its key. `value` is JSON; `null` takes it back. The newer one replaces
+    the older."""
+
+    name: str
+    value: bytes
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
 class Owned:
     """A record of one conversation that is a plain value of the ledger."""
 
@@ -74,7 +84,7 @@ class Owned:
     value: Value
 
 
-Record = Conversation | Owned | Anchored | RequestRecord | SentRecord
+Record = Conversation | Owned | Anchored | RequestRecord | SentRecord | SettingRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +158,9 @@ class Store(Protocol):
 
     async def request(self, tenant: str | None, request: str) -> StoredRequest | None:
         """One request with all its bodies; `request` may be a unique beginning of an id."""
+
+    async def settings(self, tenant: str) -> tuple[SettingRecord, ...]:
+        """What was set for this tenant, by name; an empty one is everybody."""
 
     async def forget(self, tenant: str | None, conversation: str = "", before: int = 0) -> Forgotten:
         """Really delete: one conversation, or all that were last written before a time; the file shrinks, no copy

@@ -20,7 +20,7 @@ from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Entry, Event, Round, Thread, Value
 from proxy.stack.queued import Queued
 from proxy.stack.transcript import Message
-from proxy.store import Anchored, Body, Owned, Record, RequestRecord, SentRecord, rows, schema
+from proxy.store import Anchored, Body, Owned, Record, RequestRecord, SentRecord, SettingRecord, rows, schema
 from proxy.store.statements import Statements
 from proxy.store.tasks import News, Tasks
 
@@ -129,6 +129,8 @@ def weight(record: Record) -> int:
                     return 200
         case RequestRecord() | SentRecord():
             return 200 + sum(map(len, record.body))
+        case SettingRecord():
+            return 200 + len(record.value)
         case Conversation() | Anchored():
             return 200
 
@@ -202,6 +204,8 @@ class _Gathered:
                 case SentRecord():
                     body = self._body(tenant, f"r:{rows.words(record.request)}", record.body)
                     self.rows[schema.sent].append({"tenant": tenant, **rows.sent_row(record, body)})
+                case SettingRecord():
+                    self.rows[schema.settings].append({"tenant": tenant, **rows.setting_row(record)})
 
     def newest_rows(self) -> list[rows.Values]:
         return [{"of_tenant": t, "of_id": c, "is_newest": newest} for (t, c), newest in self.newest.items()]

@@ -13,7 +13,17 @@ from dataclasses import replace
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Value
 from proxy.stack.queued import Queued
-from proxy.store import Anchored, Forgotten, Health, Owned, Record, RequestRecord, SentRecord, StoredRequest
+from proxy.store import (
+    Anchored,
+    Forgotten,
+    Health,
+    Owned,
+    Record,
+    RequestRecord,
+    SentRecord,
+    SettingRecord,
+    StoredRequest,
+)
 from proxy.store.committing import Owner, weight
 from proxy.store.replay import replayed
 
@@ -31,6 +41,7 @@ class MemoryStore:
         self._anchors: dict[tuple[str, str, str], dict[str, int]] = {}
         self._requests: dict[tuple[str, str], RequestRecord] = {}
         self._sent: dict[tuple[str, str], dict[int, SentRecord]] = {}
+        self._settings: dict[tuple[str, str], SettingRecord] = {}
 
     async def start(self) -> None:
         """Nothing to open."""
@@ -75,6 +86,8 @@ class MemoryStore:
                 self._aged((tenant, record.conversation), record.created)
             case SentRecord():
                 self._sent.setdefault((tenant, record.request), {})[record.round] = record
+            case SettingRecord():
+                self._settings[tenant, record.name] = record
 
     @staticmethod
     def _keep(values: list[Value], value: Value) -> None:
@@ -139,6 +152,9 @@ class MemoryStore:
             return None
         sent = self._sent.get(found[0], {})
         return StoredRequest(self._requests[found[0]], tuple(sent[number] for number in sorted(sent)))
+
+    async def settings(self, tenant: str) -> tuple[SettingRecord, ...]:
+        return tuple(self._settings[key] for key in sorted(self._settings) if key[0] == tenant)
 
     def _newest_first(self, tenant: str | None) -> list[Conversation]:
         found = [c for (owner, _), c in self._conversations.items() if tenant in (None, owner)]

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Row
 
 from proxy.stack.ledger import Conversation, Ledger, Value
 from proxy.stack.transcript import Message
-from proxy.store import Body, RequestRecord, SentRecord, StoredRequest, rows, schema
+from proxy.store import Body, RequestRecord, SentRecord, SettingRecord, StoredRequest, rows, schema
 from proxy.store.replay import replayed
 from proxy.store.statements import chunks
 
@@ -157,6 +157,12 @@ def request(connection: Connection, tenant: str | None, beginning: str) -> Store
         for s, body in zip(all_sent, bodies[1:], strict=True)
     )
     return StoredRequest(rows.request_of(row, bodies[0]), sent)
+
+
+def settings(connection: Connection, tenant: str) -> tuple[SettingRecord, ...]:
+    table = schema.settings
+    query = select(table).where(table.c.tenant == rows.words(tenant)).order_by(table.c.name)
+    return tuple(map(rows.setting_of, connection.execute(query)))
 
 
 def _request_row(connection: Connection, tenant: str | None, beginning: str) -> Row[Any] | None:

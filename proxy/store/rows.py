@@ -23,7 +23,7 @@ from sqlalchemy.engine import Row
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Round, Thread
 from proxy.stack.queued import Lane, Queued, State
 from proxy.stack.transcript import Call, Message, Spoken, Usage
-from proxy.store import Body, RequestRecord, SentRecord
+from proxy.store import Body, RequestRecord, SentRecord, SettingRecord
 
 Values = dict[str, Any]
 """One row by column names."""
@@ -312,6 +312,15 @@ def request_of(row: Row[Any], body: Body = ()) -> RequestRecord:
 
 def sent_row(value: SentRecord, body: bytes) -> Values:
     return {"request": words(value.request), "round": value.round, "body": body, "created": value.created}
+
+
+# ----------------------------------------------------------------------------------------------------------- settings
+def setting_row(value: SettingRecord) -> Values:
+    return {"name": words(value.name), "value": readable(value.value), "created": value.created}
+
+
+def setting_of(row: Row[Any]) -> SettingRecord:
+    return SettingRecord(plain(row.name), bytes_of(row.value), row.created)
 
 
 # ------------------------------------------------------------------------------------------------------------- bodies

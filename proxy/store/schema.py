@@ -7,6 +7,7 @@
     task_rows                                    frames for other readers, by the view `tasks`
     blobs, holds                                 bytes once per tenant, and who needs them
     meta                                         what is true of the whole store (tenant is empty)
+    settings                                     what was set while the proxy runs (tenant is empty)
 
 The law: **every table has the tenant first in its primary key**. Text is stored as text (see `rows.words` for the few
 characters that databases refuse), times in ms, digests as the 32 bytes of sha256. `place` is the order in which rows
@@ -25,7 +26,7 @@ from __future__ import annotations
 from sqlalchemy import DDL, BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, event
 from sqlalchemy.schema import SchemaItem
 
-VERSIONS = ("0001", "0002", "0003", "0004")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005")
 """Every schema this program knows, oldest first. The last one is written, the others are migrated."""
 
 VERSION_TABLE = "alembic_version"
@@ -209,6 +210,13 @@ meta = _table(
     _key("tenant"),
     _key("name"),
     _bytes("value"),
+)
+settings = _table(
+    "settings",
+    _key("tenant"),
+    _key("name"),
+    _text("value"),  # JSON; null: what the configuration says
+    _whole("created"),
 )
 task_rows = _table(  # written by `tasks`; the names are those of the view, `session_id` is a conversation
     "task_rows",

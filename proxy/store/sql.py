@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine
 
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Ledger
-from proxy.store import Forgotten, Health, Record, RequestRecord, StoredRequest, deleting, reading
+from proxy.store import Forgotten, Health, Record, RequestRecord, SettingRecord, StoredRequest, deleting, reading
 from proxy.store.circuit import Circuit
 from proxy.store.failures import as_store_error
 from proxy.store.sqlite import READERS, SqliteFile
@@ -95,6 +95,9 @@ class SqlStore:
 
     async def request(self, tenant: str | None, request: str) -> StoredRequest | None:
         return await self._read(lambda c: reading.request(c, tenant, request))
+
+    async def settings(self, tenant: str) -> tuple[SettingRecord, ...]:
+        return await self._read(lambda c: reading.settings(c, tenant))
 
     async def secret(self) -> bytes:
         if not self._database.secret:

@@ -149,6 +149,7 @@ class Statements:
         inserts[schema.queued] = _replacing(schema.queued, insert(schema.queued), keep=("place",))
         inserts[schema.task_rows] = _replacing(schema.task_rows, insert(schema.task_rows))
         inserts[schema.sent] = _replacing(schema.sent, insert(schema.sent))
+        inserts[schema.settings] = _replacing(schema.settings, insert(schema.settings))
         inserts[schema.requests] = _replacing_request(insert(schema.requests))
         anchored = insert(schema.anchors)
         inserts[schema.anchors] = anchored.on_conflict_do_update(

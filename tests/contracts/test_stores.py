@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proxy.errors import InvalidConfiguration, StoreError
 from proxy.stack.ledger import Conversation, Event, Kind, Round, Thread
 from proxy.stack.transcript import Message, Spoken
-from proxy.store import Anchored, Forgotten, Owned, RequestRecord, SentRecord, Store
+from proxy.store import Anchored, Forgotten, Owned, RequestRecord, SentRecord, SettingRecord, Store
 from proxy.store.opening import STORES, open_store
 from tests.store.values import conversations, entry, grown_to, opened, said
 
@@ -350,6 +350,17 @@ async def test_no_method_shows_a_tenant_anything_of_another(store: Store) -> Non
     with pytest.raises(StoreError):
         await store.durable(store.write("b", [Owned("c1", entry("m2"))]))
     assert await store.load("a", "c1") is not None
+
+
+async def test_the_newest_word_about_a_setting_counts_for_its_tenant_alone(store: Store) -> None:
+    """S1-118."""
+    store.write("", [SettingRecord("a", b"1", 5), SettingRecord("b", b'"\xc3\xa9"', 5)])
+    store.write("x", [SettingRecord("a", b"9", 7)])
+    await store.durable(store.write("", [SettingRecord("a", b"null", 6)]))
+
+    assert await store.settings("") == (SettingRecord("a", b"null", 6), SettingRecord("b", b'"\xc3\xa9"', 5))
+    assert await store.settings("x") == (SettingRecord("a", b"9", 7),)
+    assert await store.settings("nobody") == ()
 
 
 async def test_two_tenants_may_use_the_same_ids(store: Store) -> None:
