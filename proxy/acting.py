@@ -41,6 +41,7 @@ from proxy.stack.events import (
 from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment, Pen, folding, is_due
 from proxy.stack.frames import Frame
+from proxy.stack.guidance import guidance
 from proxy.stack.inferring import Watch
 from proxy.stack.ledger import Thread, is_edited
 from proxy.stack.minimizing import minimized
@@ -176,7 +177,8 @@ class Actor:
     def _in_front(self, here: Here, frame: str = "") -> Woken:
         if here.mode == "passive":
             return Woken("", self.tools["passive"])
-        return Woken(GUIDANCE + "\n\n" + self.block(here, frame=frame), self.tools["active"])
+        told = guidance(self.config.guidance, here.request.tool_names, self.watch.names)
+        return Woken(told + "\n\n" + self.block(here, frame=frame), self.tools["active"])
 
     def _appending(self, here: Here) -> Appending | None:
         """How tools and guidance are told behind this request's newest message; None where they cannot be."""

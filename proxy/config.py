@@ -38,6 +38,7 @@ from proxy.settings import (
 from proxy.stack.autonomy.rules import NAMES as HEURISTICS
 from proxy.stack.autonomy.rules import Autonomy, Combiner, Level
 from proxy.stack.economics import Prices
+from proxy.stack.guidance import Guidance
 from proxy.stack.observe.names import NAMES
 from proxy.stack.observe.names import Names as ToolNames
 from proxy.tariffs import UNKNOWN, ConfiguredRow, Tariff, Tariffs
@@ -95,6 +96,10 @@ class Config(Strict):
 
     mirror_plans: bool = True
     """Whether items of the client's own plan (todo lists and the like) become frames."""
+
+    guidance: Guidance = "mirror"
+    """In mode `active`, what the model is told of its client's plan tools as its thread wakes: to keep using them
+    (`mirror`), or to plan with the stack tools alone (`replace`). The client's tools are offered either way."""
 
     infer_requests: bool = True
     """Whether a request of the user that starts something else ends the frame before it."""

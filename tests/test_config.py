@@ -131,6 +131,10 @@ def test_a_model_name_with_dots_may_have_exceptions() -> None:
             {"environ": {"STACK_MODE": "actve"}},
             ["mode:", "'actve'", "did you mean active?", "allowed: off, shadow, passive, active"],
         ),
+        (
+            {"environ": {"STACK_GUIDANCE": "replaced"}},
+            ["guidance:", "'replaced'", "did you mean replace?", "allowed: mirror, replace"],
+        ),
         ({"flags": {"tenancy": "header"}}, ["tenancy:", "not built yet", "single, key or credential"]),
         ({"flags": {"port": "99999"}}, ["port:", "'99999'", "65535"]),
         ({"flags": {"child_view": "last:0"}}, ["child_view:", "fork, isolate, auto, last:K"]),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.stack.block import GUIDANCE, render_block
+from proxy.stack.block import render_block
 from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned
 from proxy.stack.frames import Status, Tree
 from proxy.stack.ranking import clean, estimate_tokens
@@ -351,15 +351,6 @@ def test_a_parent_too_large_for_its_budget_is_truncated_not_dropped() -> None:
     text = block(deep(2, text="word " * 900), budgets=Budgets(ancestors=80))
 
     assert parsed(text).find("ancestors/frame[@id='path0']") is not None
-
-
-@pytest.mark.rows("S1-141", "S1-150", "C19", "S1-143", "D5")
-def test_the_guidance_is_short_and_never_forbids_the_clients_own_plan_tool() -> None:
-    """DESIGN 6 (at most 300 tokens), C19, S1-141, S1-150."""
-    assert count(GUIDANCE) <= 240
-    assert "NEVER" not in GUIDANCE
-    assert "Keep using your usual todo or plan tool." in GUIDANCE
-    assert all(name in GUIDANCE for name in ("frame_push", "frame_pop", "frame_plan", "frame_activate", "stack_recall"))
 
 
 # ------------------------------------------------------------------------------------------------------- determinism
