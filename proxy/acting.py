@@ -23,7 +23,6 @@ from proxy.dialects.dialect import Appending, Headers, seals_nothing
 from proxy.forms import form_of, is_minimal
 from proxy.limits import Window
 from proxy.stack.applying import apply
-from proxy.stack.block import GUIDANCE
 from proxy.stack.block_forms import block_of
 from proxy.stack.context import Scribe, rewritten
 from proxy.stack.economics import Prices, expected_requests
