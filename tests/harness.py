@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
 import socket
 import threading
 import time
@@ -258,17 +259,43 @@ class RunningProxy:
             time.sleep(0.02)
 
     def manage(self, method: str, path: str, body: Json | None = None) -> Any:
+        """What is answered to a request that is granted."""
+        status, said = self.asked(method, path, body)
+        assert status == 200, (path, status, said)
+        return said
+
+    def asked(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """Status and answer, as JSON, of any request that is no completion; `body` is sent as JSON unless it is bytes,
+        and `headers` stand in place of the proxy's own."""
+        sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        status, said = self._raw(method, path, sent, self.headers if headers is None else headers)
+        return status, json.loads(said)
+
+    def page(self, path: str) -> str:
+        """A page of text."""
+        return self.file(path).decode()
+
+    def file(self, path: str) -> bytes:
+        """A page of any kind."""
+        status, said = self._raw("GET", path, None, self.headers)
+        assert status == 200, (path, status, said)
+        return said
+
+    def counted(self, metric: str, label: str) -> dict[str, int]:
+        """A counter of `/metrics`, by the values of its label."""
+        told = re.findall(rf'^{metric}\{{{label}="(\w+)"\}} (\S+)$', self.page("/metrics"), re.MULTILINE)
+        return {value: int(float(number)) for value, number in told}
+
+    def _raw(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         try:
-            sent = None if body is None else json.dumps(body)
-            json_only = {"accept": "application/json", "content-type": "application/json"}
-            connection.request(method, path, sent, json_only | self.headers)
+            connection.request(method, path, body, {"content-type": "application/json", **headers})
             response = connection.getresponse()
-            said = response.read()
+            return response.status, response.read()
         finally:
             connection.close()
-        assert response.status == 200, (path, response.status, said)
-        return json.loads(said)
 
     # -------------------------------------------------------------------------------------------------- looking at it
     @property

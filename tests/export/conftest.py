@@ -1,7 +1,6 @@
 """A stage in every dialect for what is exported from a real run, and the small ledger for what is looked at by hand."""
 
 import asyncio
-import http.client
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,16 +50,7 @@ def stage(provider: ScriptedProvider, tmp_path: Path, tongue: Tongue) -> Iterato
 def exported(proxy: RunningProxy, kind: str, **options: str) -> bytes:
     """What `/stack` hands out of the only conversation."""
     conversation = proxy.conversations[0]["id"]
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-    try:
-        query = urlencode({"format": kind, **options})
-        connection.request("GET", f"/stack/conversations/{conversation}/export?{query}", headers=proxy.headers)
-        answer = connection.getresponse()
-        said = answer.read()
-    finally:
-        connection.close()
-    assert answer.status == 200, said
-    return said
+    return proxy.file(f"/stack/conversations/{conversation}/export?{urlencode({'format': kind, **options})}")
 
 
 # ------------------------------------------------------------------------------------------------------- by hand, on

@@ -18,28 +18,6 @@ from tests.laws import text_of
 Result = TypeVar("Result")
 
 
-def asked(proxy: RunningProxy, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    """Status and answer of the management API."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=WAIT_S)
-    try:
-        sent = None if body is None else json.dumps(body)
-        connection.request(method, path, sent, {"content-type": "application/json"} | proxy.headers)
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
-
-
-def asked_text(proxy: RunningProxy, path: str) -> str:
-    """A page that is no JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=WAIT_S)
-    try:
-        connection.request("GET", path, headers=proxy.headers)
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
-
-
 class Beside:
     """The person. `conversation` is the only one, unless it is named."""
 
@@ -48,14 +26,14 @@ class Beside:
         self.at = f"/stack/conversations/{conversation or proxy.conversations[0]['id']}"
 
     def says(self, text: str, lane: str = "steer", **more: str) -> Json:
-        status, told = asked(self.proxy, "POST", f"{self.at}/messages", {"text": text, "lane": lane, **more})
+        status, told = self.proxy.asked("POST", f"{self.at}/messages", {"text": text, "lane": lane, **more})
         assert status == 202, told
         assert told["queued"] is True
         return dict(told)
 
     def refused(self, text: str, **more: str) -> tuple[int, str]:
         """The status and the code of a refusal."""
-        status, told = asked(self.proxy, "POST", f"{self.at}/messages", {"text": text, **more})
+        status, told = self.proxy.asked("POST", f"{self.at}/messages", {"text": text, **more})
         return status, told["error"]["code"]
 
     @property
@@ -71,7 +49,7 @@ class Beside:
         return list(self.proxy.get(f"{self.at}/live")["requests"])
 
     def cancels(self, **how: bool) -> Json:
-        status, told = asked(self.proxy, "POST", f"{self.at}/cancel", how)
+        status, told = self.proxy.asked("POST", f"{self.at}/cancel", how)
         assert status == 200, told
         return dict(told)
 

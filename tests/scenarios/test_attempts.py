@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 from typing import Any
 
 import pytest
 
 from proxy.scripted import ScriptedProvider, call, says
-from tests.harness import Conversation, Json, RunningProxy, activate, bash, does, everything, pop, push, texts
+from tests.harness import Conversation, Json, activate, bash, does, everything, pop, push, texts
 
 REASON = "The lock was held by the worker."
-
-
-def posted(proxy: RunningProxy, path: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-    try:
-        connection.request("POST", path, headers={"content-type": "application/json"})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
 
 
 @pytest.fixture
@@ -84,7 +72,7 @@ def test_a_frame_that_was_completed_is_no_attempt(chat: Conversation, provider: 
 def test_a_person_wants_another_attempt(failed: Conversation, provider: ScriptedProvider) -> None:
     """`POST /stack/frames/ID/retry`: the model is told of it with its next request."""
     first = failed.proxy.frames()["Migrate"]["sessionID"]
-    status, told = posted(failed.proxy, f"/stack/frames/{first}/retry")
+    status, told = failed.proxy.asked("POST", f"/stack/frames/{first}/retry")
     provider.will(says("on it"))
     failed.says("please")
 
@@ -99,8 +87,8 @@ def test_a_person_wants_another_attempt(failed: Conversation, provider: Scripted
 def test_only_what_failed_is_tried_again(failed: Conversation) -> None:
     root = failed.proxy.get(f"/stack/conversations/{failed.proxy.conversations[0]['id']}/state")["rootFrameIDs"][0]
 
-    assert posted(failed.proxy, f"/stack/frames/{root}/retry")[0] == 409
-    assert posted(failed.proxy, "/stack/frames/fnothere/retry")[0] == 404
+    assert failed.proxy.asked("POST", f"/stack/frames/{root}/retry")[0] == 409
+    assert failed.proxy.asked("POST", "/stack/frames/fnothere/retry")[0] == 404
 
 
 def test_a_retry_that_names_no_frame_is_a_push(chat: Conversation, provider: ScriptedProvider) -> None:

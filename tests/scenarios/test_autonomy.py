@@ -7,8 +7,6 @@ it; a frame that the proxy opens by itself takes nothing off the line until it f
 
 from __future__ import annotations
 
-import http.client
-import json
 import logging
 import re
 from collections.abc import Callable
@@ -76,19 +74,6 @@ def by_itself(proxy: RunningProxy) -> list[Json]:
     """The frames of level auto, in order of birth."""
     told = (proxy.get(f"/stack/frames/{frame['sessionID']}") for frame in proxy.frames().values() if frame.get("auto"))
     return [frame for frame in told if frame["origin"] == "auto"]
-
-
-def asked(
-    proxy: RunningProxy, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-    try:
-        raw = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-        connection.request(method, path, raw, {"content-type": "application/json", **(headers or {})})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
 
 
 @pytest.fixture
@@ -344,7 +329,7 @@ def test_a_person_sets_the_level_of_one_conversation_and_it_outlives_a_restart(
     chat.says("Hello, are you there?")
     path = f"/stack/conversations/{chat.proxy.conversations[0]['id']}/autonomy"
     wanted = {"level": "suggest", "push_threshold": 150, "pop_threshold": -3, "heuristics": ["stagnation", "duration"]}
-    status, shown = asked(chat.proxy, "PATCH", path, wanted)
+    status, shown = chat.proxy.asked("PATCH", path, wanted)
 
     assert (status, shown["level"], shown["push_threshold"], shown["pop_threshold"]) == (200, "suggest", 100, 0)
     assert shown["heuristics"] == ["duration", "stagnation"]
@@ -352,7 +337,7 @@ def test_a_person_sets_the_level_of_one_conversation_and_it_outlives_a_restart(
     chat.proxy.restart()
     assert told(chat.proxy)["level"] == "suggest"
     everything_back = {"push_threshold": None, "pop_threshold": None, "heuristics": None}
-    assert asked(chat.proxy, "PATCH", path, everything_back)[1]["chosen"] == ["level"]
+    assert chat.proxy.asked("PATCH", path, everything_back)[1]["chosen"] == ["level"]
     stuck(chat, provider)
     assert [suggestions_in(r.messages) for r in provider.received][-1] == 1
 
@@ -365,9 +350,9 @@ def test_what_waits_is_taken_back_and_counts_begin_anew(chat: Conversation, prov
     stuck(chat, provider)
     path = f"/stack/conversations/{chat.proxy.conversations[0]['id']}/autonomy"
 
-    assert asked(chat.proxy, "DELETE", f"{path}/suggestions") == (200, {"cleared": 1})
+    assert chat.proxy.asked("DELETE", f"{path}/suggestions") == (200, {"cleared": 1})
     assert [each["state"] for each in told(chat.proxy)["history"]] == ["cleared"]
-    assert asked(chat.proxy, "DELETE", f"{path}/suggestions?counts=true") == (200, {"cleared": 0})
+    assert chat.proxy.asked("DELETE", f"{path}/suggestions?counts=true") == (200, {"cleared": 0})
     assert set(told(chat.proxy)["stats"].values()) == {0}
     provider.will(says("Salut."))
     chat.says("Go on.")
@@ -395,7 +380,7 @@ def test_a_wrong_body_is_refused_with_what_is_wrong(chat: Conversation, provider
     provider.will(says("Hello."))
     chat.says("Hello, are you there?")
     path = f"/stack/conversations/{chat.proxy.conversations[0]['id']}/autonomy"
-    status, said = asked(chat.proxy, "PATCH", path, body)
+    status, said = chat.proxy.asked("PATCH", path, body)
 
     assert (status, bool(said["error"]["message"])) == (400, True)
     assert told(chat.proxy)["chosen"] == []
@@ -416,12 +401,12 @@ def test_the_autonomy_of_somebody_else_is_not_there(stage: Stage, provider: Scri
 
     for method, at in (("GET", ""), ("PATCH", ""), ("DELETE", "/suggestions")):
         body: Json | None = {} if method == "PATCH" else None
-        foreign = asked(proxy, method, path + at, body, headers["two"])
+        foreign = proxy.asked(method, path + at, body, headers["two"])
         assert foreign[0] == 404
-        unknown = asked(proxy, method, f"/stack/conversations/nobody/autonomy{at}", body, headers["one"])
+        unknown = proxy.asked(method, f"/stack/conversations/nobody/autonomy{at}", body, headers["one"])
         assert unknown[0] == 404
-        assert asked(proxy, method, path + at, body, {"authorization": "Bearer wrong"})[0] == 401
-        assert asked(proxy, method, path + at, body, headers["one"])[0] == 200
+        assert proxy.asked(method, path + at, body, {"authorization": "Bearer wrong"})[0] == 401
+        assert proxy.asked(method, path + at, body, headers["one"])[0] == 200
 
 
 # ---------------------------------------------------------------------------------------------------------------- tools

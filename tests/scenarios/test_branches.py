@@ -6,7 +6,6 @@ switch, and then it is an earlier line again, as it was sent.
 
 from __future__ import annotations
 
-import http.client
 import json
 from typing import Any
 
@@ -39,15 +38,7 @@ def asked(
 ) -> tuple[int, Any]:
     """Status and answer of a route of the only conversation; posted where there is a body."""
     at = f"/stack/conversations/{proxy.conversations[0]['id']}/{what}"
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-    try:
-        sent = None if body is None else json.dumps(body)
-        told = {"content-type": "application/json", **(headers or {})}
-        connection.request("GET" if body is None else "POST", at, sent, told)
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
+    return proxy.asked("GET" if body is None else "POST", at, body, headers)
 
 
 def operation(name: str, /, **arguments: Any) -> Call:

@@ -4,8 +4,6 @@ request of its path, and the model is told (S0-36).
 
 from __future__ import annotations
 
-import http.client
-import json
 from typing import Any
 
 import pytest
@@ -20,13 +18,7 @@ SUFFIXED = {"tariffs__own__names": "gpt-x", "tariffs__own__after_tool": "suffix"
 
 def by_hand(proxy: RunningProxy, path: str, body: Json | None = None, method: str = "POST") -> tuple[int, Any]:
     """Status and answer of a deed."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-    try:
-        connection.request(method, f"/stack{path}", json.dumps(body), {"content-type": "application/json"})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
+    return proxy.asked(method, f"/stack{path}", body)
 
 
 def pushed(chat: Conversation, title: str, **more: Any) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.scripted import ScriptedProvider, says, stall
 from tests.harness import Conversation, Stage, bash, does, everything, op, plan, push
-from tests.scenarios.speaking import asked, asked_text, beside, in_flight, told_in, until, words
+from tests.scenarios.speaking import beside, in_flight, told_in, until, words
 from tests.tongues import MESSAGES
 
 LONG = "an answer that stops in the middle of what it says " * 20
@@ -147,7 +147,7 @@ def test_two_hundred_stopped_requests_leave_nothing_behind(chat: Conversation, p
     provider.will(says("built"))
 
     assert chat.asks().text == "built"
-    until(lambda: "callstack_open_requests 0.0" in asked_text(chat.proxy, "/metrics"))
+    until(lambda: "callstack_open_requests 0.0" in chat.proxy.page("/metrics"))
 
 
 @pytest.mark.rows("S1-166")
@@ -202,5 +202,5 @@ def test_a_cancel_that_is_no_cancel_is_refused_with_a_sentence(chat: Conversatio
 
     wrong: tuple[object, ...] = ({"tree": "perhaps"}, {"everything": True}, [], "all")
     for body in wrong:
-        status, told = asked(chat.proxy, "POST", f"{at}/cancel", body)
+        status, told = chat.proxy.asked("POST", f"{at}/cancel", body)
         assert (status, told["error"]["code"]) == (400, "bad_request")

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.scripted import ScriptedProvider, cut, says, status
 from tests.harness import Conversation, Stage, bash, does, op
-from tests.scenarios.speaking import asked, beside, meanwhile, told_in, words
+from tests.scenarios.speaking import beside, meanwhile, told_in, words
 from tests.tongues import CHAT
 
 
@@ -99,7 +99,7 @@ def test_what_is_taken_back_at_the_last_moment_leaves_a_regular_end(
     chat.says("Look around.")
     person = beside(chat)
     person.says("then push", "follow_up")
-    meanwhile(provider, 2, lambda: asked(chat.proxy, "DELETE", f"{person.at}/messages"), says("All done."))
+    meanwhile(provider, 2, lambda: chat.proxy.asked("DELETE", f"{person.at}/messages"), says("All done."))
     answer = chat.returns("a.py")
 
     assert (answer.text, answer.finishes, answer.ended) == ("All done.", ["stop"], True)

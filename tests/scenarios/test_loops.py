@@ -5,10 +5,6 @@ Every scenario ends before the judge of `tests.laws`: a note is part of the line
 
 from __future__ import annotations
 
-import http.client
-import json
-from typing import Any
-
 import pytest
 
 from proxy.scripted import Call, ScriptedProvider, call, says
@@ -34,16 +30,6 @@ def plays(chat: Conversation, provider: ScriptedProvider, *steps: tuple[Call, st
 
 def loops(proxy: RunningProxy) -> list[Json]:
     return list(proxy.get(f"/stack/conversations/{proxy.conversations[0]['id']}/loops")["loops"])
-
-
-def asked(proxy: RunningProxy, method: str, path: str, headers: dict[str, str] | None = None) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-    try:
-        connection.request(method, path, headers=headers or {})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
 
 
 @pytest.fixture
@@ -158,25 +144,16 @@ def test_loops_are_listed_counted_and_cleared(chat: Conversation, provider: Scri
     assert listed["calls"] == ["bash: git status"]
     assert len(listed["signatures"][0]) == 16
     assert proxy.receipts()[-1]["events"][-1].startswith("looped ")
-    assert 'callstack_frame_events_total{event="looped"} 1.0' in _metrics(proxy)
+    assert 'callstack_frame_events_total{event="looped"} 1.0' in proxy.page("/metrics")
 
     conversation = proxy.conversations[0]["id"]
-    assert asked(proxy, "DELETE", f"/stack/conversations/{conversation}/loops") == (200, {"cleared": 1})
+    assert proxy.asked("DELETE", f"/stack/conversations/{conversation}/loops") == (200, {"cleared": 1})
     assert [loop["standing"] for loop in loops(proxy)] == [False]
-    assert asked(proxy, "DELETE", f"/stack/conversations/{conversation}/loops") == (200, {"cleared": 0})
+    assert proxy.asked("DELETE", f"/stack/conversations/{conversation}/loops") == (200, {"cleared": 0})
     for _ in range(4):
         chat.returns(SAME)
     assert [loop["count"] for loop in loops(proxy)] == [3, 3]
     assert [notes_in(r.messages) for r in provider.received][-5:] == [1, 1, 1, 1, 2]
-
-
-def _metrics(proxy: RunningProxy) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-    try:
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
 
 
 @pytest.mark.rows("X-25")
@@ -191,9 +168,9 @@ def test_loops_of_somebody_else_are_not_there(stage: Stage, provider: ScriptedPr
     path = f"/stack/conversations/{proxy.conversations[0]['id']}/loops"
 
     for method in ("GET", "DELETE"):
-        assert asked(proxy, method, path, headers["two"])[0] == 404
-        assert asked(proxy, method, "/stack/conversations/nobody/loops", headers["one"])[0] == 404
-    assert len(asked(proxy, "GET", path, headers["one"])[1]["loops"]) == 1
+        assert proxy.asked(method, path, headers=headers["two"])[0] == 404
+        assert proxy.asked(method, "/stack/conversations/nobody/loops", headers=headers["one"])[0] == 404
+    assert len(proxy.asked("GET", path, headers=headers["one"])[1]["loops"]) == 1
 
 
 # ------------------------------------------------------------------------------------------------------------- blocking

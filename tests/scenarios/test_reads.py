@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import re
-
 import pytest
 
 from proxy.scripted import ScriptedProvider, call, says
@@ -21,14 +18,7 @@ def told(proxy: RunningProxy, by: str) -> Json:
 
 def regrets(proxy: RunningProxy) -> dict[str, int]:
     """As `/metrics` counts them, by tool."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-    try:
-        connection.request("GET", "/metrics")
-        page = connection.getresponse().read().decode()
-    finally:
-        connection.close()
-    told = re.findall(r'^callstack_regrets_total\{tool="(\w+)"\} (\S+)$', page, re.MULTILINE)
-    return {tool: int(float(number)) for tool, number in told}
+    return proxy.counted("callstack_regrets_total", "tool")
 
 
 TWO_TASKS = """

@@ -17,7 +17,7 @@ from proxy.stack.queued import HEADING
 from tests.crash.killable import KillableProxy
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
-from tests.scenarios.speaking import asked, asked_text, beside, in_flight, meanwhile, told_in, words
+from tests.scenarios.speaking import beside, in_flight, meanwhile, told_in, words
 
 
 @pytest.mark.rows("S4-40", "S4-04")
@@ -80,9 +80,9 @@ def test_whoever_listens_hears_of_it_and_of_no_word(
     person = beside(chat)
     with caplog.at_level("INFO"):
         person.says("use sesame")
-        asked(chat.proxy, "DELETE", f"{person.at}/messages/{person.says('never mind')['id']}")
+        chat.proxy.asked("DELETE", f"{person.at}/messages/{person.says('never mind')['id']}")
         chat.returns("a.py")
-    heard = asked_text(chat.proxy, "/stack/events?follow=false")
+    heard = chat.proxy.page("/stack/events?follow=false")
 
     types = re.findall(r'"type":"(message[^"]*)"', heard)
     assert types == ["message.queued", "message.queued", "message.removed", "message.dequeued"]
@@ -93,7 +93,7 @@ def test_whoever_listens_hears_of_it_and_of_no_word(
         "message dequeued",
     ]
     assert "sesame" not in heard + caplog.text
-    assert 'callstack_messages_total{event="dequeued"} 1.0' in asked_text(chat.proxy, "/metrics")
+    assert 'callstack_messages_total{event="dequeued"} 1.0' in chat.proxy.page("/metrics")
 
 
 @pytest.mark.rows("S4-41")
@@ -158,7 +158,7 @@ def test_where_requests_pass_as_they_are_a_message_is_refused_with_what_to_do(
     person = beside(chat)
 
     assert person.refused("use tabs") == (409, "mode")
-    asked(chat.proxy, "PUT", f"{person.at}/mode", {"mode": "active"})
+    chat.proxy.asked("PUT", f"{person.at}/mode", {"mode": "active"})
     person.says("use tabs")
     chat.returns("a.py")
     assert told_in(provider.received[-1].messages) == [words("use tabs")]
@@ -263,17 +263,17 @@ def test_what_waits_is_listed_and_taken_back_one_by_one_or_all(chat: Conversatio
     chat.says("Look around.")
     person = beside(chat)
     first, *_ = [person.says(text) for text in ("one", "two", "three")]
-    assert asked(chat.proxy, "DELETE", f"{person.at}/messages/{first['id']}") == (200, {"removed": 1})
+    assert chat.proxy.asked("DELETE", f"{person.at}/messages/{first['id']}") == (200, {"removed": 1})
     assert [(m["text"], m["position"]) for m in person.messages] == [("two", 1), ("three", 2)]
-    assert asked(chat.proxy, "DELETE", f"{person.at}/messages") == (200, {"removed": 2})
+    assert chat.proxy.asked("DELETE", f"{person.at}/messages") == (200, {"removed": 2})
     assert person.messages == []
     person.says("four")
     chat.returns("a.py")
 
     assert told_in(provider.received[-1].messages) == [words("four")]
     (four,) = person.messages
-    assert asked(chat.proxy, "DELETE", f"{person.at}/messages/{four['id']}")[0] == 409
-    assert asked(chat.proxy, "DELETE", f"{person.at}/messages/{first['id']}")[0] == 404
+    assert chat.proxy.asked("DELETE", f"{person.at}/messages/{four['id']}")[0] == 409
+    assert chat.proxy.asked("DELETE", f"{person.at}/messages/{first['id']}")[0] == 404
 
 
 def test_the_queue_is_bounded_and_so_is_a_text(chat: Conversation, provider: ScriptedProvider) -> None:
@@ -287,7 +287,7 @@ def test_the_queue_is_bounded_and_so_is_a_text(chat: Conversation, provider: Scr
 
     assert person.refused("one more") == (409, "queue_full")
     assert len(person.messages) == MOST_WAITING
-    asked(chat.proxy, "DELETE", f"{person.at}/messages")
+    chat.proxy.asked("DELETE", f"{person.at}/messages")
     for _ in range(4):
         person.says("x" * LONGEST)
     assert person.refused("one more") == (409, "queue_full")

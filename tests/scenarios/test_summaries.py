@@ -3,7 +3,6 @@ and that stands in the next trace that is written anyway. Nothing waits for it, 
 
 from __future__ import annotations
 
-import http.client
 import re
 import time
 from collections.abc import Iterator
@@ -70,14 +69,7 @@ def session(stage: Stage, provider: ScriptedProvider, proxy: RunningProxy) -> Se
 
 def outcomes(proxy: RunningProxy) -> dict[str, int]:
     """What came of folded spans so far, as `/metrics` tells it."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=PATIENCE_S)
-    try:
-        connection.request("GET", "/metrics")
-        page = connection.getresponse().read().decode()
-    finally:
-        connection.close()
-    told = re.findall(r'^callstack_summaries_total\{outcome="(\w+)"\} (\S+)$', page, re.MULTILINE)
-    return {outcome: int(float(number)) for outcome, number in told}
+    return proxy.counted("callstack_summaries_total", "outcome")
 
 
 def until(proxy: RunningProxy, **wanted: int) -> None:

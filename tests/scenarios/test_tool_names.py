@@ -3,7 +3,6 @@ block written anew, a subagent ended by hand, what is configured; and every name
 
 from __future__ import annotations
 
-import http.client
 import json
 
 import pytest
@@ -140,13 +139,8 @@ def test_a_person_ends_a_subagent_by_the_api(stage: Stage, provider: ScriptedPro
 
 def asked(proxy: RunningProxy, path: str, body: Json) -> tuple[int, str]:
     """Status and message of a question that is refused."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-    try:
-        connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())["error"]["message"]
-    finally:
-        connection.close()
+    status, said = proxy.asked("POST", path, body)
+    return status, said["error"]["message"]
 
 
 # ---------------------------------------------------------------------------------------------- the block written anew

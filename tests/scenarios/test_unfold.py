@@ -6,7 +6,6 @@ what comes back is what stood there before.
 
 from __future__ import annotations
 
-import http.client
 import json
 from typing import Any
 
@@ -51,15 +50,7 @@ def asked(
     proxy: RunningProxy, frame: str, headers: dict[str, str] | None = None, *, now: bool = False
 ) -> tuple[int, Any]:
     """Status and answer of `POST /stack/frames/FRAME/unfold`."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
-    try:
-        connection.request(
-            "POST", f"/stack/frames/{frame}/unfold" + ("?now=true" if now else ""), headers=headers or {}
-        )
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
+    return proxy.asked("POST", f"/stack/frames/{frame}/unfold" + ("?now=true" if now else ""), None, headers)
 
 
 def frame_of(session: Session, title: str = TITLE) -> str:
