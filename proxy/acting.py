@@ -70,7 +70,8 @@ cached."""
 class Here:
     """A request where it stands: the path up to its last entry `node`, at `now` (ms), in the conversation. `mode` is
     active or passive; `since` is how the thread looked with the request before, None where that is as now; `headers`
-    are those of the request; `spoken_to`: what a person said from beside the client waits for its thread."""
+    are those of the request; `spoken_to`: what a person said from beside the client waits for its thread; `delegated`:
+    it is a subagent's, who is to be told what it works for."""
 
     story: Story
     request: Request
@@ -81,6 +82,7 @@ class Here:
     since: Thread | None = None
     headers: Headers = ()
     spoken_to: bool = False
+    delegated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,20 +137,21 @@ class Actor:
                 return Acted(again)
             done = self._folding(here, None)
             return Acted((*again, *done.events), done.decisions)
-        wanted = here.spoken_to or bool(here.story.aside)  # on a branch the client's own bytes tell too much
-        if reason := self._stays_asleep(here.request, spoken_to=wanted):
+        # on a branch the client's own bytes tell too much
+        wanted = here.spoken_to or here.delegated or bool(here.story.aside)
+        if reason := self._stays_asleep(here.request, wanted=wanted):
             return Acted(reason=reason)
         return self._woken(here)
 
     # --------------------------------------------------------------------------------------------------------- waking
-    def _stays_asleep(self, request: Request, *, spoken_to: bool) -> str:
+    def _stays_asleep(self, request: Request, *, wanted: bool) -> str:
         """Why this request cannot wake its thread, whatever there is to fold; empty where it can. A thread that a
-        person speaks to, or branches, may be small."""
+        person speaks to, or branches, may be small, and a subagent's that is to be told what it works for."""
         if not request.tool_names:
             return "no_tools"
         if request.choice not in ("auto", "required") or request.structured:
             return "no_choice"
-        return "small" if request.tokens < self.config.wake_at_tokens and not spoken_to else ""
+        return "small" if request.tokens < self.config.wake_at_tokens and not wanted else ""
 
     def _woken(self, here: Here) -> Acted:
         """Wake, with all folds that are due. At the user's words that is done whatever it costs now; inside a tool loop

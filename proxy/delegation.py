@@ -6,18 +6,21 @@ nothing is guessed from silence, because models think for minutes. Only where no
 names its parent) silence is all there is to go by: then a frame is made when it is over.
 
 What this module does not do: it finds no conversation for a request (`reception`), and puts nothing on any line: parent
-and subagent see what their client shows them.
+and subagent see what their client shows them. Where that is wanted, `parents_note` tells the subagent more.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from proxy.errors import StoreError
 from proxy.settings import SubagentSettings
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.events import Delegated, FrameEvent, Popped, frame_id, read_event, recorded
 from proxy.stack.frames import FINAL, RETURNED, Status, Tree
-from proxy.stack.ledger import Ledger, seen_calls
+from proxy.stack.ledger import Conversation, Ledger, seen_calls
 from proxy.stack.ranking import clean, cut_for_display
 
 FRAMES = 10_000
@@ -25,6 +28,15 @@ FRAMES = 10_000
 WORDS = 4_000
 """Characters of what a subagent said last that are kept as its result."""
 NO_WORD = "Ended without a word."
+
+
+class Above(NamedTuple):
+    """What a subagent works for: the `tree` of the conversation that delegated it, as it stood at the call, and the
+    `frame` in it that stands for the subagent."""
+
+    conversation: str
+    tree: Tree
+    frame: str
 
 
 async def begun(  # noqa: PLR0913  who delegated what to whom, and when
@@ -43,6 +55,20 @@ async def begun(  # noqa: PLR0913  who delegated what to whom, and when
     if tree.active:
         title, criterion = title_of(prompt), prompt.strip()[:CRITERION]
         _record(shelf, parent, Delegated(frame, tree.active, title, criterion, child, call.id), turn, now)
+
+
+async def above(shelf: Shelf, child: Conversation) -> Above | None:
+    """What is above a conversation that a call of another one began; None where it is a fork, only names its parent, or
+    where the other one was forgotten or cannot be read now."""
+    try:
+        parent = await shelf.get(child.tenant, child.parent) if child.parent else None
+    except StoreError:  # nothing is lost but a help
+        return None
+    if parent is None or child.parent_entry not in parent.ledger.entries:
+        return None
+    tree = parent.story(child.parent_entry).tree
+    called = (f.id for f in tree.frames.values() if f.conversation == child.id and f.key)
+    return next((Above(child.parent, tree, frame) for frame in called), None)
 
 
 async def returned(shelf: Shelf, ledger: Ledger, known: Tree, node: str, now: int) -> None:

@@ -25,6 +25,7 @@ from proxy.acting import Actor, binds, suffixed
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
+from proxy.parents_note import with_parents
 from proxy.report.receipts import ANSWERED
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
@@ -100,8 +101,11 @@ class Reception:
                 origin = known if self.config.subagent.enabled else Origin()
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
             arrived = self._arrived(arrival, shelved, found, asked, bound)
+            await self._begun(arrived, origin)
+            if self.config.subagent.parent_context:
+                arrived = await with_parents(arrived, self.shelf, self.teller)
             standing = self._decided(arrived)
-            await self._delegation(standing, origin)
+            await self._returned(standing)
             return standing
 
     async def addressed(self, arrival: Arrival) -> tuple[str, Standing | None]:
@@ -189,14 +193,17 @@ class Reception:
         behind = made_behind_ours(parent.ledger, parent.story(path[-1].id), len(path))
         return frozenset(at for at in behind if request.messages[at].role == "assistant")
 
-    async def _delegation(self, standing: Standing, origin: Origin) -> None:
-        """What this request begins or ends in another conversation."""
-        tenant, now = standing.arrival.tenant, standing.arrival.now
+    async def _begun(self, standing: Standing, origin: Origin) -> None:
+        """What this request begins in another conversation."""
+        arrival, where = standing.arrival, (origin.conversation, origin.turn)
         if origin.turn and origin.prompt:
-            where = (origin.conversation, origin.turn)
-            await delegation.begun(self.shelf, tenant, where, standing.conversation, origin.prompt, now)
-        if any(f.origin == "subagent" for f in standing.story.tree.frames.values()):
-            await delegation.returned(self.shelf, standing.ledger, standing.story.tree, standing.node, now)
+            await delegation.begun(self.shelf, arrival.tenant, where, standing.conversation, origin.prompt, arrival.now)
+
+    async def _returned(self, standing: Standing) -> None:
+        """What this request ends in other conversations."""
+        tree, now = standing.story.tree, standing.arrival.now
+        if any(f.origin == "subagent" for f in tree.frames.values()):
+            await delegation.returned(self.shelf, standing.ledger, tree, standing.node, now)
 
     def _opened(self, arrival: Arrival, hint: str, origin: Origin) -> Shelved:
         """A conversation of its own, under the one it was forked from or delegated by."""

@@ -300,6 +300,11 @@ class SubagentSettings(Strict):
     min_messages: int = Field(default=3, ge=0)
     """And if it has so many messages, answers included."""
 
+    parent_context: bool = False
+    """In mode `active` a subagent that a call began is told, once, of the frames above the one in which it was
+    called: titles, criteria and results so far, of at most `budgets.ancestors` tokens. Its thread wakes for that,
+    however small, at its first message. Off, for most clients isolate their subagents on purpose."""
+
 
 class SummarySettings(Strict):
     """The optional summariser. It is off as long as no model is named."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from proxy.acting import Here
+from proxy.delegation import Above
 from proxy.shelf import Shelved
 from proxy.stack.folding import Decision
 from proxy.stack.ledger import Ledger, Thread
@@ -53,6 +54,8 @@ class Standing:
     """Signatures of calls that run in a loop and are answered here."""
     decisions: tuple[Decision, ...] = ()
     """What was weighed at this request, also where nothing came of it."""
+    above: Above | None = None
+    """What a subagent works for, where it is to be told of that with this request."""
 
     @property
     def request(self) -> Request:
@@ -106,4 +109,5 @@ def here(standing: Standing, mode: str = "") -> Here:
         standing.since,
         arrival.headers,
         waits_for(standing.ledger.queue.values(), standing.thread, arrival.now),
+        standing.above is not None,
     )

@@ -30,6 +30,7 @@ from proxy.hearing import Hearing
 from proxy.limits import Limits, Window
 from proxy.loop_warnings import LoopWarning
 from proxy.metrics import Metrics
+from proxy.parents_note import ParentsNote
 from proxy.pressing import PressureWarning
 from proxy.reception import Reception, tool_settings
 from proxy.referring import remembered
@@ -134,6 +135,7 @@ def notes_for(process: Process, actor: Actor, teller: Teller, hearing: Hearing) 
     """Who is asked, in this order, for words to the model of an awake thread. What a person said stands last."""
     return (
         Introduction(teller, actor),
+        ParentsNote(teller, actor),
         CompactionNote(teller, actor),
         HandNote(teller, actor),
         BranchNote(teller, actor),

@@ -35,6 +35,7 @@ from proxy.stack.events import (
     Kept,
     Looped,
     LoopsCleared,
+    ParentsTold,
     Parted,
     Planned,
     Popped,
@@ -141,7 +142,7 @@ def _moved(tree: Tree, event: Moved, now: int) -> Tree:
             return _retold(tree, event)
 
 
-def _remembered(tree: Tree, event: Looped | LoopsCleared | ByHand | HandTold) -> Tree:
+def _remembered(tree: Tree, event: Looped | LoopsCleared | ByHand | HandTold | ParentsTold) -> Tree:
     """What the model was told of, or is yet to be."""
     match event:
         case Looped():
@@ -152,6 +153,8 @@ def _remembered(tree: Tree, event: Looped | LoopsCleared | ByHand | HandTold) ->
             return replace(tree, by_hand=tuple(filter(None, (*tree.by_hand, event.words))))
         case HandTold():
             return replace(tree, by_hand=())
+        case ParentsTold():
+            return replace(tree, parents_told=True)
 
 
 def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
@@ -183,7 +186,7 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return replace(tree, provider_trimmed=True)
         case Pressed() | Relieved():
             return replace(tree, pressed=isinstance(event, Pressed))
-        case Looped() | LoopsCleared() | ByHand() | HandTold():
+        case Looped() | LoopsCleared() | ByHand() | HandTold() | ParentsTold():
             return _remembered(tree, event)
         case Suggested() | SuggestionsCleared() | AutonomySet():
             return replace(tree, advice=_advised(tree.advice, event, now))

@@ -113,11 +113,13 @@ class Drawn:
     omitted: int
     filtered: int
     budgets: BlockBudgets | None = None
+    about: str = ""
+    """What the whole of it is, where that is not a frame of this conversation."""
 
     def wrapped(self, attributes: Mapping[str, str]) -> str:
         lineage = {"count": str(self.depth - self.omitted), "omitted": str(self.omitted)}
         above = element("ancestors", lineage, self.root, self.path, self.parent) if self.depth else ""
-        return element("stack-context", attributes, above, self.siblings, self.current, self._figures())
+        return element("stack-context", attributes, self.about, above, self.siblings, self.current, self._figures())
 
     def _figures(self) -> str:
         """S1-151."""
@@ -149,7 +151,7 @@ def render_block(  # noqa: PLR0913  a block is these facts and nothing else; eac
     count = cache(count)  # most texts are the same in every attempt to make it fit
     told = budgets if figures else None
     return within_budgets(
-        lambda shares: replace(_drawn(view, shares, count, urge=not plain), budgets=told),
+        lambda shares: replace(drawn(view, shares, count, urge=not plain), budgets=told),
         wrapper_of(session, frame_id, nonce),
         view,
         budgets,
@@ -179,7 +181,8 @@ def within_budgets(
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
-def _drawn(view: View, shares: Shares, count: Count, *, urge: bool) -> Drawn:
+def drawn(view: View, shares: Shares, count: Count, *, urge: bool) -> Drawn:
+    """The parts within these shares; with `urge` also what comes next."""
     path = path_shown(view, shares, count, _ancestor)
     beside = siblings_shown(view, shares.siblings, count, _sibling)
     for_plan = int(shares.current * PLAN_SHARE) if view.plan else 0

@@ -395,6 +395,13 @@ class HandTold(msgspec.Struct, frozen=True, tag="hand told"):
     words: str
 
 
+class ParentsTold(msgspec.Struct, frozen=True, tag="parents told"):
+    """A subagent was told of the frames of the `conversation` that delegated it; `words` is a digest of how."""
+
+    conversation: str
+    words: str
+
+
 FrameEvent = (
     Rooted
     | Planned
@@ -436,6 +443,7 @@ FrameEvent = (
     | Injected
     | ByHand
     | HandTold
+    | ParentsTold
 )
 _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
 

@@ -203,6 +203,8 @@ class Tree:
     """What was suggested to the model here, and what somebody set about that."""
     by_hand: tuple[str, ...] = ()
     """What a person did to the tree and the model was not told of yet, in words, the oldest first."""
+    parents_told: bool = False
+    """The model was told of the frames that its conversation was delegated by."""
 
     @property
     def awake(self) -> bool:

@@ -34,7 +34,8 @@ def test_it_tells_what_is_configured() -> None:
     [
         ({"minDuration": 1}, "The operator sets subagent.min_duration in the configuration."),
         ({"enabled": False, "idleCompletionDelay": "x"}, "sets subagent.enabled, subagent.idle_delay in"),
-        ({"injectParentContext": True}, "injectParentContext cannot be set: it is always as told."),
+        ({"injectParentContext": True}, "The operator sets subagent.parent_context in the configuration."),
+        ({"propagateSummaries": False}, "propagateSummaries cannot be set: it is always as told."),
         ({"addPattern": "([a-z"}, "'([a-z' is no regular expression (unterminated character set at position 1)"),
         ({"addPattern": "@.*subagent"}, "'@.*subagent' is not needed: a subagent is known by the call that began it"),
         ({"removePattern": "(" * 100_000}, "is no regular expression"),

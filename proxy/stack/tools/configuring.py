@@ -24,7 +24,7 @@ SETTINGS = {
     "minMessageCount": "min_messages",
     "autoCompleteOnIdle": "",
     "idleCompletionDelay": "idle_delay",
-    "injectParentContext": "",
+    "injectParentContext": "parent_context",
     "propagateSummaries": "",
 }
 """The tool's names, and the operator's under `subagent`; empty: fixed here."""
@@ -51,7 +51,7 @@ def values(subagents: Subagents) -> dict[str, bool | int]:
         "minMessageCount": subagents.min_messages,
         "autoCompleteOnIdle": subagents.enabled,
         "idleCompletionDelay": subagents.idle_delay,
-        "injectParentContext": False,
+        "injectParentContext": subagents.parent_context,
         "propagateSummaries": True,
     }
 

@@ -47,6 +47,7 @@ class Subagents:
     min_duration: int = 60_000
     min_messages: int = 3
     idle_delay: int = 300_000
+    parent_context: bool = False
 
 
 @dataclass(frozen=True, slots=True)
