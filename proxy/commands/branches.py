@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
 
 import typer
 
@@ -16,8 +17,9 @@ from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, 
 from proxy.commands.presence import ask, running
 from proxy.commands.printing import columns, counted, say, say_json
 from proxy.config import Config
-from proxy.stack.ledger import Event
+from proxy.stack.ledger import Event, Ledger
 from proxy.stack.ranking import cut_for_display
+from proxy.stack.story import Story
 from proxy.store import Store
 from proxy.views import branches, lookup
 from proxy.views.branches import BranchRow, BranchTold, CheckpointRow, Choice, InjectionTold, MessageOn, Path
@@ -32,6 +34,17 @@ Reason = Annotated[str, typer.Option("--reason", help="For the model: why.")]
 SHOWN = 80
 """Characters of a message in a list."""
 Ask = Callable[[Store, Path], Coroutine[Any, Any, tuple[Any, Sequence[Event]]]]
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[Row]):
+    """How a kind of point is listed: the `member` of the JSON, all of them, one of them by name, a line for each."""
+
+    member: str
+    rows: Callable[[Story], list[Row]]
+    detail: Callable[[Ledger, Story, str], Any]
+    lines: Callable[[Sequence[Row]], Iterator[str]]
 
 
 def checkpoint(  # noqa: PLR0913 - one parameter for each option
@@ -45,13 +58,7 @@ def checkpoint(  # noqa: PLR0913 - one parameter for each option
     """Name the newest point of a conversation, so that a branch can begin there."""
     settings = at(config, data)
     if listed:
-        path = run(_path(settings, conversation))
-        if name:
-            point = branches.checkpoint_detail(path.ledger, path.story, name)
-            _print(as_json, point, messages_text(point["messages"]))
-        else:
-            points = branches.checkpoint_rows(path.story)
-            _print(as_json, {"checkpoints": points}, checkpoints_text(points))
+        _list(settings, conversation, CHECKPOINTS, name, as_json=as_json)
         return
 
     async def set_it(store: Store, path: Path) -> tuple[CheckpointRow, Sequence[Event]]:
@@ -74,13 +81,7 @@ def branch(  # noqa: PLR0913 - one parameter for each option
     """Begin a new line of work at a checkpoint, with the user's next message."""
     settings = at(config, data)
     if listed:
-        path = run(_path(settings, conversation))
-        if name:
-            line = branches.branch_detail(path.ledger, path.story, name)
-            _print(as_json, line, messages_text(line["messages"]))
-        else:
-            lines = branches.branch_rows(path.story)
-            _print(as_json, {"branches": lines}, branches_text(lines))
+        _list(settings, conversation, BRANCHES, name, as_json=as_json)
         return
 
     async def begin(store: Store, path: Path) -> tuple[BranchTold, Sequence[Event]]:
@@ -144,6 +145,17 @@ async def _path(settings: Config, reference: str) -> Path:
         return await _newest(store, reference)
 
 
+def _list(settings: Config, reference: str, listing: Listing[Any], name: str, *, as_json: bool) -> None:
+    """All there are, or the messages of the one with this name."""
+    path = run(_path(settings, reference))
+    if name:
+        one = listing.detail(path.ledger, path.story, name)
+        _print(as_json, one, messages_text(one["messages"]))
+    else:
+        rows = listing.rows(path.story)
+        _print(as_json, {listing.member: rows}, listing.lines(rows))
+
+
 async def _newest(store: Store, reference: str) -> Path:
     ledger = await lookup.ledger_named(store, None, reference)
     return Path(ledger, story_of(ledger), time.time_ns() // 1_000_000)
@@ -188,6 +200,10 @@ def messages_text(rows: Sequence[MessageOn]) -> Iterator[str]:
     """One line for each, with the number by which it is copied."""
     cells = [(str(row["number"]), row["role"], cut_for_display(row["text"], SHOWN)) for row in rows]
     yield from columns([("number", "role", "text"), *cells], right=(0,))
+
+
+CHECKPOINTS = Listing("checkpoints", branches.checkpoint_rows, branches.checkpoint_detail, checkpoints_text)
+BRANCHES = Listing("branches", branches.branch_rows, branches.branch_detail, branches_text)
 
 
 def _standing(row: BranchRow) -> str:
