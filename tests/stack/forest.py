@@ -9,7 +9,7 @@ from typing import Any
 from rs_bpe import openai
 
 from proxy.stack.applying import apply
-from proxy.stack.events import FrameEvent, Popped, Pushed, Rooted, recorded
+from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Popped, Pushed, Rooted, recorded
 from proxy.stack.frames import Status, Tree
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
 from proxy.stack.story import Story, extend
@@ -39,6 +39,22 @@ def pushed(frame: str, parent: str = "froot", title: str = "", criteria: str = "
 
 def popped(frame: str, results: str = "It is done.", status: Status = Status.COMPLETED, compacted: str = "") -> Popped:
     return Popped(frame, status, results, compacted)
+
+
+def in_the_shop() -> tuple[FrameEvent, ...]:
+    """A goal, a task that is finished, one under way in its second step, the first of which failed."""
+    return (
+        rooted(),
+        pushed("fauth", title="Auth", criteria="Login works."),
+        ArtifactAdded("fauth", "src/auth.py"),
+        popped("fauth", "Long story.", compacted="JWT in src/auth.py."),
+        pushed("fpay", title="Pay", criteria="Paying works."),
+        pushed("fcard", "fpay", title="Card", criteria="Cards work."),
+        popped("fcard", "No sandbox key.", Status.FAILED),
+        pushed("fbank", "fpay", title="Bank", criteria="Transfers work."),
+        ArtifactAdded("fbank", "src/bank.py"),
+        Decided("fbank", "Use SEPA."),
+    )
 
 
 @dataclass

@@ -12,7 +12,7 @@ from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Invalidated, 
 from proxy.stack.frames import Status, Tree
 from proxy.stack.ranking import clean, estimate_tokens
 from proxy.stack.tools.desk import Budgets
-from tests.stack.forest import MINUTE, NONCE, count, grown, popped, pushed, rooted
+from tests.stack.forest import MINUTE, NONCE, count, grown, in_the_shop, popped, pushed, rooted
 
 HOUR = 60 * MINUTE
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=80)
@@ -56,16 +56,7 @@ def deep(levels: int, *, finished: int = 0, text: str = "Works as told.") -> Tre
 def test_a_child_is_told_goal_way_what_was_done_what_is_planned_and_what_comes_next() -> None:
     """S1-140, S1-145, S1-148, S1-149, S1-152 to S1-155, S0-20 to S0-22, S0-24, S0-44."""
     tree = grown(
-        rooted(),
-        pushed("fauth", title="Auth", criteria="Login works."),
-        ArtifactAdded("fauth", "src/auth.py"),
-        popped("fauth", "Long story.", compacted="JWT in src/auth.py."),
-        pushed("fpay", title="Pay", criteria="Paying works."),
-        pushed("fcard", "fpay", title="Card", criteria="Cards work."),
-        popped("fcard", "No sandbox key.", Status.FAILED),
-        pushed("fbank", "fpay", title="Bank", criteria="Transfers work."),
-        ArtifactAdded("fbank", "src/bank.py"),
-        Decided("fbank", "Use SEPA."),
+        *in_the_shop(),
         Planned("fiban", "fbank", "Check IBAN", "IBANs are checked."),
         Planned("frefund", "fpay", "Refund", "Refunds work."),
     )

@@ -14,12 +14,12 @@ from proxy.stack.block import render_block
 from proxy.stack.block_forms import Form, block_of
 from proxy.stack.block_minimal import LONGEST, MOST_TOKENS, Recent, render_minimal
 from proxy.stack.block_nested import render_nested
-from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Planned
-from proxy.stack.frames import Status, Tree
+from proxy.stack.events import ArtifactAdded, FrameEvent, Planned
+from proxy.stack.frames import Tree
 from proxy.stack.ranking import clean, estimate_tokens
 from proxy.stack.story import Story
 from proxy.stack.tools.desk import Budgets
-from tests.stack.forest import MINUTE, NONCE, count, grown, popped, pushed, rooted
+from tests.stack.forest import MINUTE, NONCE, count, grown, in_the_shop, popped, pushed, rooted
 from tests.stack.test_block import ANYTHING, FORGED, deep
 
 HOUR = 60 * MINUTE
@@ -31,16 +31,7 @@ NAMES = {"stack-context", "title", "success-criteria", "child", "results", "arti
 def shop() -> Tree:
     """A goal, a task that is finished, one under way in its third step, and two planned behind that."""
     return grown(
-        rooted(),
-        pushed("fauth", title="Auth", criteria="Login works."),
-        ArtifactAdded("fauth", "src/auth.py"),
-        popped("fauth", "Long story.", compacted="JWT in src/auth.py."),
-        pushed("fpay", title="Pay", criteria="Paying works."),
-        pushed("fcard", "fpay", title="Card", criteria="Cards work."),
-        popped("fcard", "No sandbox key.", Status.FAILED),
-        pushed("fbank", "fpay", title="Bank", criteria="Transfers work."),
-        ArtifactAdded("fbank", "src/bank.py"),
-        Decided("fbank", "Use SEPA."),
+        *in_the_shop(),
         Planned("frefund", "fpay", "Refund", "Refunds work."),
         Planned("freport", "fpay", "Report", "Reports work."),
     )
