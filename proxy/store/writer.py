@@ -248,8 +248,9 @@ class Writer:
             return self._group()
 
     def _linger(self) -> None:
-        """Let more gather while nobody waits: a transaction costs what twenty batches do (measured)."""
-        until = time.monotonic() + LINGER_S
+        """Let more gather while nobody waits: a transaction costs what twenty batches do (measured). Receipts that gave
+        way have waited already; left to wait anew, they would stand before whoever waits next."""
+        until = (self._gave_way or time.monotonic()) + LINGER_S
         while (left := until - time.monotonic()) > 0 and not self._pressed():
             self._changed.wait(left)
 
