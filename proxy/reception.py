@@ -102,7 +102,7 @@ class Reception:
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
             arrived = self._arrived(arrival, shelved, found, asked, bound)
             await self._begun(arrived, origin)
-            if self.config.subagent.parent_context:
+            if (subagent := self.config.subagent).enabled and subagent.parent_context:
                 arrived = await with_parents(arrived, self.shelf, self.teller)
             standing = self._decided(arrived)
             await self._returned(standing)

@@ -49,7 +49,7 @@ def test_a_subagent_is_told_once_of_the_frames_above_its_call(stage: Stage, prov
     proxy = stage.proxy(**ASKED)
     parent = delegates(stage, proxy, provider)
     child = stage.chat(proxy, tools=("bash",))
-    provider.will(does(bash("pytest")), says("Two."), says("Three."))
+    provider.will(does(bash("pytest")))
 
     answer = child.says(PROMPT)
     ((at, block),) = told(provider)
@@ -59,6 +59,11 @@ def test_a_subagent_is_told_once_of_the_frames_above_its_call(stage: Stage, prov
     assert at == len(provider.received[-1].messages) - 1
     assert "stack-context" not in everything([answer.message])
 
+    provider.will(does(bash("pytest")))
+    child.branch(1).asks()
+    assert told(provider) == [(at, block)], "asked again it is the same request"
+
+    provider.will(says("Two."), says("Three."))
     child.returns("2 failed")
     assert told(provider) == [(at, block)]
     proxy.restart()
@@ -216,3 +221,12 @@ def test_who_only_names_a_parent_is_told_nothing(stage: Stage, provider: Scripte
     assert child.says("Look around.").stack_status == "full"
     assert not told(provider)
     assert sum(bool(row["parent"]) for row in proxy.conversations) == 1
+
+
+def test_where_each_conversation_is_its_own_nothing_is_told(stage: Stage, provider: ScriptedProvider) -> None:
+    proxy = stage.proxy(**ASKED, subagent__enabled=False)
+    delegates(stage, proxy, provider)
+    provider.will(says("Two."))
+
+    stage.chat(proxy, tools=("bash",)).says(PROMPT)
+    assert not told(provider)
