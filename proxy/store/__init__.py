@@ -15,7 +15,7 @@ What it does not do: it decides nothing. Ids, order and content are made by the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -119,6 +119,30 @@ class Health:
     """Records that were given up since the start."""
 
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A frame that ended with a result, whoever's it is. `status` is completed or failed, `ended` is when (ms);
+    `criteria` begin as it was asked for, `noted` are files and decisions, one a line."""
+
+    tenant: str
+    conversation: str
+    frame: str
+    title: str
+    status: str
+    ended: int
+    criteria: str = ""
+    results: str = ""
+    noted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFrames:
+    """What a search found, the best first. `whole`: each has all the words; else they come close."""
+
+    frames: tuple[Finished, ...] = ()
+    whole: bool = False
+
+
 class Store(Protocol):
     """Times are ms since the epoch. All reads are coroutines that never block the event loop."""
 
@@ -150,6 +174,12 @@ class Store(Protocol):
 
     async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         """The conversation with an event of this kind about this subject (a frame id, say)."""
+
+    async def finished(
+        self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
+    ) -> FoundFrames:
+        """Finished frames with the words of `query`, the best first, of all conversations but these. Any text is a
+        query; one without a letter or a digit finds nothing."""
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0

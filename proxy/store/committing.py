@@ -95,7 +95,8 @@ def commit(
             for taken_away in statements.finished:
                 taken_away.run(connection, tenant, digests)
         statements.newest.run(connection, gathered.newest_rows())
-        statements.inserts[schema.task_rows].run(connection, going.tasks.after(connection, news))
+        told = ({**row, "written": going.place()} for row in going.tasks.after(connection, news))
+        statements.inserts[schema.task_rows].run(connection, told)
     return done
 
 

@@ -7,7 +7,7 @@ fact, the newest what is a state, and nothing is written for a conversation that
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from proxy.errors import StoreError
@@ -16,6 +16,7 @@ from proxy.stack.queued import Queued
 from proxy.store import (
     Anchored,
     Forgotten,
+    FoundFrames,
     Health,
     Owned,
     Record,
@@ -25,7 +26,9 @@ from proxy.store import (
     StoredRequest,
 )
 from proxy.store.committing import Owner, weight
+from proxy.store.finding import found_among, key_of
 from proxy.store.replay import replayed
+from proxy.store.tasks import rows_of
 
 
 class MemoryStore:
@@ -134,6 +137,14 @@ class MemoryStore:
                 if isinstance(value, Event) and (value.kind, value.subject) == (kind, subject):
                     return conversation
         return None
+
+    async def finished(
+        self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
+    ) -> FoundFrames:
+        owners = [owner for owner in self._conversations if tenant in (None, owner[0])]
+        ledgers = {o: replayed(self._conversations[o], self._values.get(o, ())) for o in owners}
+        told = {key_of(row): row for owner, ledger in ledgers.items() for row in rows_of(owner, ledger)}
+        return found_among(told, query, limit, without)
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0

@@ -4,7 +4,7 @@
                    ├─ rounds ─── messages        place 0 is what was spoken, 1.. are the results
                    ├─ events, threads, anchors, queued
                    └─ requests ─ sent            bodies as lists of pages of blobs
-    task_rows                                    frames for other readers, by the view `tasks`
+    task_rows                                    frames for other readers, by the view `tasks`; found by `finding`
     blobs, holds                                 bytes once per tenant, and who needs them
     meta                                         what is true of the whole store (tenant is empty)
     settings                                     what was set while the proxy runs (tenant is empty)
@@ -26,7 +26,7 @@ from __future__ import annotations
 from sqlalchemy import DDL, BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, event
 from sqlalchemy.schema import SchemaItem
 
-VERSIONS = ("0001", "0002", "0003", "0004", "0005")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every schema this program knows, oldest first. The last one is written, the others are migrated."""
 
 VERSION_TABLE = "alembic_version"
@@ -218,7 +218,7 @@ settings = _table(
     _text("value"),  # JSON; null: what the configuration says
     _whole("created"),
 )
-task_rows = _table(  # written by `tasks`; the names are those of the view, `session_id` is a conversation
+task_rows = _table(  # written by `tasks`; most names are those of the view, `session_id` is a conversation
     "task_rows",
     _key("tenant"),
     _key("session_id"),
@@ -232,8 +232,12 @@ task_rows = _table(  # written by `tasks`; the names are those of the view, `ses
     Column("completed_at", BigInteger),
     _whole("valid_from"),
     Column("valid_to", BigInteger),
+    Column("criteria", Text, nullable=False, server_default=""),  # its beginning
+    Column("noted", Text, nullable=False, server_default=""),  # files and decisions
+    Column("written", BigInteger, nullable=False, server_default="0"),  # the place at which it was written last
     Index("tasks_by_parent", "parent_id"),
     Index("tasks_by_status", "session_id", "status"),
+    Index("tasks_by_writing", "written"),
 )
 TASKS = (
     "CREATE VIEW tasks AS SELECT id, session_id, parent_id, goal, status, result, depth, created_at, completed_at, "

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -21,9 +21,20 @@ from sqlalchemy import Connection, Engine
 
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Ledger
-from proxy.store import Forgotten, Health, Record, RequestRecord, SettingRecord, StoredRequest, deleting, reading
+from proxy.store import (
+    Forgotten,
+    FoundFrames,
+    Health,
+    Record,
+    RequestRecord,
+    SettingRecord,
+    StoredRequest,
+    deleting,
+    reading,
+)
 from proxy.store.circuit import Circuit
 from proxy.store.failures import as_store_error
+from proxy.store.finding import Finder
 from proxy.store.sqlite import READERS, SqliteFile
 from proxy.store.writer import Bounds, Writer
 
@@ -43,6 +54,7 @@ class SqlStore:
         self._database = database
         self._writer = Writer(database, circuit or Circuit(time.monotonic), bounds or Bounds())
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._finder = Finder()
         self._remains = False
         self._reopened = 0.0
 
@@ -62,6 +74,7 @@ class SqlStore:
     async def close(self) -> None:
         await self._writer.close()
         self._readers.shutdown(wait=False)
+        self._finder.forget()
 
     # --------------------------------------------------------------------------------------------------------- writing
     def write(self, tenant: str, records: Sequence[Record]) -> int:
@@ -88,6 +101,11 @@ class SqlStore:
     async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         return await self._read(lambda c: reading.holding(c, tenant, kind, subject))
 
+    async def finished(
+        self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
+    ) -> FoundFrames:
+        return await self._read(lambda c: self._finder.found(c, tenant, query, limit, without))
+
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0
     ) -> tuple[RequestRecord, ...]:
@@ -113,6 +131,7 @@ class SqlStore:
         while more:
             some = await self._in_turn(partial(self._delete_some, tenant, conversation, before))
             conversations, freed, more = conversations + some.conversations, freed + some.bytes, some.more
+        self._finder.forget()
         if self._remains:
             await self._in_turn(lambda: self._shrink(rewrite=bool(conversation)))
         return Forgotten(conversations, freed)

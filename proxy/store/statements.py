@@ -147,10 +147,10 @@ class Statements:
         ]
         inserts[schema.threads] = _replacing(schema.threads, insert(schema.threads))
         inserts[schema.queued] = _replacing(schema.queued, insert(schema.queued), keep=("place",))
-        inserts[schema.task_rows] = _replacing(schema.task_rows, insert(schema.task_rows))
+        inserts[schema.task_rows] = _replacing(schema.task_rows, insert(schema.task_rows), unless_empty="criteria")
         inserts[schema.sent] = _replacing(schema.sent, insert(schema.sent))
         inserts[schema.settings] = _replacing(schema.settings, insert(schema.settings))
-        inserts[schema.requests] = _replacing_request(insert(schema.requests))
+        inserts[schema.requests] = _replacing(schema.requests, insert(schema.requests), unless_empty="body")
         anchored = insert(schema.anchors)
         inserts[schema.anchors] = anchored.on_conflict_do_update(
             index_elements=list(schema.anchors.primary_key.columns),
@@ -186,18 +186,16 @@ def _replacing(
     insert: SqliteInsert | PostgresInsert,
     *,
     keep: tuple[str, ...] = (),
+    unless_empty: str = "",
     where: ColumnElement[bool] | None = None,
 ) -> SqliteInsert | PostgresInsert:
-    """The newer row wins, except in the columns `keep`, and only over a row that is `where`."""
+    """The newer row wins, except in the columns `keep`, in the column `unless_empty` where it brings nothing, and only
+    over a row that is `where`."""
     keys = list(table.primary_key.columns)
-    changed = {c.name: insert.excluded[c.name] for c in table.columns if c not in keys and c.name not in keep}
+    changed: dict[str, Any] = {
+        c.name: insert.excluded[c.name] for c in table.columns if c not in keys and c.name not in keep
+    }
+    if unless_empty:
+        brought, there = insert.excluded[unless_empty], table.c[unless_empty]
+        changed[unless_empty] = case((func.length(brought) == NOUGHT, there), else_=brought)
     return insert.on_conflict_do_update(index_elements=keys, set_=changed, where=where)
-
-
-def _replacing_request(insert: SqliteInsert | PostgresInsert) -> SqliteInsert | PostgresInsert:
-    """The newer record wins; one that brings no body leaves the body that is there."""
-    table = schema.requests
-    keys = list(table.primary_key.columns)
-    changed: dict[str, Any] = {c.name: insert.excluded[c.name] for c in table.columns if c not in keys}
-    changed["body"] = case((func.length(insert.excluded.body) == NOUGHT, table.c.body), else_=insert.excluded.body)
-    return insert.on_conflict_do_update(index_elements=keys, set_=changed)

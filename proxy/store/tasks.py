@@ -1,4 +1,5 @@
-"""The rows behind the view `tasks`: frames as tasks, for whoever opens the database with something else than us.
+"""The rows behind the view `tasks`: frames as tasks, for whoever opens the database with something else than us, and
+for `finding`, which looks for words in those that are finished.
 
 They are written in the transaction that writes what made them so, whoever writes that: a request, the management API,
 a command, an import. What they say is the fold of the path that grew last, like all that we show; of frames that stand
@@ -7,7 +8,7 @@ its newest entries are kept here, without their texts, and go on with each entry
 path goes on further back, an event hangs there, the conversation was not at hand), it is folded anew.
 
 The law: **a fault here costs rows, never a record**: what cannot be folded is left as it stands, and folded anew with
-the next write. Nothing of ours reads these rows; all of them can be made again.
+the next write. No line depends on these rows; all of them can be made again.
 
 What this module does not do: it knows no message, only who spoke.
 """
@@ -23,7 +24,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import DBAPIError
 
 from proxy.stack.applying import apply, reopened
-from proxy.stack.events import read_event
+from proxy.stack.events import begins_root, read_event
 from proxy.stack.frames import Frame, Tree
 from proxy.stack.ledger import Entry, Event, Kind, Ledger
 from proxy.stack.lines import SWITCHED
@@ -39,6 +40,10 @@ ENTRIES = 64
 """The newest entries of a conversation whose trees are kept: a retry, an edit or a second loop goes on from one of
 them."""
 TEXT = frozenset({"goal", "result", "parent_id"})
+CRITERIA = 2_000
+"""Characters that are kept of what was asked for: of a request, the user's message."""
+NOTED = 4_000
+"""Characters of files and decisions."""
 
 Owner = tuple[str, str]
 """Tenant and conversation."""
@@ -103,7 +108,12 @@ def all_rows(connection: Connection) -> Iterator[rows.Values]:
     table = schema.conversations
     for row in connection.execute(select(table.c.tenant, table.c.id)).all():
         owner = rows.plain(row.tenant), rows.plain(row.id)
-        yield from _rows(owner, *_folded(reading.outline(connection, *owner)).changes())
+        yield from rows_of(owner, reading.outline(connection, *owner))
+
+
+def rows_of(owner: Owner, ledger: Ledger | None) -> Iterator[rows.Values]:
+    """The rows of one conversation."""
+    yield from _rows(owner, *_folded(ledger).changes())
 
 
 # ---------------------------------------------------------------------------------------------------------------- fold
@@ -127,13 +137,15 @@ class _Paths:
         for known in at.keys() - {entry.id for entry in written.entries}:
             self._decide(known, at[known])
         for entry in written.entries:
-            self._put(entry)
-            self._decide(entry.id, at.get(entry.id, ()))
+            decided = at.get(entry.id, ())
+            self._put(entry, begins=begins_root(decided))
+            self._decide(entry.id, decided)
         while len(self._trees) > ENTRIES:
             gone, _ = self._trees.popitem(last=False)
             self._inner.discard(gone)
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: Entry, *, begins: bool) -> None:
+        """`begins`: a root does, at this entry."""
         if entry.kind is Kind.OVERLAY or entry.id in self._trees:
             return
         if entry.parent not in self._trees or entry.adopts or entry.alias:
@@ -143,8 +155,8 @@ class _Paths:
         if entry.is_beside:
             self._change(entry.parent, reopened(tree, entry.created))
             return
-        speaks = entry.kind is Kind.MESSAGE and entry.message is not None and entry.message.role == "user"
-        self._trees[entry.id] = reopened(tree, entry.created) if speaks else tree
+        of_user = entry.kind is Kind.MESSAGE and entry.message is not None and entry.message.role == "user"
+        self._trees[entry.id] = reopened(tree, entry.created) if of_user and not begins else tree
         self._inner.add(entry.parent)
         self.tip = entry.id
 
@@ -192,8 +204,12 @@ def _without_texts(frame: Frame) -> Frame:
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 def _rows(owner: Owner, tree: Tree, frames: Iterable[Frame]) -> Iterator[rows.Values]:
+    """Whoever writes them says `written`. Criteria that are no longer at hand are empty, and stay as they were."""
     tenant, conversation = map(rows.words, owner)
     for frame in frames:
         told = asdict(task_of(tree, frame))
         texts = {name: rows.words(value) for name in TEXT if (value := told[name]) is not None}
-        yield {**told, **texts, "id": rows.words(frame.id), "tenant": tenant, "session_id": conversation}
+        noted = "\n".join((*frame.artifacts, *frame.decisions))
+        texts |= {"criteria": rows.words(frame.criteria[:CRITERIA]), "noted": rows.words(noted[:NOTED])}
+        own = {"id": rows.words(frame.id), "tenant": tenant, "session_id": conversation, "written": 0}
+        yield {**told, **texts, **own}

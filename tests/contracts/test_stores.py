@@ -13,11 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import InvalidConfiguration, StoreError
+from proxy.stack.frames import Status
 from proxy.stack.ledger import Conversation, Event, Kind, Round, Thread
 from proxy.stack.transcript import Message, Spoken
-from proxy.store import Anchored, Forgotten, Owned, RequestRecord, SentRecord, SettingRecord, Store
+from proxy.store import (
+    Anchored,
+    Finished,
+    Forgotten,
+    FoundFrames,
+    Owned,
+    RequestRecord,
+    SentRecord,
+    SettingRecord,
+    Store,
+)
+from proxy.store.finding import words_in
 from proxy.store.opening import STORES, open_store
-from tests.store.values import conversations, entry, grown_to, opened, said
+from tests.store.values import conversations, entry, grown_to, opened, said, worked
 
 numbers = count()
 
@@ -467,3 +479,100 @@ def test_an_unknown_store_is_refused_with_what_is_allowed(tmp_path: Path) -> Non
 
     assert "password" not in str(refused.value)
     assert set(STORES) == {"sqlite", "memory"}
+
+
+# ------------------------------------------------------------------------------------------------------ finished frames
+@pytest.mark.rows("S2-38")
+async def test_finished_frames_are_found_across_conversations_by_who_has_them(store: Store) -> None:
+    """S2-38: by what they were to do and came to; nobody else finds them, and an operator finds all."""
+    store.write("a", worked("c1", "Rate limiter", "A token bucket in src/limit.py", criteria="for the public API"))
+    store.write("a", worked("c2", "Handbook", "The title is right now", noted=("docs/handbook.md (changed)",)))
+    store.write("b", worked("c3", "Token refresh", "limits are read anew", tenant="b"))
+
+    async def found(tenant: str | None, query: str) -> list[str]:
+        return [frame.title for frame in (await store.finished(tenant, query)).frames]
+
+    assert await found("a", "token") == ["Rate limiter"]
+    assert await found("a", "public api LIMITERS") == ["Rate limiter"]
+    assert await found("a", "handbook.md") == ["Handbook"]
+    assert await found("b", "token bucket") == ["Token refresh"]
+    assert await found("c", "token") == []
+    assert await found(None, "token") == ["Token refresh", "Rate limiter"]
+
+
+@pytest.mark.rows("S2-38")
+async def test_a_found_frame_says_whose_it_is_and_what_it_came_to(store: Store) -> None:
+    store.write("a", worked("c1", "Limiter", "no", criteria="it works", noted=("a.py", "b.py"), status=Status.FAILED))
+
+    found = await store.finished("a", "limiter")
+
+    told = Finished("a", "c1", "c1-frame", "Limiter", "failed", 5, "it works", "no", "a.py\nb.py")
+    assert found == FoundFrames((told,), whole=True)
+
+
+@pytest.mark.rows("S2-38")
+async def test_frames_with_all_the_words_come_alone_and_close_ones_where_there_are_none(store: Store) -> None:
+    for name, title in (("c1", "Parser for dates"), ("c2", "Parser for prices"), ("c3", "Lexer")):
+        store.write("a", worked(name, title))
+
+    exact, close = await store.finished("a", "prices parser"), await store.finished("a", "parser prices unheard")
+
+    assert ([frame.conversation for frame in exact.frames], exact.whole) == (["c2"], True)
+    assert ([frame.conversation for frame in close.frames], close.whole) == (["c2", "c1"], False)
+    assert [f.conversation for f in (await store.finished("a", "parser", without={"c2"})).frames] == ["c1"]
+    assert len((await store.finished("a", "parser", limit=1)).frames) == 1
+
+
+@pytest.mark.rows("S2-38")
+async def test_work_under_way_and_what_was_forgotten_is_found_no_more(store: Store) -> None:
+    """S2-38: neither by a search that knew it before."""
+    store.write("a", worked("c1", "Limiter"))
+    store.write("a", worked("c2", "Limiter", status=None))
+    store.write("a", worked("c3", "Limiter", status=Status.BLOCKED))
+    known = [frame.conversation for frame in (await store.finished("a", "limiter")).frames]
+    await store.forget("a", "c1")
+
+    assert known == ["c1"]
+    assert (await store.finished("a", "limiter")).frames == ()
+
+
+HOSTILE = {
+    "nothing": "",
+    "blanks": " \t\n",
+    "quotes": '"\'`""',
+    "operators": "limiter NEAR( AND OR NOT",
+    "star": "* limi*",
+    "column": "title: limiter",
+    "parentheses": ")(((",
+    "nul": "limiter\0",
+    "half a pair": "limiter \ud800",
+    "escape": "\x100000",
+    "ten thousand words": " ".join(f"w{n}" for n in range(10_000)),
+    "one long word": "w" * 1_000_000,
+    "sql": "'; DROP TABLE task_rows; --",
+}
+
+
+@pytest.mark.rows("S2-38")
+@pytest.mark.parametrize("query", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_any_text_is_a_query(store: Store, query: str) -> None:
+    """S2-38: no query is a language."""
+    store.write("a", worked("c1", "Limiter", "*"))
+
+    found = await store.finished("a", query)
+
+    assert [frame.title for frame in found.frames] == (["Limiter"] if "limiter" in query else [])
+
+
+@given(query=st.text(st.characters(codec="utf-8"), max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_what_a_frame_says_finds_it_in_every_script(kept: tuple[asyncio.Runner, Store], query: str) -> None:
+    """S2-38: whatever characters a title is made of; what is no letter and no digit is no word."""
+    runner, store = kept
+    tenant = f"tenant {next(numbers)}"
+
+    async def written_and_found() -> FoundFrames:
+        store.write(tenant, worked(tenant, query, tenant=tenant))
+        return await store.finished(tenant, query)
+
+    assert bool(runner.run(written_and_found()).frames) is bool(words_in(query))

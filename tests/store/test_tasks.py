@@ -42,7 +42,8 @@ async def test_a_store_from_before_gets_rows_for_all_that_is_in_it(making: Makin
         old.write(tenant, records_of(tenant, name)[0])
     await old.close()
     with closing(sqlite3.connect(path)) as before:
-        before.executescript("DROP VIEW tasks; DROP TABLE task_rows; UPDATE alembic_version SET version_num = '0003';")
+        gone = "DROP VIEW tasks; DROP TABLE task_rows; DROP TABLE settings"
+        before.executescript(f"{gone}; UPDATE alembic_version SET version_num = '0003';")
 
     new = await making()
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from proxy.stack.events import Entered, Popped, Rooted, recorded
+from proxy.stack.frames import Status
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, Thread, Value
 from proxy.stack.queued import Lane, Queued, State
 from proxy.stack.transcript import Call, Message, Spoken, Usage, identity_of
@@ -27,6 +29,31 @@ def opened(conversation: str, *values: Value, tenant: str = "a", hint: str = "",
     """A conversation with what is in it, as one batch."""
     made = Conversation(conversation, tenant, hint, created=created)
     return [made, *(Owned(conversation, value) for value in values)]
+
+
+def worked(
+    conversation: str,
+    title: str,
+    results: str = "",
+    *,
+    tenant: str = "a",
+    criteria: str = "",
+    noted: tuple[str, ...] = (),
+    status: Status | None = Status.COMPLETED,
+) -> list[Record]:
+    """A conversation in which the frame `conversation`-frame was worked on; without a status it still is."""
+    root, frame = f"{conversation}-root", f"{conversation}-frame"
+    values: list[Value] = [
+        entry(f"{conversation}-m1", seq=0),
+        recorded(Rooted(root, "Conversation", ""), f"{conversation}-m1", 0, 1, 1),
+        entry(f"{conversation}-m2", f"{conversation}-m1", seq=2),
+        recorded(Entered(frame, root, title, criteria, "request"), f"{conversation}-m2", 0, 3, 3),
+    ]
+    if status is not None:
+        popped = Popped(frame, status, results, results, artifacts=noted)
+        values += [entry(f"{conversation}-m3", f"{conversation}-m2", seq=4)]
+        values += [recorded(popped, f"{conversation}-m3", 0, 5, 5)]
+    return opened(conversation, *values, tenant=tenant)
 
 
 def without_drafts(values: Sequence[Value]) -> list[Value]:
