@@ -31,7 +31,7 @@ async def with_parents(standing: Standing, shelf: Shelf, teller: Teller) -> Stan
     if standing.mode != "active" or tree.parents_told or not standing.ledger.conversation.parent:
         return standing
     in_loop = tree.awake and teller.takes_words(request.model)
-    if not request.tool_names or not (user_spoke_last(request.messages) or in_loop):
+    if not (user_spoke_last(request.messages) or in_loop):
         return standing
     return replace(standing, above=await delegation.above(shelf, standing.ledger.conversation))
 

@@ -11,6 +11,8 @@ from proxy.config_sources import load_config
 from proxy.scripted import ScriptedProvider, call, says
 from proxy.tenancy import issue_key
 from tests.harness import Conversation, RunningProxy, Stage, bash, does, everything, push, recall, texts
+from tests.scenarios.test_idle import idle
+from tests.stack.forest import count
 
 pytestmark = pytest.mark.rows("S1-71i")
 PROMPT, TASK = "Find the tests that fail now and then.", "Make the <build> green."
@@ -201,15 +203,49 @@ def test_nobody_is_told_of_somebody_elses_frames(stage: Stage, provider: Scripte
 
 
 def test_a_fork_is_told_nothing_for_nobody_delegated_it(stage: Stage, provider: ScriptedProvider) -> None:
-    chat = stage.chat(stage.proxy(**ASKED))
-    provider.will(does(push("Auth")), says("one"), says("fork"))
-    chat.says("hello")
-    fork = chat.branch(2)
+    """Also where the conversation that it was forked from delegated something else."""
+    proxy = stage.proxy(**ASKED)
+    chat = delegates(stage, proxy, provider)
+    provider.will(says("Two."), says("Done."), says("fork"))
+    stage.chat(proxy, tools=("bash",)).says(PROMPT)
+    chat.returns("Two.")
+    fork = chat.branch(len(chat.history))
     fork.tools = ("bash",)
 
     assert fork.says("you are the fork").stack_status == "full"
     assert not told(provider)
-    assert sum(bool(row["parent"]) for row in chat.proxy.conversations) == 1
+    assert sum(bool(row["parent"]) for row in proxy.conversations) == 2
+
+
+@pytest.mark.spoken_in("chat", reason="about silence, which is the same in every dialect")
+@pytest.mark.asked("plain")
+def test_a_fork_that_got_its_frame_when_it_went_idle_is_told_nothing(stage: Stage, provider: ScriptedProvider) -> None:
+    proxy = stage.proxy(**ASKED, subagent__idle_delay=100, subagent__min_duration=0)
+    chat = stage.chat(proxy)
+    provider.will(says("one"), says("fork"), says("two"))
+    chat.says("hello")
+    fork = chat.branch(2)
+    fork.tools = ("bash",)
+    at = fork.says("you are the fork").headers["x-stack-conversation"]
+    idle(proxy, at)
+    parent = next(row["parent"] for row in proxy.conversations if row["id"] == at)
+    assert "parentSessionID" in proxy.frames(parent)["hello"], "both begin with the same words"
+
+    fork.says("go on")
+    assert not told(provider)
+
+
+def test_what_is_told_fits_what_is_given_for_ancestors(stage: Stage, provider: ScriptedProvider) -> None:
+    proxy = stage.proxy(**ASKED, budgets__ancestors=200)
+    parent = stage.chat(proxy, tools=("task", "bash"))
+    provider.will(*(does(push(f"Level {n}", "every test is sorted by its length " * 50)) for n in range(4)))
+    provider.will(does(call("task", prompt=PROMPT)), says("Two."))
+    parent.says("The shop sells things. " * 50)
+    stage.chat(proxy, tools=("bash",)).says(PROMPT)
+
+    ((_, block),) = told(provider)
+    assert count(block) <= 200
+    assert "The shop sells things." in block
 
 
 def test_who_only_names_a_parent_is_told_nothing(stage: Stage, provider: ScriptedProvider) -> None:
