@@ -25,6 +25,10 @@ Json = dict[str, Any]
 AWAKE = "full"
 BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9a-f]+)"')
 RETURNED = re.compile(r'<frame-results ref="[^"]*" status="[^"]*" parent="([^"]+)"')
+STOPPED = re.compile(
+    r'<stack-context note="by hand" nonce="([0-9a-f]+)">[^<]*\bStopped, and blocked: [^\n<]*\b(\w+) \([^()\n]*\)\.\n'
+)
+"""A note that all work was stopped. The last that it names is the root, on whose line all goes on that was not over."""
 OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
 SAID = "Additional user input, given while you work:\n- "
@@ -191,6 +195,8 @@ class Body:
             for block in (b for b in BLOCK.finditer(text_of(message)) if b[2] == self.nonce):
                 frame = block[1]
                 stands[frame] = at
+            for stop in (s for s in STOPPED.finditer(text_of(message)) if s[1] == self.nonce):
+                frame = stop[2]
         return frame, stands.get(frame, -1)
 
     def tail(self) -> list[int]:

@@ -68,6 +68,7 @@ from proxy.stack.frames import (
     Trim,
     Waking,
     ancestors,
+    owners_shown,
 )
 
 
@@ -213,7 +214,7 @@ def _heeded(before: Tree, after: Tree, event: FrameEvent, now: int) -> Tree:
             heeded = advice.acted_upon(after.advice, advice.PUSH, before.active, now)
         case Entered(origin="auto") if event.frame not in before.frames:
             heeded = advice.by_itself(after.advice, advice.PUSH)
-        case Popped(told="") if before.frames[event.frame].origin == "auto":
+        case Popped(told="", stays=False) if before.frames[event.frame].origin == "auto":
             heeded = advice.by_itself(after.advice, advice.POP)
         case Popped() | Invalidated():
             heeded = advice.acted_upon(after.advice, advice.POP, event.frame, now)
@@ -313,16 +314,19 @@ def _activated(tree: Tree, event: Activated, now: int) -> Tree:
     if frame is None or Status.IN_PROGRESS not in ALLOWED[frame.status]:
         return tree
     opening = Opening(event.turn, event.call, event.before, event.view, event.block)
-    begun = [_begun(tree.frames[i], opening, now) for i in (*event.through, event.frame) if i in tree.frames]
+    begun = [_begun(tree, tree.frames[i], opening, now) for i in (*event.through, event.frame) if i in tree.frames]
     return _with(tree, *begun, active=frame.id, told=_opened(opening))
 
 
-def _begun(frame: Frame, opening: Opening, now: int) -> Frame:
-    """Planned, it begins; blocked, it is resumed as a new segment."""
-    begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening)
+def _begun(tree: Tree, frame: Frame, opening: Opening, now: int) -> Frame:
+    """Planned, it begins; blocked, it is resumed as a new segment. One that was stopped where it stood leaves there
+    what was done in it and below it."""
+    begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening, stays=False)
     if frame.status is not Status.BLOCKED:
         return begun
     uncalled = frame.uncalled if frame.opening else (*frame.uncalled, frame.owner)
+    if frame.stays:
+        uncalled = tuple(sorted(owners_shown(tree, [frame])))
     return replace(begun, segment=frame.segment + 1, uncalled=uncalled)
 
 
@@ -340,10 +344,21 @@ def _popped(tree: Tree, event: Popped, now: int) -> Tree:
         decisions=tuple(dict.fromkeys((*frame.decisions, *event.decisions))),
         updated_at=now,
     )
+    if event.stays:
+        return _stopped(tree, ended)
     after = _with(tree, ended)
     if frame.is_uncalled and not _is_under_way(tree, frame.id):
         return after
     return _returned(after, frame, event.told, event.carried)
+
+
+def _stopped(tree: Tree, ended: Frame) -> Tree:
+    """A frame is over, and the line stays as it is. Where the work went on in it, its call is over too: it is on the
+    line as one that no call opened, and so are those that are left with it."""
+    if not _is_under_way(tree, ended.id):
+        return _with(tree, ended)
+    left = [replace(f, opening=None, stays=True) for f in (ended, *way_back(tree, ended.id)[1:])]
+    return _with(tree, *left, active=left[-1].parent)
 
 
 def _is_under_way(tree: Tree, frame: str) -> bool:

@@ -82,7 +82,8 @@ class Activated(msgspec.Struct, frozen=True, tag="activated"):
 class Popped(msgspec.Struct, frozen=True, tag="popped"):
     """A frame ended. `told` is what the result of its opening call says from now on; `closed` are frames below it
     that closed as blocked; `carried` are the user messages of the unfinished turn, handed to the frame it returns
-    to. `artifacts` are the files its calls changed, `decisions` those its results tell of: both join what was noted."""
+    to. `artifacts` are the files its calls changed, `decisions` those its results tell of: both join what was noted.
+    One that `stays` was stopped where it stood: nothing is told in its place, and no word of it leaves the line."""
 
     frame: str
     status: Status
@@ -93,6 +94,7 @@ class Popped(msgspec.Struct, frozen=True, tag="popped"):
     tokens: int = 0
     artifacts: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
+    stays: bool = False
 
 
 class Invalidated(msgspec.Struct, frozen=True, tag="invalidated"):

@@ -102,6 +102,8 @@ class Frame:
     """Owners of earlier segments that no call opened: what was done in them stays on the line of its parent."""
     was_planned: bool = False
     """It was laid out before it began."""
+    stays: bool = False
+    """It was stopped where it stood, with the call that opened it: no result stands for what it did until then."""
 
     @property
     def owner(self) -> str:
@@ -115,7 +117,7 @@ class Frame:
     @property
     def is_uncalled(self) -> bool:
         """No call opened it, so no result stands for it: it leaves the line by a fold alone."""
-        return self.is_inferred or (self.origin == BY_HAND and self.opening is None)
+        return self.is_inferred or (self.opening is None and (self.origin == BY_HAND or self.stays))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,26 @@
 """Stopping all work on a path: what is under way is blocked, what is planned is given up (S1-166).
 
-The laws: **nothing unanswered leaves the line**, so a frame that the model opened itself stays under way while results
-wait in it for their answer, and with it whatever it stands in; and **nothing is final**: a blocked frame can be
-resumed, and the user's next message opens the root again.
+The laws: **nothing unanswered leaves the line**, so where results wait for their answer, or are still to come, frames
+that the model opened end where they stand: all they did stays on the line until it is folded; and **nothing is final**:
+a blocked frame can be resumed, and the user's next message opens the root again.
+
+A subagent's frame goes on: its work is a conversation of its own, which is stopped by its own name.
 
 What this module does not do: it stops no request (`flights` does), and stores nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
+
+from msgspec import structs
 
 from proxy.stack.applying import apply
 from proxy.stack.by_hand import Done, Hand, did
 from proxy.stack.deeds import Invalidate
+from proxy.stack.events import FrameEvent, Popped
 from proxy.stack.facts import said_by
 from proxy.stack.frames import Frame, Status, Tree, ancestors
 from proxy.stack.story import Story
@@ -25,8 +31,8 @@ REASON = "Stopped by the user."
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What came of it: the ids of the frames that are blocked now, that were given up, and that are still under way.
-    `done` is None where there was nothing to do."""
+    """What came of it: the ids of the frames that are blocked now, that were given up, and that are still under way,
+    because a subagent does their work. `done` is None where there was nothing to do."""
 
     done: Done | None
     blocked: tuple[str, ...] = ()
@@ -64,16 +70,27 @@ def _planned(tree: Tree) -> list[Frame]:
 
 
 def _blocked(hand: Hand) -> list[Done]:
-    """All frames from the active one up to the root end as blocked, where nothing unanswered would leave the line."""
+    """All frames from the active one up to the root end as blocked, with those that were under way beside them."""
     tree = hand.tree
-    way = (tree.current, *ancestors(tree, tree.active))
-    called = any(frame.opening for frame in way)
-    if tree.root.status is not Status.IN_PROGRESS or (called and (hand.suffixed or _waits_for_an_answer(hand.story))):
+    if tree.root.status is not Status.IN_PROGRESS:
         return []
-    events = moves.pop(hand.desk, {"frameID": tree.root.id, "status": "blocked", "results": REASON}).events
+    way = (tree.current, *ancestors(tree, tree.active))
+    beside = [f for f in _under_way(tree) if f not in way and f.origin != "subagent"]
+    popped = moves.pop(hand.desk, {"frameID": tree.root.id, "status": "blocked", "results": REASON}).events
+    events = (*(Popped(f.id, Status.BLOCKED, REASON, REASON, stays=True) for f in beside), *popped)
+    if any(frame.opening for frame in way) and (hand.suffixed or _waits_for_an_answer(hand.story)):
+        events = tuple(_where_it_stood(event, tree.root.id) for event in events)
     after = reduce(lambda known, event: apply(known, event, hand.now), events, tree)
-    words = "Stopped, and blocked: " + ", ".join(f"{frame.id} ({frame.title})" for frame in way) + "."
-    return [Done(events, after, tuple(frame.id for frame in way), words, words)]
+    frames = (*beside, *way)
+    words = "Stopped, and blocked: " + ", ".join(f"{frame.id} ({frame.title})" for frame in frames) + "."
+    return [Done(events, after, tuple(frame.id for frame in frames), words, words)]
+
+
+def _where_it_stood(event: FrameEvent, root: str) -> FrameEvent:
+    """The same end, that takes nothing off the line. What the root did stays anyway."""
+    if not isinstance(event, Popped) or event.frame == root:
+        return event
+    return structs.replace(event, told="", carried=(), stays=True)
 
 
 def _waits_for_an_answer(story: Story) -> bool:
@@ -85,6 +102,10 @@ def _waits_for_an_answer(story: Story) -> bool:
         if message is not None and message.role == "assistant":
             return bool(message.calls)
     return False
+
+
+def _under_way(tree: Tree) -> Iterator[Frame]:
+    return (frame for frame in tree.frames.values() if frame.status is Status.IN_PROGRESS)
 
 
 def _with(tree: Tree, status: Status) -> tuple[str, ...]:

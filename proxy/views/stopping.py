@@ -25,7 +25,7 @@ from proxy.views.lookup import thread_tips
 
 class TreeStopped(TypedDict):
     """Ids of frames: those that are blocked now, those that were given up before they began, and those that are still
-    under way, because results wait in them for their answer."""
+    under way, because a subagent does their work in a conversation of its own."""
 
     blocked: list[str]
     invalidated: list[str]

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from proxy.scripted import ScriptedProvider, says, stall
-from tests.harness import Conversation, Stage, bash, does, everything, op, plan, push
+from tests.harness import Conversation, Stage, activate, bash, does, everything, op, plan, pop, push
 from tests.scenarios.speaking import beside, in_flight, told_in, until, words
 from tests.tongues import MESSAGES
 
@@ -180,19 +180,83 @@ def test_to_stop_all_blocks_what_is_under_way_and_gives_up_what_is_planned(
     assert "Stopped, and blocked" in everything(provider.received[-1].messages)
 
 
-@pytest.mark.rows("S1-166")
-def test_a_frame_in_which_results_wait_for_their_answer_is_left_under_way(
-    chat: Conversation, provider: ScriptedProvider
+@pytest.mark.rows("S1-166", "S4-50")
+@pytest.mark.parametrize("child_view", ["fork", "isolate"])
+def test_a_frame_in_which_results_wait_for_their_answer_is_stopped_where_it_stands(
+    stage: Stage, provider: ScriptedProvider, child_view: str
 ) -> None:
-    """They would leave the line with it before the model has seen them (L4)."""
-    provider.will(does(plan("Docs")), does(push("Lexer"), bash("ls")))
+    """Nothing of it leaves the line before the model has read it (L4); what comes of the calls comes behind it. Then it
+    waits for a fold."""
+    chat = stage.chat(stage.proxy(child_view=child_view))
+    provider.will(does(push("Lexer")), does(bash("ls")), says("on"), says("anew"))
     chat.says("Write a compiler.")
     stopped = beside(chat).cancels(tree=True)["tree"]
-    provider.will(says("on"))
-    chat.returns("a.py")
+    assert (len(stopped["blocked"]), stopped["invalidated"], stopped["left"]) == (2, [], [])
+    assert chat.proxy.statuses() == {"Write a compiler.": "blocked", "Lexer": "blocked"}
 
-    assert (len(stopped["blocked"]), len(stopped["invalidated"]), len(stopped["left"])) == (0, 1, 2)
-    assert chat.proxy.statuses()["Lexer"] == "in_progress"
+    chat.returns("a.py, as the shell says")
+    sent = everything(provider.received[-1].messages)
+    assert ("a.py, as the shell says" in sent, "Stopped, and blocked" in sent) == (True, True)
+    assert chat.proxy.statuses() == {"Write a compiler.": "blocked", "Lexer": "blocked"}
+    assert chat.says("Begin anew.").text == "anew"
+    assert "a.py, as the shell says" in everything(provider.received[-1].messages)
+    assert chat.proxy.statuses() == {"Write a compiler.": "in_progress", "Lexer": "blocked"}
+    lexer = chat.proxy.frames()["Lexer"]["sessionID"]
+    assert chat.proxy.get(f"{beside(chat).at}/compactions")["ended"] == [lexer]
+
+
+@pytest.mark.rows("S1-166", "S4-50")
+def test_frames_in_frames_are_stopped_while_an_answer_to_results_is_awaited(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """Every one of them, those planned below too; the line goes on with the bytes it has. What was stopped is resumed
+    as another attempt."""
+    chat = stage.chat()
+    provider.will(does(plan("Docs")), does(push("Lexer")), does(push("Tokens")), does(bash("ls")))
+    chat.says("Write a compiler.")
+    provider.will(says("late", delay_s=60.0), says("anew"))
+    chat.history.append({"role": "tool", "tool_call_id": chat.history[-1]["tool_calls"][0]["id"], "content": "a.py"})
+    with in_flight(chat) as client:
+        provider.wait_for(5)
+        stopped = beside(chat).cancels(tree=True)["tree"]
+        assert client.answer()[0] == 499
+    before = provider.received[-1].messages
+
+    assert (len(stopped["blocked"]), len(stopped["invalidated"]), stopped["left"]) == (3, 1, [])
+    assert chat.says("Begin anew.").text == "anew"
+    assert provider.received[-1].messages[: len(before)] == before
+    assert chat.proxy.statuses() == {
+        "Write a compiler.": "in_progress",
+        "Docs": "invalidated",
+        "Lexer": "blocked",
+        "Tokens": "blocked",
+    }
+
+    lexer = chat.proxy.frames()["Lexer"]["sessionID"]
+    provider.will(does(activate(lexer)), does(bash("ls -a")), does(pop("The lexer is there.")), says("built"))
+    chat.says("Go on with the lexer.")
+    assert chat.returns("b.py").text == "built"
+    assert chat.proxy.statuses()["Lexer"] == "completed"
+    sent = everything(provider.received[-1].messages)
+    assert ("a.py" in sent, "b.py" in sent, "The lexer is there." in sent) == (True, False, True)
+
+
+@pytest.mark.rows("S1-166")
+def test_a_model_that_takes_no_words_behind_results_has_its_frames_stopped_too(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """Its line stays as it is, so the user's next words stand behind its own answer."""
+    chat = stage.chat(stage.proxy(**{"default_tariff.after_tool": "suffix"}))
+    provider.will(does(push("Lexer")), says("The lexer is on its way."), says("anew"))
+    chat.says("Write a compiler.")
+    stopped = beside(chat).cancels(tree=True)["tree"]
+    assert (len(stopped["blocked"]), stopped["left"]) == (2, [])
+
+    before = provider.received[-1].messages
+    assert chat.says("Begin anew.").text == "anew"
+    assert provider.received[-1].messages[: len(before)] == before
+    assert provider.received[-1].messages[len(before)]["content"] == "The lexer is on its way."
+    assert chat.proxy.statuses() == {"Write a compiler.": "in_progress", "Lexer": "blocked"}
 
 
 def test_a_cancel_that_is_no_cancel_is_refused_with_a_sentence(chat: Conversation, provider: ScriptedProvider) -> None:
