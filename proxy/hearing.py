@@ -23,6 +23,7 @@ from proxy.stack.events import Dequeued, recorded
 from proxy.stack.ledger import Entry, Event, Kind, message_id
 from proxy.stack.matching import How
 from proxy.stack.queued import Lane, Queued, State, told
+from proxy.stack.roots import begun_by
 from proxy.stack.story import Story
 from proxy.stack.unheard import unheard
 from proxy.standing import Standing
@@ -65,18 +66,23 @@ class Hearing:
         request = standing.request
         return standing.how is How.RETRIED and bool(request.messages[-1].answers) and self.suffixed(request.model)
 
-    def tell(self, standing: Standing, story: Story, where: tuple[str, int], said: Sequence[Queued], now: int) -> Event:
+    def tell(
+        self, standing: Standing, story: Story, where: tuple[str, int], said: Sequence[Queued], now: int
+    ) -> list[Event]:
         """All of `said` as one message of the user's, there for good: behind an entry, and of a turn behind its round
-        of this number. Raises StoreError; then nothing was told."""
+        of this number. Where the tree of frames has ended, the next one begins with it. Raises StoreError; then nothing
+        was told."""
         at, number = where
         ledger, conversation = standing.ledger, standing.conversation
         ids = tuple(each.id for each in said)
         message = self.writer.user_message(told(said))
         identity = message_id(at, "said " + " ".join(ids), conversation)
         words = Entry(identity, at, ledger.seq, Kind.SAID, standing.thread, message, created=now)
-        event = recorded(Dequeued(story.tree.active, words.id, ids), at, number, ledger.seq + 1, now)
+        root = begun_by(story.tree, words.id, "\n".join(each.text for each in said))
+        events = (*([root] if root else ()), Dequeued(root.frame if root else story.tree.active, words.id, ids))
+        made = [recorded(event, at, number, ledger.seq + 1 + n, now) for n, event in enumerate(events)]
         settled = (replace(each, state=State.DELIVERED, settled=now, entry=words.id) for each in said)
-        self.shelf.record(standing.shelved, [words, event, *settled])
+        self.shelf.record(standing.shelved, [words, *made, *settled])
         self.metrics.spoken("dequeued", len(said))
         log.info("message dequeued", extra={"conversation": conversation, "messages": len(said), "lane": said[0].lane})
-        return event
+        return made

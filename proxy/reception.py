@@ -29,8 +29,9 @@ from proxy.parents_note import with_parents
 from proxy.report.receipts import ANSWERED
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import matching
+from proxy.stack.applying import apply
 from proxy.stack.branching import ends_in_results, look_at, turning
-from proxy.stack.compaction import CRITERION, title_of
+from proxy.stack.compaction import CRITERION
 from proxy.stack.context import on_line
 from proxy.stack.events import FrameEvent, ReasoningRemoved, Replaced, Rooted, Switched, Woken, frame_id, recorded
 from proxy.stack.facts import said_by
@@ -39,8 +40,9 @@ from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread,
 from proxy.stack.lines import SWITCHED, Lines, Look
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.names import remember
-from proxy.stack.observe.turns import first_said, untagged
+from proxy.stack.observe.turns import untagged
 from proxy.stack.rereading import is_note, sent_anew, supplied
+from proxy.stack.roots import begun, begun_beside
 from proxy.stack.story import Story, extend, turned
 from proxy.stack.tools.desk import Settings, Subagents
 from proxy.stack.transcript import OFFERED, Request, is_stack_tool
@@ -278,9 +280,12 @@ class Reception:
             if look and last is new[-1] and (turns := self._turned(arrival, ledger, story, run, look)):
                 events, seq = [*events, recorded(turns[0], run[0].id, 0, seq, arrival.now)], seq + 1
                 story = turns[1]
+            tree = shelved.story(run[0].adopts).tree if run[0].adopts else story.tree
+            if root := begun_beside(tree, run, compacted=found.how is How.COMPACTED):
+                events, seq = [*events, recorded(root[1], root[0], 0, seq, arrival.now)], seq + 1
             before = extend(ledger, story, run[:-1], _by_entry(events))
             if called and last.message and last.message.role != "assistant":
-                decided = self._inferred(before, run, arrival.now)
+                decided = self._inferred(_rooted_at(last, before, root, arrival.now), run, arrival.now)
                 events += [recorded(e, last.id, 0, seq + n, arrival.now) for n, e in enumerate(decided)]
                 seq += len(decided)
             story = extend(ledger, before, [last], _by_entry(events))
@@ -453,9 +458,15 @@ def _thread_on(lines: Lines, thread: Thread | None) -> Thread | None:
 
 def _rooted(conversation: Conversation, entries: Sequence[Entry], now: int) -> Event:
     """The root frame: what the user said first is its title and its criterion (S1-36)."""
-    said = first_said((e.message.text for e in entries if e.message and e.message.role == "user"), CRITERION)
-    event = Rooted(frame_id(conversation.id, 0), title_of(said), said)
-    return recorded(event, entries[0].id, 0, len(entries), now)
+    said = (e.message.text for e in entries if e.message and e.message.role == "user")
+    return recorded(begun(said, frame_id(conversation.id, 0)), entries[0].id, 0, len(entries), now)
+
+
+def _rooted_at(entry: Entry, before: Story, root: tuple[str, Rooted] | None, now: int) -> Story:
+    """The story before `entry`, with the `root` that begins there, if it does."""
+    if root is None or root[0] != entry.id:
+        return before
+    return replace(before, tree=apply(before.tree, root[1], now))
 
 
 def _unbound(new: Sequence[Entry], bound: Set[int], now: int) -> Event:

@@ -170,7 +170,7 @@ class Turn:
         said = hearing.due(self.standing, self.story, lane, now)
         if not said:
             return []
-        return [hearing.tell(self.standing, self.story, (self.entry.id, self.number - 1), said, now)]
+        return hearing.tell(self.standing, self.story, (self.entry.id, self.number - 1), said, now)
 
     def draft(self, spoken: Spoken, now: int) -> None:
         """Write what has arrived of a round so far; the whole round replaces it."""

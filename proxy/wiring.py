@@ -36,6 +36,7 @@ from proxy.reception import Reception, tool_settings
 from proxy.referring import remembered
 from proxy.regretting import Regret
 from proxy.report import Accountant
+from proxy.root_note import RootNote
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack import tools
@@ -135,6 +136,7 @@ def notes_for(process: Process, actor: Actor, teller: Teller, hearing: Hearing) 
     """Who is asked, in this order, for words to the model of an awake thread. What a person said stands last."""
     return (
         Introduction(teller, actor),
+        RootNote(teller, actor),
         ParentsNote(teller, actor),
         CompactionNote(teller, actor),
         HandNote(teller, actor),

@@ -2,7 +2,7 @@
 
 One function for every kind of event: `apply` gives the tree after it, and the tree before stays as it was. Beside it
 stand two questions that are asked of a tree: where a frame returns to that ends now, and what a new message of the
-user reopens.
+user reopens, where no event says that a root begins with it.
 
 The law: **what the table does not allow changes nothing**. Two writers may have decided at once; the first one wins,
 and the other event is read and passed over.
@@ -47,6 +47,7 @@ from proxy.stack.events import (
     Replaced,
     Replanned,
     Rooted,
+    RootTold,
     Sealed,
     Suggested,
     SuggestionsCleared,
@@ -80,7 +81,7 @@ def apply(tree: Tree, event: FrameEvent, now: int) -> Tree:
 def _happened(tree: Tree, event: FrameEvent, now: int) -> Tree:
     match event:
         case Rooted():
-            return _with(tree, _born(tree, event, Status.IN_PROGRESS, now), active=event.frame)
+            return _rooted(tree, event, now)
         case Planned():
             return _with(tree, _born(tree, event, Status.PLANNED, now))
         case Replanned():
@@ -103,6 +104,14 @@ def _happened(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return _moved(tree, event, now)
         case _:
             return _noted(tree, event, now)
+
+
+def _rooted(tree: Tree, event: Rooted, now: int) -> Tree:
+    """A second root begins beside the one before, once that has ended."""
+    if tree.frames and tree.root.status not in FINAL:
+        return tree
+    begun = _with(tree, _born(tree, event, Status.IN_PROGRESS, now), active=event.frame)
+    return replace(begun, untold_root=event.frame) if tree.awake else begun
 
 
 def _retold(tree: Tree, event: BlockStale | BlockRenewed) -> Tree:
@@ -143,7 +152,7 @@ def _moved(tree: Tree, event: Moved, now: int) -> Tree:
             return _retold(tree, event)
 
 
-def _remembered(tree: Tree, event: Looped | LoopsCleared | ByHand | HandTold | ParentsTold) -> Tree:
+def _remembered(tree: Tree, event: Looped | LoopsCleared | ByHand | HandTold | RootTold | ParentsTold) -> Tree:
     """What the model was told of, or is yet to be."""
     match event:
         case Looped():
@@ -154,6 +163,8 @@ def _remembered(tree: Tree, event: Looped | LoopsCleared | ByHand | HandTold | P
             return replace(tree, by_hand=tuple(filter(None, (*tree.by_hand, event.words))))
         case HandTold():
             return replace(tree, by_hand=())
+        case RootTold():
+            return replace(tree, untold_root="")
         case ParentsTold():
             return replace(tree, parents_told=True)
 
@@ -174,7 +185,8 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             standing = (d for d in frame.decisions if d != event.supersedes)
             return _with(tree, replace(frame, decisions=(*standing, event.decision), updated_at=now))
         case Woken():
-            return replace(tree, waking=Waking(event.guidance, event.tools, event.appended, event.at))
+            waking = Waking(event.guidance, event.tools, event.appended, event.at)
+            return replace(tree, waking=waking, untold_root="")
         case Trimmed():
             return replace(tree, trims=(*tree.trims, Trim(frozenset(event.entries), event.trace, event.at)))
         case ReasoningRemoved():
@@ -187,7 +199,7 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return replace(tree, provider_trimmed=True)
         case Pressed() | Relieved():
             return replace(tree, pressed=isinstance(event, Pressed))
-        case Looped() | LoopsCleared() | ByHand() | HandTold() | ParentsTold():
+        case Looped() | LoopsCleared() | ByHand() | HandTold() | RootTold() | ParentsTold():
             return _remembered(tree, event)
         case Suggested() | SuggestionsCleared() | AutonomySet():
             return replace(tree, advice=_advised(tree.advice, event, now))
@@ -409,7 +421,7 @@ def _invalidated(tree: Tree, event: Invalidated, now: int) -> Tree:
 
 
 def reopened(tree: Tree, now: int) -> Tree:
-    """The tree after a new user message: the only way out of a final status is the root's."""
+    """The tree after a new message of the user's that no root begins with: a root that has returned goes on."""
     if not tree.frames or tree.root.status not in RETURNED:
         return tree
     return _with(tree, replace(tree.root, status=Status.IN_PROGRESS, updated_at=now), active=tree.root.id)

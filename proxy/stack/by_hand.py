@@ -45,6 +45,7 @@ from proxy.stack.facts import said_by
 from proxy.stack.frames import BY_HAND, RETURNED, Frame, Status, Tree, ancestors, children, find
 from proxy.stack.ledger import Event, Kind, Ledger
 from proxy.stack.ranking import clean, cut_for_display, escape_xml
+from proxy.stack.roots import following
 from proxy.stack.story import Story
 from proxy.stack.tools import moves, plans
 from proxy.stack.tools.desk import Desk, Group, Mistake, Outcome, Settings
@@ -58,7 +59,6 @@ DEEDS_TOLD = 30
 PLANNED_TOLD = 12
 """Planned frames that one note names."""
 NO_RESULTS = "Ended by the user."
-REOPENED = "Your next message to the agent reopens it."
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def _invalidated(hand: Hand, deed: Invalidate) -> Done:
 
 def _refuse_over(tree: Tree) -> None:
     if tree.root.status in RETURNED:
-        raise NotAllowed(f"The root frame is {tree.root.status}. {REOPENED}")
+        raise NotAllowed(f"The root frame is {tree.root.status}. {_then(tree.root)}")
 
 
 def _refuse_busy(hand: Hand, left: Sequence[Frame]) -> None:
@@ -273,8 +273,12 @@ def _done(hand: Hand, outcome: Outcome) -> Done:
 def _where(tree: Tree) -> str:
     """What is active now, for the person."""
     if tree.root.status in RETURNED:
-        return REOPENED
+        return _then(tree.root)
     return f"Active: {_called(tree.current)}."
+
+
+def _then(root: Frame) -> str:
+    return f"Your next message to the agent {following(root)}."
 
 
 def _own(tree: Tree, event: FrameEvent) -> Iterator[FrameEvent]:

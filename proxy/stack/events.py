@@ -12,6 +12,7 @@ What this module does not do: it decides nothing (the tools do), and changes no 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from hashlib import sha256
 
 import msgspec
@@ -20,9 +21,11 @@ from proxy.stack.advice import Chosen, Suggestion
 from proxy.stack.frames import Loop, Status
 from proxy.stack.ledger import Event
 
+ROOTED = "rooted"
 
-class Rooted(msgspec.Struct, frozen=True, tag="rooted"):
-    """A conversation began."""
+
+class Rooted(msgspec.Struct, frozen=True, tag=ROOTED):
+    """A conversation began, or, once its tree of frames has ended, the next one. At a message of the user's."""
 
     frame: str
     title: str
@@ -397,6 +400,12 @@ class HandTold(msgspec.Struct, frozen=True, tag="hand told"):
     words: str
 
 
+class RootTold(msgspec.Struct, frozen=True, tag="root told"):
+    """The model was told of a root that began beside those it knew."""
+
+    frame: str
+
+
 class ParentsTold(msgspec.Struct, frozen=True, tag="parents told"):
     """A subagent was told of the frames of the `conversation` that delegated it; `words` is a digest of how."""
 
@@ -445,6 +454,7 @@ FrameEvent = (
     | Injected
     | ByHand
     | HandTold
+    | RootTold
     | ParentsTold
 )
 _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
@@ -466,6 +476,11 @@ def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> 
     elif not isinstance(event, Rooted | Planned | Pushed | Entered | Delegated | Parted | Folded):
         subject += f"/{number}/" + sha256(data).hexdigest()[:12]
     return Event(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
+
+
+def begins_root(events: Iterable[Event]) -> bool:
+    """Whether a root begins with one of these."""
+    return any(event.kind == ROOTED for event in events)
 
 
 def read_event(event: Event) -> FrameEvent:

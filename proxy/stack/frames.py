@@ -4,7 +4,8 @@ A frame is a function call: a push is the call, a pop the return, and the parent
 value.
 
 The law: **what may happen is the table `ALLOWED`**. Identity (title, success criteria) is immutable from activation
-on. The only way out of a final status is a new user message after the root was popped: it reopens the root.
+on. A final status is final: when the root has ended, its tree has, and the user's next message begins another root
+beside it. One that ended as blocked goes on with that message.
 
 A frame that is resumed after it was blocked gets a new *segment*: its old entries do not come back to the line.
 Entries are owned by segments, and the line of a frame is made of the current segments on the path from the root to
@@ -205,6 +206,8 @@ class Tree:
     """What was suggested to the model here, and what somebody set about that."""
     by_hand: tuple[str, ...] = ()
     """What a person did to the tree and the model was not told of yet, in words, the oldest first."""
+    untold_root: str = ""
+    """A root that began while the thread was awake, of which the model was not told yet."""
     parents_told: bool = False
     """The model was told of the frames that its conversation was delegated by."""
 
@@ -222,9 +225,11 @@ class Tree:
         """Owners of what the frames from the root to the active one have on the line."""
         return owners_shown(self, path_to(self, self.active))
 
-    @property
+    @cached_property
     def root(self) -> Frame:
-        return next(f for f in self.frames.values() if not f.parent)
+        """The one that the active frame stands under; the others are those of trees that have ended (C20)."""
+        above = path_to(self, self.active)[0] if self.active else None
+        return above if above and not above.parent else next(f for f in self.frames.values() if not f.parent)
 
     @property
     def current(self) -> Frame:
@@ -254,13 +259,16 @@ def is_kept(tree: Tree, frame: str) -> bool:
 
 def owners_shown(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
     """Owners of what the frames of `path` have on the line: their own entries, and those of frames under them that no
-    call opened. Such a frame takes nothing off the line when it ends; only a fold does."""
+    call opened. Such a frame takes nothing off the line when it ends; only a fold does. Nor does a root: what stands
+    on its line stands on that of the next one."""
     shown = {frame.id for frame in path}
     owners = {tree.frames[frame].owner for frame in shown}
+    if any(not tree.frames[frame].parent for frame in shown):
+        shown.add("")  # what roots stand under
     for frame in tree.frames.values():  # in order of birth: parents before their children
         if frame.uncalled and frame.parent in shown:
             owners.update(frame.uncalled)
-        if frame.is_uncalled and frame.parent in shown and frame.id not in shown:
+        if frame.parent in shown and frame.id not in shown and (frame.is_uncalled or not frame.parent):
             shown.add(frame.id)
             owners.add(frame.owner)
     return frozenset(owners)
@@ -272,9 +280,13 @@ def children(tree: Tree, frame: str) -> tuple[Frame, ...]:
 
 
 def siblings(tree: Tree, frame: str) -> tuple[Frame, ...]:
-    """The other children of the same parent, in order of birth."""
-    parent = tree.frames[frame].parent
-    return tuple(f for f in children(tree, parent) if f.id != frame) if parent else ()
+    """The other children of the same parent, of a root the other roots, in order of birth."""
+    return tuple(f for f in children(tree, tree.frames[frame].parent) if f.id != frame)
+
+
+def is_left(tree: Tree, frame: Frame) -> bool:
+    """Whether it is a root that has ended, with another one begun beside it."""
+    return not frame.parent and frame.status in FINAL and frame is not tree.root
 
 
 def descendants(tree: Tree, frame: str) -> tuple[Frame, ...]:

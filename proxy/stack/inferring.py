@@ -23,7 +23,7 @@ from proxy.stack.compaction import CRITERION, returned_by, title_of
 from proxy.stack.context import owner_of
 from proxy.stack.events import Entered, FrameEvent, Invalidated, Planned, Popped, Replanned, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by, step_of
-from proxy.stack.frames import Frame, Status, Tree, ancestors, children, path_to
+from proxy.stack.frames import FINAL, Frame, Status, Tree, ancestors, children, is_left, path_to
 from proxy.stack.ledger import Entry
 from proxy.stack.observe import Names
 from proxy.stack.observe.plan import Changes, ItemStatus, Mirrored, plan_seen, reconciled
@@ -120,9 +120,14 @@ _AS_ITEM: Mapping[Status, ItemStatus] = {
 
 
 def _mirrored(tree: Tree) -> list[Mirrored]:
-    """The client's plan as far as it is known here, in its order."""
-    plan = (f for f in tree.frames.values() if f.origin == "plan")
-    return [Mirrored(f.id, f.key or f.title, f.title, _AS_ITEM[f.status]) for f in plan]
+    """The client's plan as far as it is known here, in its order. What a tree left open that has ended is off it:
+    named again, it is planned anew."""
+    plan = [f for f in tree.frames.values() if f.origin == "plan"]
+    left = {f.id for f in plan if f.status not in FINAL and is_left(tree, path_to(tree, f.id)[0])}
+    return [
+        Mirrored(f.id, f.key or f.title, f.title, ItemStatus.REMOVED if f.id in left else _AS_ITEM[f.status])
+        for f in plan
+    ]
 
 
 def _mirror(scene: _Scene, changes: Changes, group: tuple[str, ...]) -> None:

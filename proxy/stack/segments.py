@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from proxy.stack.context import Scribe, owner_of
 from proxy.stack.facts import said_by
-from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, is_kept, path_to
+from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, is_kept, is_left, path_to
 from proxy.stack.interim import summed_up
 from proxy.stack.ledger import Kind
 from proxy.stack.recalled import recently_recalled
@@ -129,11 +129,11 @@ def _told(tree: Tree, weights: Weights, wanted: Collection[tuple[str, bool]]) ->
 
 
 def finished(tree: Tree, frame: str) -> str:
-    """The outermost finished frame that no call opened and that `frame` is or is under; empty where the work still
-    goes on."""
+    """The outermost finished frame that `frame` is or is under and that no call opened, or a root that another one has
+    followed; empty where the work still goes on."""
     found = ""
     for each in (tree.frames[frame], *ancestors(tree, frame)) if frame in tree.frames else ():
-        if not each.is_uncalled or each.status is Status.IN_PROGRESS:
+        if each.status is Status.IN_PROGRESS or not (each.is_uncalled or is_left(tree, each)):
             break  # an item of a plan may be taken up again after the request it was planned for
         if each.status in FINAL:
             found = each.id

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from proxy.stack.applying import apply, reopened
-from proxy.stack.events import Dequeued, Switched, read_event
+from proxy.stack.events import Dequeued, Switched, begins_root, read_event
 from proxy.stack.frames import Tree
 from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round
 from proxy.stack.lines import KINDS, Lines, after
@@ -220,7 +220,7 @@ def _beside(ledger: Ledger, entry: Entry, before: Sequence[Placed]) -> Sequence[
 
 
 def _heard(tree: Tree, overlay: Entry) -> Tree:
-    """What the user says from beside the client opens a root again, as each of their messages does."""
+    """What the user says from beside the client opens a root again, where none began with it."""
     return reopened(tree, overlay.created) if overlay.kind is Kind.SAID else tree
 
 
@@ -231,7 +231,7 @@ def _step(
     if entry.kind is Kind.TURN:
         return _told_turn(ledger, tree, entry)
     message = entry.message
-    if message and message.role == "user" and entry.kind is Kind.MESSAGE:
+    if message and message.role == "user" and entry.kind is Kind.MESSAGE and not begins_root(events):
         tree = reopened(tree, entry.created)
     for event in events:
         tree = apply(tree, read_event(event), event.created)

@@ -121,7 +121,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     marked = marked_results(m.text for m in messages if m.role == "assistant")
     sources = _Sources(
         results=results.strip() or own or marked or told.results,
-        closes=frame.origin == "request" and not part,
+        closes=frame.origin in ("request", "root") and not part,
         planned=tuple(planned),
         told=told.progress,
         spoken=_spoken(messages),

@@ -19,6 +19,7 @@ from proxy.stack.frames import FINAL, RETURNED, Frame, Status, Tree, path_to
 from proxy.stack.ledger import Ledger
 from proxy.stack.loops import Rules, standing
 from proxy.stack.ranking import clean, cut_for_display, next_planned
+from proxy.stack.roots import following
 from proxy.stack.story import Story
 from proxy.stack.surroundings import family_of, planned_under
 from proxy.views.conversations import last_active
@@ -119,7 +120,7 @@ def _actions(story: Story) -> list[str]:
 
 
 def _finished(tree: Tree) -> Sequence[Frame]:
-    ended = [frame for frame in tree.frames.values() if frame.status in RETURNED and frame.parent]
+    ended = [frame for frame in tree.frames.values() if frame.status in RETURNED and frame is not tree.root]
     return sorted(ended, key=lambda frame: (frame.updated_at, frame.order))[-FINISHED:]
 
 
@@ -158,7 +159,7 @@ def _next(story: Story) -> Following:
 
 
 def _again(current: Frame) -> str:
-    return "" if current.parent else " The user's next message reopens it."
+    return "" if current.parent else f" The user's next message {following(current)}."
 
 
 def _begin(frame: Frame, action: str) -> Following:

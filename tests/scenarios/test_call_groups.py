@@ -111,7 +111,8 @@ def test_push_and_pop_in_one(provider: ScriptedProvider, chat: Conversation) -> 
 
 @pytest.mark.rows("S1-106")
 def test_root_pop(provider: ScriptedProvider, chat: Conversation) -> None:
-    """S1-106: popping the root records status and results and changes no line; the next user message reopens it."""
+    """S1-106: popping the root records status and results and changes no line; the next user message begins another
+    one beside it."""
     provider.will(does(pop("All is done.")), says("Finished."), says("Again."))
     chat.says("build it")
     assert chat.proxy.statuses() == {"build it": "completed"}
@@ -119,8 +120,11 @@ def test_root_pop(provider: ScriptedProvider, chat: Conversation) -> None:
 
     chat.says("one more thing")
 
-    assert chat.proxy.statuses() == {"build it": "in_progress"}
-    assert [m["role"] for m in provider.received[2].messages[-3:]] == ["tool", "assistant", "user"]
+    assert chat.proxy.statuses() == {"build it": "completed", "one more thing": "in_progress"}
+    assert chat.proxy.active() == "one more thing"
+    assert [m["role"] for m in provider.received[2].messages[-4:]] == ["tool", "assistant", "user", "user"]
+    before = provider.received[1].messages
+    assert provider.received[2].messages[: len(before)] == before
 
 
 @pytest.mark.rows("S1-106", "C20")
@@ -132,7 +136,9 @@ def test_a_push_after_the_root_was_popped_is_answered_with_what_to_do(
 
     chat.says("build it")
 
-    assert provider.received[2].messages[-1]["content"].startswith("Error")
+    told = provider.received[2].messages[-1]["content"]
+    assert told.startswith("Error")
+    assert told.endswith("Answer the user; their next message begins a new root frame beside it.")
     assert list(chat.proxy.frames()) == ["build it"]
 
 

@@ -415,14 +415,16 @@ def test_an_overflow_of_a_hidden_round_is_trimmed_too(provider: ScriptedProvider
 
 
 @pytest.mark.rows("S1-106", "C20")
-def test_a_root_popped_and_reopened_works_on(provider: ScriptedProvider, chat: Conversation) -> None:
-    """S1-106, C20: pop the root, speak again, push and pop below it, pop the root again."""
+def test_the_root_behind_a_popped_one_works_on(provider: ScriptedProvider, chat: Conversation) -> None:
+    """S1-106, C20: pop the root, speak again, push and pop below the next one, pop that too."""
     provider.will(does(pop("First done.")), says("Finished."), does(push("More")), says("in More"))
     provider.will(does(pop("More done.")), does(pop("Second done.")), says("Finished again."), says("end"))
     for words in ("build it", "one more thing", "finish it", "thanks"):
         chat.says(words)
 
-    assert chat.proxy.statuses() == {"build it": "in_progress", "More": "completed"}
+    ended = {"build it": "completed", "one more thing": "completed", "More": "completed"}
+    assert chat.proxy.statuses() == {**ended, "thanks": "in_progress"}
+    assert chat.proxy.frames()["More"]["parentSessionID"] == chat.proxy.frames()["one more thing"]["sessionID"]
     line = everything(provider.received[-1].messages)
     assert "More done." in line
     assert "in More" not in line

@@ -144,14 +144,14 @@ def test_without_a_conversation_there_is_nothing_to_do() -> None:
 
 
 @pytest.mark.parametrize("deed", [Push(Step("A")), Pop(), Activate("build a parser")])
-def test_a_root_that_returned_is_reopened_by_the_users_words_alone(run: Watched, deed: Deed) -> None:
+def test_a_root_that_ended_is_followed_by_another_with_the_users_words_alone(run: Watched, deed: Deed) -> None:
     ended = did(hand(run), Pop(results="done"))
-    assert ended.told.endswith("Your next message to the agent reopens it.")
+    assert ended.told.endswith("Your next message to the agent begins a new root frame beside it.")
     assert "Active" not in ended.told
     at = after(run, Pop(results="done"))
 
     assert at.tree.root.status is Status.COMPLETED
-    with pytest.raises(NotAllowed, match="Your next message to the agent reopens it"):
+    with pytest.raises(NotAllowed, match="Your next message to the agent begins a new root frame beside it"):
         did(at, deed)
 
 

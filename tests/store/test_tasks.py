@@ -105,7 +105,18 @@ async def test_an_event_that_cannot_be_read_costs_rows_and_no_record(making: Mak
     assert [event.data for event in ledger.events["m2"]] == [data]
 
 
-async def test_a_user_who_speaks_reopens_the_root(making: Making, path: Path) -> None:
+async def test_a_user_who_speaks_begins_the_next_root(making: Making, path: Path) -> None:
+    """C20."""
+    store = await making()
+    begun = recorded(Rooted("froot", "Build", "it works"), "m1", 0, 1, 1)
+    await store.durable(store.write("a", opened("c1", node("m1", "", 0), begun)))
+    await wrote(store, recorded(Popped("froot", Status.COMPLETED, "it stands", "s"), "m1", 0, 2, 2))
+    await wrote(store, node("m2", "m1", 3), recorded(Rooted("fnext", "Ship", "it is out"), "m2", 0, 4, 4))
+
+    assert rows(path, TOLD) == [("Build", "complete", "it stands", 0), ("Ship", "active", None, 0)]
+
+
+async def test_a_user_who_speaks_reopens_the_root_in_a_store_from_before(making: Making, path: Path) -> None:
     store = await making()
     begun = recorded(Rooted("froot", "Build", "it works"), "m1", 0, 1, 1)
     await store.durable(store.write("a", opened("c1", node("m1", "", 0), begun)))

@@ -20,7 +20,7 @@ from typing import Any
 from proxy.stack.block_forms import block_of
 from proxy.stack.context import on_line
 from proxy.stack.economics import Prices
-from proxy.stack.frames import FINAL, RETURNED, Frame, Tree
+from proxy.stack.frames import FINAL, RETURNED, Frame, Tree, is_left
 from proxy.stack.ranking import clean, cut_for_display
 from proxy.stack.story import Story
 from proxy.stack.surroundings import view_of
@@ -177,10 +177,15 @@ def compactions_of(tree: Tree) -> Compactions:
         folded=tuple(f.id for f in frames if f.id in folded and f.origin != "part"),
         parted=tuple(f.id for f in frames if f.id in folded and f.origin == "part"),
         trims=sum(not trim.frame for trim in tree.trims),
-        ended=tuple(f.id for f in over if f.is_uncalled and f.parent and f.id not in folded and f.origin != "subagent"),
+        ended=tuple(f.id for f in over if _waits(tree, f) and f.id not in folded),
         wanted=tuple(frame for frame in tree.kept if frame in folded),
         completing=tuple(f.id for f in frames if f.origin == "subagent" and f.status not in FINAL | RETURNED),
     )
+
+
+def _waits(tree: Tree, over: Frame) -> bool:
+    """Whether what it did stands on the line until a fold takes it."""
+    return is_left(tree, over) or (over.is_uncalled and bool(over.parent) and over.origin != "subagent")
 
 
 def compaction_info(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:

@@ -38,6 +38,7 @@ from proxy.stack.frames import (
 )
 from proxy.stack.ledger import Round
 from proxy.stack.observe.files import artifacts_of, paths_of_calls
+from proxy.stack.roots import following
 from proxy.stack.story import Story
 from proxy.stack.tools.branches import at_push
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
@@ -151,7 +152,8 @@ def _block(desk: Desk, tree: Tree, frame: str) -> str:
 
 def refuse_if_over(tree: Tree) -> None:
     if tree.root.status in RETURNED:
-        raise Mistake(f"Error: the root frame is {tree.root.status}. Answer the user; their next message reopens it.")
+        then = following(tree.root)
+        raise Mistake(f"Error: the root frame is {tree.root.status}. Answer the user; their next message {then}.")
 
 
 # ---------------------------------------------------------------------------------------------------------------- pop
@@ -274,7 +276,8 @@ def _finished(done: Round) -> bool:
 def _pop_text(tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
     closed = "".join(f" {f.id} below it closed as blocked." for f in below)
     if not target.parent:
-        return f"Root frame {target.id} is {status}.{closed} Answer the user; their next message reopens it."
+        then = following(tree.root)
+        return f"Root frame {target.id} is {status}.{closed} Answer the user; their next message {then}."
     return f"Frame {target.id} is {status}.{closed} You are back in {tree.active} ({tree.current.title})."
 
 
@@ -298,6 +301,8 @@ def activate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
         raise Mistake(
             f"Not activated: this message already opened {desk.group.opened}. Pop that, then activate {frame.id}."
         )
+    if (top := path_to(tree, frame.id)[0]) != tree.root:
+        raise Mistake(f"Error: frame {frame.id} stands below {top.id}, which is {top.status}. Push it anew instead.")
     if frame.id not in {f.id for f in descendants(tree, tree.active)}:
         raise Mistake(
             f"Error: frame {frame.id} is not below {tree.active} ({tree.current.title}). Pop {tree.active} first."
