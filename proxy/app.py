@@ -18,6 +18,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,6 +36,7 @@ from proxy.feed import Feed
 from proxy.flights import Flights
 from proxy.idling import Idling
 from proxy.limits import Limits
+from proxy.live_settings import LiveSettings, unusable
 from proxy.metrics import Metrics
 from proxy.quiet import hear_rest
 from proxy.report import Accountant
@@ -114,8 +116,14 @@ class App:
         for name in self.config.unknown_heuristics:
             log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
         now = now_ms()
-        delay_s = self.config.subagent.idle_delay / 1000
-        idling = Idling(delay_s, time.monotonic, lambda *owner: bool(flights.of(*owner)))
+        for fault in unusable(self.config.subagent):
+            log.warning("a pattern is passed over", extra={"key": "subagent.patterns", "reason": fault})
+        live = LiveSettings(self.config.subagent, self._store, now_ms)
+        with suppress(StoreError):  # the store stands aside; what was set holds once it can be read
+            await live.refresh()
+        idling = Idling(
+            lambda: live.subagent.idle_delay / 1000, time.monotonic, lambda *owner: bool(flights.of(*owner))
+        )
         flights = Flights(lambda tenant, at: idling.rested(tenant, at, shelf.parent_of(tenant, at)))
         shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS, told=self.feed.happened)
         summariser = summaries(
@@ -123,6 +131,7 @@ class App:
         )
         process = Process(
             config=self.config,
+            live=live,
             store=self._store,
             shelf=shelf,
             routes=self._routes,
@@ -158,11 +167,12 @@ class App:
             speaking,
             lambda: self.draining,
             now,
+            live,
         )
         self._held = lambda: shelf.held
         self._routes.warm()
         lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
-        lasting += [hear_rest(idling, shelf, self.feed, self.config.subagent, now_ms)]
+        lasting += [hear_rest(idling, shelf, self.feed, live, now_ms), live.follow()]
         lasting += [summariser.run()] if summariser else []
         lasting += [EventFile(self.feed, self.config.data).run()] if self.config.events_file else []
         self._tasks = [asyncio.create_task(work) for work in lasting]

@@ -274,6 +274,11 @@ class Config(Strict):
         if self.summaries.on:
             self._can_summarise()
         return self
+        if self.subagent.model_may_configure and self.tenancy != "single":
+            raise ValueError(
+                "subagent.model_may_configure: what a model sets holds for everybody, and with tenancy "
+                f"{self.tenancy!r} that is more than one user; leave it out, and set things by `callstack config`"
+            )
 
     def _can_summarise(self) -> None:
         """Raises ValueError where the summariser would spend somebody else's money, or nobody knows how much."""

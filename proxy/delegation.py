@@ -16,7 +16,7 @@ from typing import NamedTuple
 from proxy.errors import StoreError
 from proxy.settings import SubagentSettings
 from proxy.shelf import Shelf, Shelved
-from proxy.stack import matching
+from proxy.stack import matching, presuming
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.events import Delegated, FrameEvent, Popped, frame_id, read_event, recorded
 from proxy.stack.frames import FINAL, RETURNED, Status, Tree
@@ -47,6 +47,8 @@ async def begun(  # noqa: PLR0913  who delegated what to whom, and when
     parent = await shelf.get(tenant, origin[0]) if all(origin) else None
     rounds = parent.ledger.rounds.get(origin[1], ()) if parent else ()
     call = matching.delegating_call(rounds, prompt)
+    if parent is not None and call is None:  # none says these words: it was presumed by a title
+        call = presuming.unclaimed(parent.ledger, origin[1], rounds)
     if parent is None or call is None:
         return
     tree, turn = parent.story(origin[1]).tree, origin[1]
@@ -55,6 +57,18 @@ async def begun(  # noqa: PLR0913  who delegated what to whom, and when
     if tree.active:
         title, criterion = title_of(prompt), prompt.strip()[:CRITERION]
         _record(shelf, parent, Delegated(frame, tree.active, title, criterion, child, call.id), turn, now)
+
+
+def presumed(shelf: Shelf, tenant: str, since: int, conversation: str = "") -> tuple[str, str]:
+    """The conversation, and the turn of a call of it, that somebody may have come from whom only a title shows to be a
+    subagent: of those at hand the one with a call that waits since `since` (ms) or later, the newest of them. Two empty
+    words where there is none. With `conversation` only that one is looked at."""
+    found = ("", "", since)
+    for shelved in shelf.at_hand(tenant):
+        known = shelved.ledger.conversation.id
+        if conversation in ("", known) and (waiting := presuming.waiting_call(shelved.ledger, found[2])):
+            found = (known, waiting.turn, waiting.since)
+    return found[:2]
 
 
 async def above(shelf: Shelf, child: Conversation) -> Above | None:
@@ -91,8 +105,8 @@ async def returned(shelf: Shelf, ledger: Ledger, known: Tree, node: str, now: in
 
 async def unannounced(shelf: Shelf, tenant: str, child: str, least: SubagentSettings, now: int) -> None:
     """A conversation that went idle and has a parent, but no call that began it (a fork, a session that names its
-    parent), gets a frame where its parent stands, ended with its last words: if it was long enough, and has none
-    (S1-71c). Raises StoreError."""
+    parent), gets a frame where its parent stands, ended with its last words unless ends are a person's: if it was long
+    enough, and has none (S1-71c). Raises StoreError."""
     known = await shelf.get(tenant, child)
     parent = await shelf.get(tenant, known.ledger.conversation.parent) if known else None
     if known is None or parent is None or not is_long_enough(known.ledger, least):
@@ -105,7 +119,8 @@ async def unannounced(shelf: Shelf, tenant: str, child: str, least: SubagentSett
         root, frame = known.story(own.id).tree.root, frame_id(child, FRAMES)
         said = cut_for_display(clean(_last_words(known.ledger, own.id)), WORDS) or NO_WORD
         _record(shelf, parent, Delegated(frame, tree.active, root.title, root.criteria, child, ""), tip.id, now)
-        _record(shelf, parent, Popped(frame, Status.COMPLETED, said, cut_for_display(said)), tip.id, now)
+        if least.auto_complete:
+            _record(shelf, parent, Popped(frame, Status.COMPLETED, said, cut_for_display(said)), tip.id, now)
 
 
 def has_frame(ledger: Ledger, child: str) -> bool:

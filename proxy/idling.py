@@ -25,10 +25,12 @@ class Rest(NamedTuple):
 
 
 class Idling:
-    """`delay_s` is how long a rest lasts; `clock` tells seconds and never goes back; `busy` says whether a request of a
-    conversation is under way."""
+    """`delay_s` tells how long a rest lasts now; `clock` tells seconds and never goes back; `busy` says whether a
+    request of a conversation is under way."""
 
-    def __init__(self, delay_s: float, clock: Callable[[], float], busy: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self, delay_s: Callable[[], float], clock: Callable[[], float], busy: Callable[[str, str], bool]
+    ) -> None:
         self._delay = delay_s
         self._clock = clock
         self._busy = busy
@@ -44,10 +46,10 @@ class Idling:
 
     def due(self) -> list[Rest]:
         """Those that have gone idle since this was asked last, the longest resting first."""
-        now = self._clock()
+        now, delay = self._clock(), self._delay()
         over = []
         for rest, since in list(self._resting.items()):
-            if now - since < self._delay:
+            if now - since < delay:
                 break
             del self._resting[rest]
             if not self._busy(rest.tenant, rest.conversation):  # one that is busy rests again when that ends

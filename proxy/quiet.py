@@ -17,6 +17,7 @@ from proxy.errors import StoreError
 from proxy.feed import Feed
 from proxy.happenings import Happening
 from proxy.idling import Idling, Rest
+from proxy.live_settings import LiveSettings
 from proxy.settings import SubagentSettings
 from proxy.shelf import Shelf
 
@@ -26,12 +27,11 @@ EVERY_S = 5.0
 """Between two looks, at most."""
 
 
-async def hear_rest(
-    idling: Idling, shelf: Shelf, feed: Feed, settings: SubagentSettings, now: Callable[[], int]
-) -> None:
+async def hear_rest(idling: Idling, shelf: Shelf, feed: Feed, live: LiveSettings, now: Callable[[], int]) -> None:
     """Until it is cancelled. `now` tells ms since the epoch."""
     while True:
-        await asyncio.sleep(min(EVERY_S, settings.idle_delay / 2_000))
+        await asyncio.sleep(min(EVERY_S, live.subagent.idle_delay / 2_000))
+        settings = live.subagent
         for rest in idling.due():
             if settings.enabled and rest.parent:
                 await _looked_at(rest, shelf, settings, now())

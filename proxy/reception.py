@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
@@ -25,10 +25,11 @@ from proxy.acting import Actor, binds, suffixed
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
+from proxy.live_settings import LiveSettings
 from proxy.parents_note import with_parents
 from proxy.report.receipts import ANSWERED
 from proxy.shelf import Shelf, Shelved
-from proxy.stack import matching
+from proxy.stack import matching, presuming
 from proxy.stack.applying import apply
 from proxy.stack.branching import ends_in_results, look_at, turning
 from proxy.stack.compaction import CRITERION
@@ -44,7 +45,7 @@ from proxy.stack.observe.turns import untagged
 from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.roots import begun, begun_beside
 from proxy.stack.story import Story, extend, turned
-from proxy.stack.tools.desk import Settings, Subagents
+from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import OFFERED, Request, is_stack_tool
 from proxy.standing import Arrival, Headers, Standing, here, made_behind_ours
 from proxy.store import Anchored, Record
@@ -78,6 +79,7 @@ class Reception:
     id of 128 random bits, hex."""
 
     config: Config
+    live: LiveSettings
     shelf: Shelf
     dialect: Dialect
     actor: Actor
@@ -100,11 +102,11 @@ class Reception:
             if shelved is None or part is Part.FORK:
                 known = _fork_point(shelved, found) if shelved else await self._origin(arrival)
                 bound = await self._bound_elsewhere(arrival, known)
-                origin = known if self.config.subagent.enabled else Origin()
+                origin = known if self.live.subagent.enabled else Origin()
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
             arrived = self._arrived(arrival, shelved, found, asked, bound)
             await self._begun(arrived, origin)
-            if (subagent := self.config.subagent).enabled and subagent.parent_context:
+            if (subagent := self.live.subagent).enabled and subagent.parent_context:
                 arrived = await with_parents(arrived, self.shelf, self.teller)
             standing = self._decided(arrived)
             await self._returned(standing)
@@ -167,19 +169,30 @@ class Reception:
         return Standing(arrival, shelved, story, "", shelved.ledger.entries[tip].thread, "side", how=found.how)
 
     async def _origin(self, arrival: Arrival) -> Origin:
-        """Who delegated this conversation: by the session it names, else by the call whose prompt this one begins with
-        (S1-71a)."""
+        """Who delegated this conversation: by the session it names, else by the call whose prompt this one begins with,
+        else by its title (S1-71a)."""
         if named := clients.parent_hint(arrival.headers):
             for conversation in await self.shelf.sessions(arrival.tenant, named):
                 shelved = await self.shelf.get(arrival.tenant, conversation)
                 if shelved and any(t.tool_names for t in shelved.ledger.threads.values()):
                     prompts = _prompts(arrival.request)
                     turns = ((p, matching.delegated_at(shelved.ledger, p)) for p in prompts)
-                    return Origin(conversation, *next(((turn, p) for p, turn in turns if turn), ("", "")))
+                    by_prompt = (Origin(conversation, turn, p) for p, turn in turns if turn)
+                    return next(by_prompt, None) or self._presumed(arrival, conversation)
         for prompt in _prompts(arrival.request):
             if found := await self.shelf.delegating(arrival.tenant, prompt):
                 return Origin(found[0].ledger.conversation.id, found[1], prompt)
-        return Origin()
+        return self._presumed(arrival)
+
+    def _presumed(self, arrival: Arrival, named: str = "") -> Origin:
+        """Who may have delegated a conversation that only a title shows to be a subagent's: the one that waited last
+        for a call, or the one it has `named`, which is where it comes from in any case."""
+        subagent = self.live.subagent
+        if not (subagent.patterns and subagent.enabled and presuming.is_titled(arrival.request, subagent.patterns)):
+            return Origin(named)
+        since = arrival.now - subagent.idle_delay
+        conversation, turn = delegation.presumed(self.shelf, arrival.tenant, since, named)
+        return Origin(conversation or named, turn, presuming.told(arrival.request) if turn else "")
 
     async def _bound_elsewhere(self, arrival: Arrival, origin: Origin) -> Set[int]:
         """Answers at the beginning of a new conversation, by their place, that it took over from another one, and whose
@@ -492,6 +505,5 @@ def tool_settings(config: Config) -> Settings:
         recall_page=config.recall_page_tokens,
         checkpoint_at_push=config.checkpoint_at_push,
         autonomy=config.autonomy_rules,
-        subagents=Subagents(**config.subagent.model_dump(include={each.name for each in fields(Subagents)})),
         names=config.observed_tools,
     )

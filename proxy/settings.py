@@ -44,6 +44,8 @@ def _listed(value: object) -> object:
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Threshold = Annotated[int, AfterValidator(clamped)]
 """From 0 to 100; what lies beyond is taken as the nearer of both."""
+MOST = 10**12
+"""Of a time in ms or a count that somebody may set: thirty years, or more messages than there are."""
 MayBeSet = Annotated[tuple[Settable, ...], BeforeValidator(_listed)]
 """Parts of the rules of autonomy."""
 
@@ -285,25 +287,37 @@ class Budgets(Strict):
 
 
 class SubagentSettings(Strict):
-    """Conversations that another one began: which of them count as a subagent's work."""
+    """Conversations that another one began: which of them count as a subagent's work. `callstack config` sets all but
+    the last of these while the proxy runs."""
 
     enabled: bool = True
     """Off: each is a conversation of its own, and no frame stands for it where it came from. Also by
     `STACK_SUBAGENT_ENABLED`, as the others."""
 
-    idle_delay: int = Field(default=300_000, ge=100)
+    idle_delay: int = Field(default=300_000, ge=100, le=MOST)
     """Milliseconds without a request after which any conversation counts as idle."""
 
-    min_duration: int = Field(default=60_000, ge=0)
+    min_duration: int = Field(default=60_000, ge=0, le=MOST)
     """A session that names its parent, but no call of it, gets a frame once it is idle, if it lasted so many ms."""
 
-    min_messages: int = Field(default=3, ge=0)
+    min_messages: int = Field(default=3, ge=0, le=MOST)
     """And if it has so many messages, answers included."""
+
+    auto_complete: bool = True
+    """That frame ends with the last words of the session. Off: it stays at work until somebody ends it."""
+
+    patterns: Names = ()
+    """Regular expressions of titles. A conversation that nothing else links, and whose title or first line of system
+    text fits one, is a subagent of the newest one of the same user that waits for a call. One that cannot be used is
+    passed over, with a line in the log."""
 
     parent_context: bool = False
     """In mode `active` a subagent that a call began is told, once, of the frames above the one in which it was
     called: titles, criteria and results so far, of at most `budgets.ancestors` tokens. Its thread wakes for that,
     however small, at its first message. Off, for most clients isolate their subagents on purpose."""
+
+    model_may_configure: bool = False
+    """Whether the model may change these by `stack_config`, for everybody; only with `tenancy: single`."""
 
 
 class SummarySettings(Strict):

@@ -38,8 +38,8 @@ ANCHORS = 50_000
 """Anchors kept in memory; older ones are asked of the store."""
 NAMING = ("folded", "pushed", "planned", "entered", "delegated", "rooted")
 """Kinds of events that are kept under the id of their frame."""
-RETOLD = 64
-"""So many conversations at hand are looked at when one may begin with a summary."""
+LOOKED_AT = 64
+"""So many conversations at hand are looked at when one may begin with a summary, or may be a subagent's."""
 WEIGHED_EVERY = 32
 """How many conversations may open between two looks at what they weigh."""
 
@@ -194,8 +194,12 @@ class Shelf:
         """The conversation at hand that `request` opens with a summary of, the newest first."""
         ours = (s for (owner, _), s in self._shelved.items() if owner == tenant)
         held = [s for s in ours if not (about := s.ledger.conversation).hint and about.dialect == dialect]
-        matches = ((s, retold(s.ledger, request)) for s in reversed(held[-RETOLD:]))
+        matches = ((s, retold(s.ledger, request)) for s in reversed(held[-LOOKED_AT:]))
         return next(((s, match) for s, match in matches if match), None)
+
+    def at_hand(self, tenant: str) -> list[Shelved]:
+        """Conversations of this tenant in memory, those used last, which stand at the end."""
+        return [shelved for (owner, _), shelved in self._shelved.items() if owner == tenant][-LOOKED_AT:]
 
     async def get(self, tenant: str, conversation: str) -> Shelved | None:
         """A conversation of this tenant, from the shelf or the store."""

@@ -10,8 +10,9 @@ What it does not do: it speaks to nobody. `exchange` asks the upstream and answe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 from proxy.flights import Glimpse
 from proxy.hearing import Hearing
@@ -26,7 +27,7 @@ from proxy.stack.ledger import JOINT, Entry, Event, Kind, Ledger, Round, turn_id
 from proxy.stack.queued import Lane
 from proxy.stack.recalled import is_recall
 from proxy.stack.story import Story, extend
-from proxy.stack.tools.desk import UNBOUNDED, Desk, Group, Outcome, Settings
+from proxy.stack.tools.desk import UNBOUNDED, Desk, Group, Outcome, Settings, Subagents
 from proxy.stack.transcript import Call, Message, Request, Spoken
 from proxy.stack.warning import LOOPING
 from proxy.standing import Standing
@@ -57,6 +58,10 @@ class Toolkit:
     """What a model, by its name, holds in a conversation, in tokens; 0 where nobody knows."""
 
 
+    subagents: Callable[[], Subagents] = Subagents
+    """How subagents are tracked now."""
+    configure: Callable[[Mapping[str, Any]], str] = lambda _: "it cannot be set here."
+    """Sets how they are, for everybody; what is wrong with that, or empty."""
 @dataclass
 class Turn:
     """The answer to one client request, under way. `events` are all that was decided in it."""
@@ -110,7 +115,7 @@ class Turn:
                 recallable=self.recallable - self.recalled,
                 beside=beside,
             )
-            outcome = Outcome(tools.NO_MORE) if refuse else _answered(desk, call)
+            outcome = Outcome(tools.NO_MORE) if refuse else self._configured(_answered(desk, call))
             self.calls_run += 1
             self.recalled += self.kit.count(outcome.text) if is_recall(call) else 0
             events += self._recorded(outcome.events, len(events), now)
@@ -128,9 +133,14 @@ class Turn:
             call_key(self.number, call.id),
             self.calls_run,
             now,
+    def _configured(self, outcome: Outcome) -> Outcome:
+        """What a call wants to be set is set, or the model told why not."""
+        fault = self.kit.configure(outcome.settings) if outcome.settings else ""
+        return Outcome(f"Error: {fault}") if fault else outcome
+
             self.kit.nonce(self.standing.conversation),
             self.kit.count,
-            replace(self.kit.settings, form=self.kit.form(self.standing.request.model)),
+            replace(self.kit.settings, form=self.kit.form(self.standing.request.model), subagents=self.kit.subagents()),
             on_line,
             prices=self.kit.prices(self.standing.request.model),
             window=self.kit.window(self.standing.request.model, self.standing.conversation),

@@ -28,6 +28,7 @@ from proxy.forms import form_of
 from proxy.hand_note import HandNote
 from proxy.hearing import Hearing
 from proxy.limits import Limits, Window
+from proxy.live_settings import LiveSettings, tracking
 from proxy.loop_warnings import LoopWarning
 from proxy.metrics import Metrics
 from proxy.parents_note import ParentsNote
@@ -63,6 +64,7 @@ class Process:
     random bits, hex; `secret` is the store's."""
 
     config: Config
+    live: LiveSettings
     store: Store
     shelf: Shelf
     routes: Routes
@@ -106,6 +108,8 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         remembered=partial(remembered, dialect),
         suffixed=partial(suffixed, config),
         form=partial(form_of, config),
+        subagents=lambda: tracking(process.live.subagent),
+        configure=process.live.try_change,
     )
     actor = actor_for(process, dialect, writer, kit)
     teller = Teller(config, process.shelf, dialect)
@@ -118,7 +122,14 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         counter=counter,
         writer=writer,
         reception=Reception(
-            config, process.shelf, dialect, actor, teller, notes_for(process, actor, teller, hearing), process.fresh_id
+            config,
+            process.live,
+            process.shelf,
+            dialect,
+            actor,
+            teller,
+            notes_for(process, actor, teller, hearing),
+            process.fresh_id,
         ),
         kit=kit,
         keeper=Bookkeeper(process.store, process.accountant, dialect, process.now, process.metrics, process.feed),

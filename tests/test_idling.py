@@ -12,7 +12,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1_000.0
         self.busy: set[str] = set()
-        self.idling = Idling(300, lambda: self.now, lambda _, conversation: conversation in self.busy)
+        self.idling = Idling(lambda: 300, lambda: self.now, lambda _, conversation: conversation in self.busy)
 
 
 @pytest.mark.rows("S1-99")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from proxy.config import Config
 from proxy.feed import Feed
+from proxy.live_settings import LiveSettings
 from proxy.speaking import Speaking
 from proxy.stack.ledger import Event
 from proxy.store import Store
@@ -21,7 +22,7 @@ class Backstage:
     something was deleted or set, so that nothing older is kept in memory; `decided` with a tenant, a conversation and
     what was decided about it, after that was stored; `speaking` is where people speak to what runs. `operator_token`
     is a secret of this process that opens everything, or empty; `config` is what conversations go by that say nothing
-    else.
+    else, `live` what is set while the proxy runs.
     """
 
     store: Store
@@ -31,6 +32,7 @@ class Backstage:
     speaking: Speaking
     draining: Callable[[], bool]
     started: int
+    live: LiveSettings
     counter: str
     operator_token: str = ""
     config: Config = field(default_factory=Config)

@@ -1,32 +1,38 @@
-"""The route that tells how subagents are tracked, as `stack_config` tells the model (S1-118). It is set in the
-configuration, and holds until the proxy ends."""
+"""The routes of `/stack/config`: how subagents are tracked, as `stack_config` tells the model, and setting it while the
+proxy runs (S1-118).
+
+The law: **what holds for everybody is set by an operator**; any other key only reads.
+"""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
-from typing_extensions import TypedDict
 
-from proxy.api.answers import Json
-from proxy.api.asking import Asked
-from proxy.reception import tool_settings
-from proxy.stack.tools.configuring import values
+from proxy.api.answers import Error, Json
+from proxy.api.asking import Asked, Documented
+from proxy.errors import Forbidden
+from proxy.views.tracking import Tracking, TrackingWanted, told
 
 router = APIRouter()
 
-
-class Tracking(TypedDict):
-    """Times are milliseconds."""
-
-    enabled: bool
-    minDuration: int
-    minMessageCount: int
-    autoCompleteOnIdle: bool
-    idleCompletionDelay: int
-    injectParentContext: bool
-    propagateSummaries: bool
+FOR_OPERATORS: Documented = {
+    403: {"model": Error, "description": "It holds for everybody, and this key is not an operator's"}
+}
 
 
 @router.get("/config", response_model=Tracking)
 async def show_config(asked: Asked) -> Response:
     """How subagents are tracked."""
-    return Json(values(tool_settings(asked.backstage.config).subagents))
+    return Json(told(asked.backstage.live))
+
+
+@router.patch("/config", response_model=Tracking, responses=FOR_OPERATORS)
+async def set_config(asked: Asked, wanted: TrackingWanted) -> Response:
+    """Set how subagents are tracked, from now on and after a restart."""
+    if not asked.tenant.admin:
+        raise Forbidden("This holds for everybody; it needs a key issued with --admin. GET tells what holds.")
+    live = asked.backstage.live
+    await live.refresh()
+    if said := wanted.by_key(live.subagent.patterns):
+        await asked.backstage.store.durable(live.change(said))
+    return Json(told(live))

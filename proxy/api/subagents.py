@@ -58,7 +58,7 @@ async def count_anew(asked: Asked) -> Response:
 def _watching(asked: Asking) -> Watching:
     flights = asked.backstage.speaking.flights
     return Watching(
-        asked.backstage.config.subagent,
+        asked.backstage.live.subagent,
         time.time_ns() // 1_000_000,
         lambda *owner: bool(flights.of(*owner)),
     )

@@ -4,6 +4,7 @@
     looking.py   tree, log, diff             keeping.py  forget, mode, unfold
     doctor.py    doctor         keys.py      key               replay.py    replay
     loops.py     loops          branches.py  checkpoint, branch, switch, inject
+    configuring.py config
     resuming.py  resume         speaking.py  say, cancel       autonomy.py  autonomy
     hand.py      push, plan, activate, pop, invalidate, rename
     reporting.py report, tariffs             exporting.py export, import

@@ -44,6 +44,7 @@ COMMANDS = {
     "mode": ("keeping", "Turn the proxy down or away for one conversation."),
     "forget": ("keeping", "Really delete conversations."),
     "key": ("keys", "The client keys this proxy issues: add, list, revoke."),
+    "config": ("configuring", "How subagents are tracked; sets it while the proxy runs."),
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
     "provider": ("provider", "Serve a scripted model, to try and to test against."),
 }

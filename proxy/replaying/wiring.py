@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from proxy.asking import Parts
 from proxy.config import Config
 from proxy.limits import Limits
+from proxy.live_settings import LiveSettings
 from proxy.replaying.api import Api
 from proxy.replaying.chat_api import CHAT
 from proxy.replaying.provider import NAME, RecordedProvider
@@ -64,6 +65,7 @@ def wired(config: Config, api: Api = CHAT) -> Backstage:
     numbers = itertools.count(1)
     process = Process(
         config=config,
+        live=LiveSettings(config.subagent),
         store=store,
         shelf=Shelf(store),
         routes=_routes(config, provider),

@@ -17,6 +17,8 @@ from proxy.app import now_ms
 from proxy.config import Config
 from proxy.edge import Edge
 from proxy.feed import Feed
+from proxy.live_settings import LiveSettings
+from proxy.settings import SubagentSettings
 from proxy.shelf import Shelf
 from proxy.speaking import Speaking
 from proxy.store import Store
@@ -85,6 +87,7 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             speaking=here.speaking,
             draining=lambda: here.draining,
             started=7,
+            live=LiveSettings(SubagentSettings(), store),
             counter="o200k_base",
             operator_token=TOKEN,
             feed=here.feed,

@@ -71,6 +71,7 @@ ASKED: dict[str, How] = {
         {"branch": "main", "messages": [1], "to": "other"},
         before=("POST /stack/conversations/{conversation}/branches",),
     ),
+    "PATCH /stack/config": How({"minMessageCount": 4}, status=403),  # no operator's key
     "GET /stack/events": How(query="?follow=false"),  # else it never ends
 }
 

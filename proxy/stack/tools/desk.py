@@ -48,7 +48,10 @@ class Subagents:
     min_messages: int = 3
     idle_delay: int = 300_000
     parent_context: bool = False
+    auto_complete: bool = True
+    patterns: tuple[str, ...] = ()
 
+    model_may_configure: bool = False
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -120,7 +123,7 @@ class Desk:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Events in the order they happen, and what the model is told. `group` is the group after this call, where it
-    changed."""
+    changed; `settings` are keys of `subagent` to be set for everybody, where that can be."""
 
     text: str
     events: tuple[FrameEvent, ...] = ()
@@ -137,6 +140,7 @@ class Tool:
     description: str
     parameters: Mapping[str, Any]
     run: Callable[[Desk, Mapping[str, Any]], Outcome]
+    settings: Mapping[str, Any] = field(default_factory=dict)
     core: bool = False
     listed: bool = True
 

@@ -65,13 +65,16 @@ def counts_of(ledger: Ledger, frames: Sequence[Frame]) -> Counts:
 
 
 def ended_by_result(ledger: Ledger, frame: Frame) -> bool:
-    """Whether the result of its call ended it: then that is the message its end hangs on."""
+    """Whether the result of its call ended it: then that is the message its end hangs on. Without a call silence does,
+    at the moment it is made."""
     for entry, events in ledger.events.items():
         for event in events:
             if event.kind == "popped" and event.subject.partition("/")[0] == frame.id:
                 ended, message = read_event(event), ledger.entries[entry].message
                 if isinstance(ended, Popped) and ended.status is frame.status:
-                    return not frame.key or (message is not None and message.answers == frame.key)
+                    if not frame.key:
+                        return event.created == frame.created_at
+                    return message is not None and message.answers == frame.key
     return False
 
 

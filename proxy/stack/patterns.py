@@ -1,0 +1,135 @@
+"""Patterns of titles: regular expressions that an operator gives, and what of them is safe to use (S1-71a, S1-118).
+
+The law: **whatever a pattern says, looking is over in a moment**. `re` tries one way after the other, and a pattern of
+twenty characters can have more ways than there is time. So the ways are counted before a pattern is taken: of each
+repeat how often it may go on, of each alternative one more, multiplied along the pattern and by the places to begin at.
+One that has too many is refused, and never more than the first characters of a text are looked at.
+
+Look-arounds, back references and flags are refused too: titles need none, and they could not be counted so simply. Case
+never counts. What this module does not do: it knows no request; `proxy.presuming` says what is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable
+from functools import lru_cache
+
+DOCUMENTED = (r"@.*subagent", r"subagent", r"\[Task\]")
+"""How clients known to us title what a subagent does. None counts by itself: a title may well speak of subagents."""
+TEXT = 120
+"""Characters of a text that are looked at."""
+LONGEST = 200
+"""Characters of a pattern."""
+MOST = 20
+"""Patterns at a time."""
+WAYS = 2_000_000
+"""Of one pattern and one text: two `.*` are fine, three are not. About 10 ms at the very worst."""
+
+_REPEAT = re.compile(r"(?:[*+?]|\{(?:(\d+)|(\d*),(\d*))\})[?+]?")
+_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+
+
+class Refused(Exception):
+    """The message says what is wrong with a pattern, and what to do."""
+
+
+def fault_of(pattern: str) -> str:
+    """What is wrong with a pattern, as a sentence; empty where it can be used."""
+    try:
+        _compiled(pattern)
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+def fits(patterns: Iterable[str], text: str) -> bool:
+    """Whether one of these, which can all be used, is found in the beginning of a text."""
+    return any(_compiled(pattern).search(text[:TEXT]) for pattern in patterns)
+
+
+@lru_cache(MOST * 4)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    shown = repr(pattern[:60])
+    if len(pattern) > LONGEST:
+        raise Refused(f"a pattern of {len(pattern)} characters is too long: give at most {LONGEST}.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what a later Python would read otherwise
+            compiled = re.compile(pattern, re.IGNORECASE)
+    except (re.error, RecursionError, OverflowError, Warning) as error:
+        raise Refused(f"{shown} is no regular expression ({str(error)[:80]}); mend it.") from None
+    if _Counting(pattern).ways() * TEXT > WAYS:
+        raise Refused(f"{shown} could take too long: {_SIMPLER}")
+    if compiled.search(""):
+        raise Refused(f"{shown} fits an empty text, and with it every title; say what must be there.")
+    return compiled
+
+
+_SIMPLER = "use at most two repeats (* + ? {}), no repeat inside another one, and few alternatives."
+
+
+class _Counting:
+    """Reads a pattern that compiles, once from left to right, and counts the ways it can be tried at one place."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._at = 0
+
+    def ways(self) -> int:
+        """Of what stands from here to the end, or to the bracket that closes it."""
+        total = self._sequence()
+        while self._pattern.startswith("|", self._at):
+            self._at += 1
+            total += self._sequence()
+        return total
+
+    def _sequence(self) -> int:
+        ways = 1
+        while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
+            grouped = self._pattern[self._at] == "("
+            ways = min(ways * self._repeated(self._piece(), grouped=grouped), WAYS)
+        return ways
+
+    def _piece(self) -> int:
+        opened = self._pattern[self._at]
+        if opened == "(":
+            return self._group()
+        in_class = _CLASS.match(self._pattern, self._at) if opened == "[" else None
+        self._at = in_class.end() if in_class else self._at + 1 + (opened == "\\")
+        if opened == "\\" and self._pattern[self._at - 1].isdigit():
+            raise Refused(f"{self._pattern[:60]!r} names a group or a character by number; write what is meant.")
+        return 1
+
+    def _group(self) -> int:
+        self._at += 1
+        if self._pattern.startswith("?", self._at):
+            if not self._pattern.startswith("?:", self._at):
+                raise Refused(f"{self._pattern[:60]!r} has a group with (? that is none of (?:...); leave it out.")
+            self._at += 2
+        ways = self.ways()
+        self._at += 1  # the bracket that closes it
+        return ways
+
+    def _repeated(self, ways: int, *, grouped: bool) -> int:
+        """The ways of a piece that has so many by itself, with the repeat that may stand behind it. What is in a group
+        may be nothing, and is done as often as is said even then: nested, that multiplies too."""
+        repeat = _REPEAT.match(self._pattern, self._at)
+        if repeat is None:
+            return ways
+        self._at = repeat.end()
+        low, high = _times(repeat)
+        total = 0
+        for times in range(low, high + 1):
+            total = min(total + ways**times, WAYS)
+        return max(total, high if grouped else 1)
+
+
+def _times(repeat: re.Match[str]) -> tuple[int, int]:
+    """How often at least and at most; no text has more than `TEXT` characters."""
+    sign, exact = repeat[0][0], repeat[1]
+    if sign != "{":
+        return (1 if sign == "+" else 0), (1 if sign == "?" else TEXT)
+    least, most = (exact, exact) if exact else (repeat[2], repeat[3])
+    return min(int(least or 0), TEXT), min(int(most or TEXT), TEXT)

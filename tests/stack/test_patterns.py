@@ -1,0 +1,89 @@
+"""Patterns of titles: which are taken, and that looking is over in a moment (S1-71a, S1-118, S1-163)."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.stack.patterns import DOCUMENTED, LONGEST, TEXT, fault_of, fits
+
+pytestmark = pytest.mark.rows("S1-71a", "S1-118")
+
+
+@pytest.mark.parametrize(
+    ("text", "fit"),
+    [
+        ("Look for the parser (@explore subagent)", True),
+        ("You are a SUBAGENT.", True),
+        ("[task] look for the parser", True),
+        ("Look for the parser", False),
+        ("a task", False),
+        ("x" * TEXT + "subagent", False),
+    ],
+)
+def test_the_documented_patterns_know_such_titles_whatever_their_case(text: str, fit: bool) -> None:
+    """Only the beginning of a text is looked at."""
+    assert [fault_of(pattern) for pattern in DOCUMENTED] == ["", "", ""]
+    assert fits(DOCUMENTED, text) is fit
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^explore",
+        r"(explore|plan) agent",
+        r"\bagent\b.*#\d{1,4}",
+        "[]a]+x",
+        ".*a.*b",
+        "x{120}y",
+        "(ab){3}c",
+        "(?:a)b",
+        "a{}",
+    ],
+)
+def test_what_a_title_may_look_like_is_taken(pattern: str) -> None:
+    assert fault_of(pattern) == ""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("(", "is no regular expression (missing )"),
+        ("[[a]", "is no regular expression (Possible nested set"),
+        ("a{99999999999999999999}", "is no regular expression (the repetition number is too large)"),
+        ("a" * (LONGEST + 1), "a pattern of 201 characters is too long: give at most 200."),
+        ("", "fits an empty text"),
+        ("a|", "fits an empty text"),
+        ("(a+)+b", "could take too long: use at most two repeats"),
+        ("(a|aa)+$", "could take too long"),
+        ("a?" * 30 + "a" * 30, "could take too long"),
+        ("(a|a)" * 20 + "b", "could take too long"),
+        (".*a.*b.*c", "could take too long"),
+        ("((((){99}){99}){99}){99}x", "could take too long"),
+        ("(?=a)b", "has a group with (? that is none of (?:...)"),
+        ("(?i)a", "has a group with (? that is none of (?:...)"),
+        (r"(a)\1", "names a group or a character by number"),
+    ],
+)
+def test_what_is_wrong_with_a_pattern_is_said(pattern: str, says: str) -> None:
+    assert says in fault_of(pattern)
+    assert len(fault_of(pattern)) < 250
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    pattern=st.lists(
+        st.sampled_from(["a", "b", ".", "(", ")", "|", "*", "+", "?", "{2}", "{0,9}", "[ab]", r"\b", "^"]), max_size=14
+    ).map("".join),
+    text=st.sampled_from(["a" * TEXT, "ab" * TEXT, "b" * TEXT + "a", "aab" * TEXT]),
+)
+def test_whatever_is_taken_is_over_in_a_moment(pattern: str, text: str) -> None:
+    """The bound is a hundred times what was measured; a pattern that may be tried in too many ways takes years."""
+    if fault_of(pattern):
+        return
+    began = perf_counter()
+    fits((pattern,), text)
+    assert perf_counter() - began < 1.0
