@@ -20,6 +20,7 @@ from proxy.stack.applying import apply
 from proxy.stack.context import Line, assemble
 from proxy.stack.events import Rooted, call_key, frame_id, recorded
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, message_id, turn_id
+from proxy.stack.roots import begun_beside
 from proxy.stack.story import Story, extend
 from proxy.stack.tools.desk import Desk, Group, Settings
 from proxy.stack.transcript import Call, Message, Spoken, identity_of
@@ -54,6 +55,9 @@ class Grown:
         if not at:
             root = Rooted(frame_id(CONVERSATION, 0), "(root)", text)
             self.ledger.add_event(recorded(root, entry.id, 0, self.ledger.seq, 0))
+        elif begins := begun_beside(self.story.tree, [entry]):
+            root = Rooted(begins[1].frame, "(root)", text)
+            self.ledger.add_event(recorded(root, begins[0], 0, self.ledger.seq, 0))
         self.said.append(message)
         self.story = extend(self.ledger, self.story, [entry])
 

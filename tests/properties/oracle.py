@@ -1,7 +1,8 @@
 """What the tree of frames must be: the same rules as the product's, told a second time and as simply as possible.
 
 A frame is known by its title here, because the programs never use one twice; where one that failed is tried again,
-the newest attempt has the title and those before it a number, and nobody can name any of them by it. There are no
+the newest attempt has the title and those before it a number, and nobody can name any of them by it. So it is with the
+roots, of which the newest is the one that the work goes on in. There are no
 events, no fold and no store: calls change dictionaries in place, and a client that goes back takes an older copy. The
 law: **nothing of the proxy is imported**, so the two cannot share a mistake.
 
@@ -79,13 +80,18 @@ class Oracle:
 
     @property
     def is_over(self) -> bool:
-        """The root was popped: only the user's next message opens it again."""
+        """The root was popped: nothing goes on until the user speaks."""
         return self.statuses[ROOT] != "in_progress"
 
     # --------------------------------------------------------------------------------------------------- what happens
     def user_speaks(self) -> None:
-        if self.is_over and self.active == ROOT:
-            self.statuses[ROOT] = "in_progress"
+        """A blocked root goes on; behind one that has ended another one begins beside it."""
+        if not self.is_over or self.active != ROOT:
+            return
+        if self.statuses[ROOT] != "blocked":
+            self._becomes_earlier(ROOT)
+            self._born(ROOT, "", "")
+        self.statuses[ROOT] = "in_progress"
 
     def group(self, ops: Sequence[Op], *, alone: bool) -> None:
         """The stack calls of one round. `alone`: no call of the client's stands beside them."""
@@ -147,10 +153,13 @@ class Oracle:
         """Another attempt at what failed: a frame of its own, pushed by the same title."""
         if not opened and len(self.path()) >= MOST_OPEN:
             return opened
+        self._becomes_earlier(title)
+        return self._push(title, opened)
+
+    def _becomes_earlier(self, title: str) -> None:
         before = earlier(title, sum(each.startswith(earlier(title, "")) for each in self.parents) + 1)
         self.parents = {before if t == title else t: before if p == title else p for t, p in self.parents.items()}
         self.statuses = {before if t == title else t: status for t, status in self.statuses.items()}
-        return self._push(title, opened)
 
     def _pop(self, title: str, status: str) -> None:
         if title not in self.path() or self.statuses[title] != "in_progress":

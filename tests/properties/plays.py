@@ -97,7 +97,7 @@ def _ops(draw: st.DataObject, draft: Oracle, words: Words, *, alone: bool) -> tu
 
 def _op(draw: st.DataObject, draft: Oracle, words: Words, opened: str) -> Op:
     name = draw.draw(st.sampled_from(NAMES), label="operation")
-    known = sorted(draft.parents)[1:] or ["Task 000"]
+    known = sorted(title for title, parent in draft.parents.items() if parent) or ["Task 000"]
     match name:
         case "push":
             waiting = [] if opened else draft.planned_here()
