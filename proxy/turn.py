@@ -56,12 +56,12 @@ class Toolkit:
     """How frames are told of the tree around them, by the model's name."""
     window: Callable[[str, str], int] = lambda *_: 0
     """What a model, by its name, holds in a conversation, in tokens; 0 where nobody knows."""
-
-
     subagents: Callable[[], Subagents] = Subagents
     """How subagents are tracked now."""
     configure: Callable[[Mapping[str, Any]], str] = lambda _: "it cannot be set here."
     """Sets how they are, for everybody; what is wrong with that, or empty."""
+
+
 @dataclass
 class Turn:
     """The answer to one client request, under way. `events` are all that was decided in it."""
@@ -124,6 +124,11 @@ class Turn:
             results.append(self.kit.scribe.tool_result(call.id, outcome.text))
         return tuple(results), events
 
+    def _configured(self, outcome: Outcome) -> Outcome:
+        """What a call wants to be set is set, or the model told why not."""
+        fault = self.kit.configure(outcome.settings) if outcome.settings else ""
+        return Outcome(f"Error: {fault}") if fault else outcome
+
     def _desk(self, story: Story, group: Group, call: Call, now: int, on_line: frozenset[str]) -> Desk:
         return Desk(
             story,
@@ -133,11 +138,6 @@ class Turn:
             call_key(self.number, call.id),
             self.calls_run,
             now,
-    def _configured(self, outcome: Outcome) -> Outcome:
-        """What a call wants to be set is set, or the model told why not."""
-        fault = self.kit.configure(outcome.settings) if outcome.settings else ""
-        return Outcome(f"Error: {fault}") if fault else outcome
-
             self.kit.nonce(self.standing.conversation),
             self.kit.count,
             replace(self.kit.settings, form=self.kit.form(self.standing.request.model), subagents=self.kit.subagents()),
