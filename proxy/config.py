@@ -270,15 +270,15 @@ class Config(Strict):
             if model.upstream is not None and model.upstream not in self.upstreams:
                 known = ", ".join(sorted(self.upstreams)) or "none is configured"
                 raise ValueError(f"models.{name}.upstream: there is no upstream {model.upstream!r}; known: {known}")
-        self._no_name_twice()
-        if self.summaries.on:
-            self._can_summarise()
-        return self
         if self.subagent.model_may_configure and self.tenancy != "single":
             raise ValueError(
                 "subagent.model_may_configure: what a model sets holds for everybody, and with tenancy "
                 f"{self.tenancy!r} that is more than one user; leave it out, and set things by `callstack config`"
             )
+        self._no_name_twice()
+        if self.summaries.on:
+            self._can_summarise()
+        return self
 
     def _can_summarise(self) -> None:
         """Raises ValueError where the summariser would spend somebody else's money, or nobody knows how much."""

@@ -43,8 +43,8 @@ COMMANDS = {
     "cancel": ("speaking", "Stop what is under way in a conversation; --tree stops its frames too."),
     "mode": ("keeping", "Turn the proxy down or away for one conversation."),
     "forget": ("keeping", "Really delete conversations."),
-    "key": ("keys", "The client keys this proxy issues: add, list, revoke."),
     "config": ("configuring", "How subagents are tracked; sets it while the proxy runs."),
+    "key": ("keys", "The client keys this proxy issues: add, list, revoke."),
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
     "provider": ("provider", "Serve a scripted model, to try and to test against."),
 }

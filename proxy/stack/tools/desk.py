@@ -47,11 +47,11 @@ class Subagents:
     min_duration: int = 60_000
     min_messages: int = 3
     idle_delay: int = 300_000
-    parent_context: bool = False
     auto_complete: bool = True
     patterns: tuple[str, ...] = ()
-
+    parent_context: bool = False
     model_may_configure: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -128,6 +128,7 @@ class Outcome:
     text: str
     events: tuple[FrameEvent, ...] = ()
     group: Group | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,6 @@ class Tool:
     description: str
     parameters: Mapping[str, Any]
     run: Callable[[Desk, Mapping[str, Any]], Outcome]
-    settings: Mapping[str, Any] = field(default_factory=dict)
     core: bool = False
     listed: bool = True
 
