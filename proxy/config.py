@@ -198,6 +198,10 @@ class Config(Strict):
     recall_page_tokens: int = Field(default=2000, ge=100)
     """Tokens of one page of `stack_recall`."""
 
+    recall_across: bool = False
+    """Whether `stack_recall` with a query, and without a ref, also finds what finished frames of the same tenant's
+    other conversations came to. People can always search theirs: `callstack search`."""
+
     retention_days: int = Field(default=30, ge=0)
     """Days after its last request that a conversation is kept; 0 keeps it for ever. Also written `retention`."""
 

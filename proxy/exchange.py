@@ -30,10 +30,9 @@ from proxy.loop_warnings import refuses
 from proxy.meanwhile import Meanwhile
 from proxy.overheard import overheard
 from proxy.passing import Passing, bypass, is_fine, record_of, renamed, under_its_name
+from proxy.recalling import beside, elsewhere
 from proxy.referring import whole
 from proxy.stack.context import Line
-from proxy.stack.ledger import Ledger
-from proxy.stack.recalled import frames_named, is_recall
 from proxy.stack.transcript import Request, Spoken
 from proxy.standing import Arrival, Standing, made_behind_ours
 from proxy.turn import Turn
@@ -106,8 +105,8 @@ async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing
     async with asyncio.timeout(patience_s):
         if not kept_there:
             return await parts.reception.stand(arrival)
-        if beside := await parts.reception.beside(arrival, kept_there):
-            return beside
+        if apart := await parts.reception.beside(arrival, kept_there):
+            return apart
     raise Unfit("a part of the request is kept by the provider", code=kept_there)
 
 
@@ -369,19 +368,12 @@ class Call:
         self._heard(spoken)
         now = self._parts.now()
         weighed = replace(spoken, message=self._parts.writer.weighed(spoken.message))
-        beside = await self._beside(turn, spoken)
-        results, events = turn.run(weighed, now, refuse=refuse, beside=beside)
+        ledgers = await beside(self._parts, turn, spoken)
+        others = await elsewhere(self._parts, turn, spoken, ledgers)
+        results, events = turn.run(weighed, now, refuse=refuse, beside=ledgers, elsewhere=others)
         self._record.ran([c.name if c.is_ours else LOOPING_CALL for c in spoken.own_calls], events)
         turn.keep(weighed, results, events, now, last=bool(spoken.client_calls))
         await turn.durable()
-
-    async def _beside(self, turn: Turn, spoken: Spoken) -> tuple[Ledger, ...]:
-        """Conversations that the recalls of a round may look into beside this one."""
-        if not any(is_recall(call) for call in spoken.own_calls):
-            return ()
-        known = turn.story.tree.frames
-        unknown = [frame for frame in frames_named(spoken.own_calls) if frame not in known]
-        return await self._parts.shelf.beside(turn.standing.shelved, unknown)
 
     async def _end_turn(self, turn: Turn, spoken: Spoken, status: int, *, complete: bool) -> None:
         """The round for the client has ended."""

@@ -27,13 +27,15 @@ from proxy.stack.ledger import JOINT, Entry, Event, Kind, Ledger, Round, turn_id
 from proxy.stack.queued import Lane
 from proxy.stack.recalled import is_recall
 from proxy.stack.story import Story, extend
-from proxy.stack.tools.desk import UNBOUNDED, Desk, Group, Outcome, Settings, Subagents
+from proxy.stack.tools.desk import UNBOUNDED, Desk, Elsewhere, Group, Outcome, Settings, Subagents
 from proxy.stack.transcript import Call, Message, Request, Spoken
 from proxy.stack.warning import LOOPING
 from proxy.standing import Standing
 from proxy.store import Anchored
 
 log = logging.getLogger(__name__)
+
+NOWHERE: Mapping[str, Elsewhere] = {}
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,16 @@ class Turn:
 
     # ---------------------------------------------------------------------------------------------------- stack calls
     def run(
-        self, spoken: Spoken, now: int, *, refuse: bool = False, beside: tuple[Ledger, ...] = ()
+        self,
+        spoken: Spoken,
+        now: int,
+        *,
+        refuse: bool = False,
+        beside: tuple[Ledger, ...] = (),
+        elsewhere: Mapping[str, Elsewhere] = NOWHERE,
     ) -> tuple[tuple[Message, ...], list[Event]]:
         """Answer the stack calls of a round, in order: their results, and what was decided. `refuse`: no more in this
-        turn. `beside` are conversations that may be recalled from too."""
+        turn. `beside` are conversations that may be recalled from too, `elsewhere` what queries found in others."""
         story = self.story
         group = Group(alone=not spoken.client_calls, home=story.tree.active)
         on_line = self.line().entries
@@ -114,6 +122,7 @@ class Turn:
                 self._desk(story, group, call, now, on_line),
                 recallable=self.recallable - self.recalled,
                 beside=beside,
+                elsewhere=elsewhere,
             )
             outcome = Outcome(tools.NO_MORE) if refuse else self._configured(_answered(desk, call))
             self.calls_run += 1

@@ -17,7 +17,19 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from proxy.api import attempts, autonomy, branches, completing, configuring, contexts, hand, past, speaking, subagents
+from proxy.api import (
+    attempts,
+    autonomy,
+    branches,
+    completing,
+    configuring,
+    contexts,
+    hand,
+    past,
+    searching,
+    speaking,
+    subagents,
+)
 from proxy.api.answers import Error, Json
 from proxy.api.asking import ERRORS, UNKNOWN, Asked, AsOf, Id, Limit, Offset, Thread
 from proxy.api.backstage import Backstage
@@ -359,5 +371,17 @@ async def openapi(request: Request) -> Response:
     return Json(description(request.app))
 
 
-for each in (attempts, autonomy, branches, completing, configuring, contexts, hand, past, speaking, subagents):
+for each in (
+    attempts,
+    autonomy,
+    branches,
+    completing,
+    configuring,
+    contexts,
+    hand,
+    past,
+    searching,
+    speaking,
+    subagents,
+):
     router.include_router(each.router)

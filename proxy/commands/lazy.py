@@ -21,6 +21,7 @@ COMMANDS = {
     "tree": ("looking", "The frames of a conversation; without an argument the newest conversations."),
     "resume": ("resuming", "Where the work stands: the goal, what was done last, what is next."),
     "log": ("looking", "Everything a frame did, also what is no longer sent."),
+    "search": ("searching", "Finished frames with certain words, in all conversations."),
     "report": ("reporting", "Tokens and money: with the proxy and without."),
     "tariffs": ("reporting", "Prices, windows and traits: the row each model gets."),
     "diff": ("looking", "A client's request against what was sent for it."),

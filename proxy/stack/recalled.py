@@ -24,6 +24,7 @@ FRAME_ID = re.compile(r"\bf[a-z2-7]{8}\b")
 """As `events.frame_id` makes them."""
 REF_ARGUMENTS = ("ref", "frame", "frameID", "path")
 """What models call the argument, in the order they are looked at."""
+QUERY = "query"
 DISPATCHER = "stack"
 RECALLING = frozenset({"stack_recall", "recall"})
 """Names by which the model may call the tool; the dispatcher takes the second as its `op`."""
@@ -44,13 +45,31 @@ def _arguments(call: Call) -> Mapping[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
+def queries_named(calls: Iterable[Call]) -> tuple[str, ...]:
+    """What these calls look for everywhere, each once: without a ref, which would say where."""
+    return tuple(dict.fromkeys(q for given in _given(calls) if not _refs(given) and (q := _text(given.get(QUERY)))))
+
+
 def frames_named(calls: Iterable[Call]) -> tuple[str, ...]:
     """Refs of these calls that look like the full id of a frame. It may be one of an earlier conversation: a client
     that compacts and says no session begins a new one."""
-    given = [_arguments(call) for call in calls if is_recall(call)]
-    inner = [arguments["args"] for arguments in given if isinstance(arguments.get("args"), dict)]
-    refs = (str(arguments.get(name, "")) for arguments in (*given, *inner) for name in REF_ARGUMENTS)
+    refs = (ref for arguments in _given(calls) for ref in _refs(arguments))
     return tuple(dict.fromkeys(frame for ref in refs for frame in FRAME_ID.findall(ref)))
+
+
+def _given(calls: Iterable[Call]) -> list[Mapping[str, Any]]:
+    """The arguments of those that recall: their own, and what they hand on to an operation."""
+    given = [_arguments(call) for call in calls if is_recall(call)]
+    return [*given, *(arguments["args"] for arguments in given if isinstance(arguments.get("args"), dict))]
+
+
+def _refs(arguments: Mapping[str, Any]) -> list[str]:
+    return [ref for name in REF_ARGUMENTS if (ref := _text(arguments.get(name)))]
+
+
+def _text(value: object) -> str:
+    """As tools read an argument (`desk.text_of`)."""
+    return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
 def is_recall_group(placed: Placed) -> bool:

@@ -72,6 +72,7 @@ ASKED: dict[str, How] = {
         before=("POST /stack/conversations/{conversation}/branches",),
     ),
     "PATCH /stack/config": How({"minMessageCount": 4}, status=403),  # no operator's key
+    "GET /stack/search": How(query="?q=rounding"),
     "GET /stack/events": How(query="?follow=false"),  # else it never ends
 }
 

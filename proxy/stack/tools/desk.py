@@ -18,6 +18,7 @@ from proxy.stack.events import FrameEvent
 from proxy.stack.frames import Opening, Tree
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe import NAMES, Names
+from proxy.stack.stored import Piece
 from proxy.stack.story import Story
 
 UNBOUNDED = 1 << 62
@@ -89,6 +90,15 @@ class Group:
     returned: Opening | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Finished frames of other conversations that a query found, the best first, as texts to recall. `whole`: each has
+    all its words."""
+
+    pieces: tuple[Piece, ...]
+    whole: bool
+
+
 @dataclass(frozen=True)
 class Desk:
     """`story` is the path up to this round, earlier calls of the group included; `on_line` are the entries the model
@@ -110,6 +120,8 @@ class Desk:
     """Tokens that may still be recalled in this turn."""
     beside: tuple[Ledger, ...] = ()
     """Conversations of the same tenant that this one was delegated to, or came from."""
+    elsewhere: Mapping[str, Elsewhere] = field(default_factory=dict)
+    """What queries found in other conversations of the same tenant, by query; nothing where that is off."""
     prices: Prices = UNKNOWN_PRICES
     """Of the model that is asked."""
     window: int = 0

@@ -6,8 +6,9 @@ its entry, a file it is about, or words in it; also what a client rewrote, compa
 that are not where they were looked for are looked for everywhere.
 
 Only this conversation is looked at, with the ones it was delegated to or forked from, which belong to the same
-tenant. What the model still has in its context is pointed at instead of repeated. What our own tools answered is not
-given back: it is a view of state, or a copy of what recall finds anyway.
+tenant; where people allow it, a query also finds what finished frames of the tenant's other conversations came to.
+What the model still has in its context is pointed at instead of repeated. What our own tools answered is not given
+back: it is a view of state, or a copy of what recall finds anyway.
 
 What this module does not do: it changes nothing, and no text. How words are found is `searching`, what a page is
 `pages`.
@@ -30,7 +31,7 @@ from proxy.stack.ranking import cut_for_display
 from proxy.stack.recalled import REF_ARGUMENTS, is_recall
 from proxy.stack.stored import ENTRY_SHOWN, Piece, apart, everything, pieces_of
 from proxy.stack.story import Placed, Story, follow
-from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
+from proxy.stack.tools.desk import Desk, Elsewhere, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.looking import known_frames
 from proxy.stack.tools.pages import LEAST_TEXT, Part, Size, pages_of
 from proxy.stack.tools.searching import closest, holding, search
@@ -47,6 +48,7 @@ PAGES_COUNTED = 100
 """How many pages there are is counted up to here: a model looks for words in what is longer."""
 MANY_PAGES = 4
 FOLDED = "folded"
+NOTHING = Elsewhere((), whole=False)
 MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path; or give a query to search everything."
 
 
@@ -210,7 +212,8 @@ def _bare(reference: str) -> str:
 
 def _searched(desk: Desk, about: Found, query: str, page: str) -> str:
     """Texts that have all the words: of what was asked about, else of the whole history; else the closest ones."""
-    answer = _answer(desk, about.title, about.pieces, query, page)
+    others = desk.elsewhere.get(query, NOTHING) if not about.title else NOTHING
+    answer = _answer(desk, about.title, about.pieces, query, page, others if others.whole else NOTHING)
     if answer is None and about.title:
         title = f"{about.title} No stored text of it has all of these words; elsewhere in this conversation:"
         answer = _answer(desk, title, _whole_history(desk), query, page)
@@ -218,20 +221,33 @@ def _searched(desk: Desk, about: Found, query: str, page: str) -> str:
         return answer
     away, _ = apart(desk.tree, desk.on_line, [p for p in about.pieces if not _is_search(p)])
     told = f"{about.title} No stored text has all of these words: {cut_for_display(query, LISTED_CHARACTERS)}.".strip()
-    if not (near := closest(away, query, desk.count, _size(desk))).passages:
+    near = (*closest(away, query, desk.count, _size(desk)).passages, *others.pieces)
+    if not near:
         return told
-    return _given(desk, f"{told} The closest:", near.passages, (), page)
+    return _given(desk, f"{told} The closest{_and_others(others)}:", near, (), page)
 
 
-def _answer(desk: Desk, title: str, pieces: Sequence[Piece], query: str, page: str) -> str | None:
-    """What of `pieces` has all the words; None where nothing has."""
+def _answer(  # noqa: PLR0913  what is looked through, for what, and what of it is wanted
+    desk: Desk, title: str, pieces: Sequence[Piece], query: str, page: str, others: Elsewhere = NOTHING
+) -> str | None:
+    """What of `pieces` has all the words, and what `others` say, which have them too; None where nothing has."""
     away, here = apart(desk.tree, desk.on_line, [p for p in pieces if not _is_search(p)])
     hits = search(away, query, desk.count, _size(desk))
     still = holding(here, query)
-    if not hits.passages and not still:
+    if not hits.passages and not still and not others.pieces:
         return None
-    counted = f"{hits.texts} stored text{'s have' if hits.texts > 1 else ' has'} these words." if hits.texts else ""
-    return _given(desk, f"{title} {counted}".strip(), hits.passages, still, page)
+    counted = f"{hits.texts} stored text{'s have' if hits.texts > 1 else ' has'} these words" if hits.texts else ""
+    counted = counted or ("Nothing away from your context has these words" if others.pieces else "")
+    counted = f"{counted}{_and_others(others)}." if counted else ""
+    return _given(desk, f"{title} {counted}".strip(), (*hits.passages, *others.pieces), still, page)
+
+
+def _and_others(others: Elsewhere) -> str:
+    """What is said of them, behind what is said of this conversation's own."""
+    if not others.pieces:
+        return ""
+    these = f"{len(others.pieces)} finished frames" if len(others.pieces) > 1 else "a finished frame"
+    return f"; last come{'' if len(others.pieces) > 1 else 's'} {these} of other conversations, told as it was then"
 
 
 def _is_search(piece: Piece) -> bool:
