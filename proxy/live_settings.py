@@ -71,6 +71,8 @@ class LiveSettings:
     def change(self, wanted: Mapping[str, Any]) -> int:
         """Set these keys from now on; None goes back to what the configuration says. The ticket of the write, 0 where
         there is none. Raises BadRequest, or StoreError; then nothing has changed."""
+        if fixed := [name for name in wanted if name not in SETTABLE]:
+            raise BadRequest(f"{SECTION}.{fixed[0]}: cannot be set while the proxy runs.")
         chosen = {**self._set, **wanted}
         settled = {name: value for name, value in chosen.items() if value is not None}
         holds = _checked(self._configured, settled)
