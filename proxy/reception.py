@@ -13,6 +13,7 @@ comes from the `notes` (`telling`), in their order.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -60,8 +61,10 @@ ACTING = ("passive", "active")
 """Modes in which a thread may wake, and a person is answered who types to the proxy."""
 _NOTHING: Set[int] = frozenset()
 LOOKED_AT = 32
-"""New messages of a request whose names are looked for when they come: a trace will ask for them all at once, and then
-somebody waits. Of a history that comes whole they are looked for only then, for it would hold up everybody."""
+"""New messages of a request whose names are looked for at once when they come: a trace will ask for them all, and then
+somebody waits. So many take 2 ms."""
+MOST_LOOKED_OVER = 2_000
+"""Messages of a history that comes whole whose names are looked for, the newest; more are not remembered."""
 
 
 class Origin(NamedTuple):
@@ -98,6 +101,7 @@ class Reception:
             part = self._part(arrival, shelved, found)
             if part is Part.SIDE and shelved is not None:
                 return self._beside(arrival, shelved, found)
+            await self._look_over(arrival, found, self._mode(arrival, asked, ""))
             origin, bound = Origin(), _NOTHING
             if shelved is None or part is Part.FORK:
                 known = _fork_point(shelved, found) if shelved else await self._origin(arrival)
@@ -111,6 +115,18 @@ class Reception:
             standing = self._decided(arrived)
             await self._returned(standing)
             return standing
+
+    async def _look_over(self, arrival: Arrival, found: Match, mode: str) -> None:
+        """A history that comes whole is looked over bit by bit, so that others have their turn: a trace will ask for
+        the names in all of it at once. It comes before anything is decided, and leaves nothing but what is
+        remembered."""
+        request = arrival.request
+        if mode == "off" or request.tokens < self.config.wake_at_tokens or not request.tool_names:
+            return
+        new = request.messages[len(found.path) :][-MOST_LOOKED_OVER:]
+        for at in range(0, len(new) if len(new) > LOOKED_AT else 0, LOOKED_AT):
+            remember(new[at : at + LOOKED_AT])
+            await asyncio.sleep(0)
 
     async def addressed(self, arrival: Arrival) -> tuple[str, Standing | None]:
         """The mode, and where somebody stands who speaks to the proxy itself: at the newest known entry of the path;
@@ -294,7 +310,8 @@ class Reception:
                 events, seq = [*events, recorded(turns[0], run[0].id, 0, seq, arrival.now)], seq + 1
                 story = turns[1]
             tree = shelved.story(run[0].adopts).tree if run[0].adopts else story.tree
-            if root := begun_beside(tree, run, compacted=found.how is How.COMPACTED):
+            compacted = found.how is How.COMPACTED
+            if root := begun_beside(tree, new if compacted else run, newest=compacted):
                 events, seq = [*events, recorded(root[1], root[0], 0, seq, arrival.now)], seq + 1
             before = extend(ledger, story, run[:-1], _by_entry(events))
             if called and last.message and last.message.role != "assistant":

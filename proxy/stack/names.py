@@ -127,6 +127,9 @@ def remember(messages: Iterable[Message]) -> None:
     for message in messages:
         if len(message.text) <= LONG:
             _names_of_text(message.text)
+        for call in message.calls:
+            if len(call.arguments) <= LONG:
+                _names_of_arguments(call.arguments)
 
 
 def _named_in(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]:

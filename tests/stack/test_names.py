@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack.names import names_in, names_in_text, names_in_word, price, ranked_names, worth
+from proxy.stack import names
+from proxy.stack.names import names_in, names_in_text, names_in_word, price, ranked_names, remember, worth
 from proxy.stack.transcript import Call, Message
 
 
@@ -107,6 +108,18 @@ def test_the_same_messages_give_the_same_names_in_the_same_order(texts: list[str
     messages = [said("assistant", text) for text in texts]
 
     assert ranked_names(messages) == ranked_names(list(messages))
+
+
+def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
+    """Neither the texts nor the arguments of calls."""
+    call = Call("c", "read", '{"path": "src/looked_at/before.py"}')
+    messages = [Message("assistant", b"", "", "see src/looked_at/first.py", (call,))]
+    remember(messages)
+    texts, arguments = names._names_of_text.cache_info().misses, names._names_of_arguments.cache_info().misses
+
+    assert set(ranked_names(messages)) == {"src/looked_at/first.py", "src/looked_at/before.py"}
+    assert names._names_of_text.cache_info().misses == texts
+    assert names._names_of_arguments.cache_info().misses == arguments
 
 
 def test_a_long_span_is_ranked_in_a_fraction_of_a_request() -> None:
