@@ -40,9 +40,10 @@ def begun(words: Iterable[str], frame: str) -> Rooted:
     return Rooted(frame, title_of(said), said)
 
 
-def begun_beside(tree: Tree, run: Sequence[Entry], *, compacted: bool = False) -> tuple[str, Rooted] | None:
+def begun_beside(tree: Tree, run: Sequence[Entry], *, newest: bool = False) -> tuple[str, Rooted] | None:
     """The root that begins with `run`, the client's messages between two assistant turns, and the entry it begins at:
-    the first of the user's. None where the tree goes on. `compacted`: a summary stands in front of the words."""
+    the first of the user's. None where the tree goes on. `newest`: it is about their last words, for what stands in
+    front of them is a history that the client compacted."""
     if not is_over(tree):
         return None
     of_user = [(entry.id, m) for entry in run if (m := entry.message) and m.role == "user"]
@@ -51,7 +52,7 @@ def begun_beside(tree: Tree, run: Sequence[Entry], *, compacted: bool = False) -
         return None
     entry = of_user[0][0]
     said = [m.text for m in words]
-    return entry, begun(reversed(said) if compacted else said, frame_id(entry, ROOT))
+    return entry, begun(said[-1:] if newest else said, frame_id(entry, ROOT))
 
 
 def begun_by(tree: Tree, entry: str, words: str) -> Rooted | None:
