@@ -266,3 +266,19 @@ def test_where_each_conversation_is_its_own_nothing_is_told(stage: Stage, provid
 
     stage.chat(proxy, tools=("bash",)).says(PROMPT)
     assert not told(provider)
+
+
+@pytest.mark.spoken_in("chat", reason="about a setting, which is the same in every dialect")
+@pytest.mark.asked("plain")
+def test_it_can_be_asked_for_while_the_proxy_runs(stage: Stage, provider: ScriptedProvider) -> None:
+    """Whoever began before is told with the user's next message."""
+    proxy = stage.proxy(**SLEEPING)
+    delegates(stage, proxy, provider)
+    child = stage.chat(proxy, tools=("bash",))
+    provider.will(says("Two."), says("Three."))
+    child.says(PROMPT)
+    assert not told(provider)
+    proxy.manage("PATCH", "/stack/config", {"injectParentContext": True})
+
+    child.says("And now?")
+    assert [way(block) for _, block in told(provider)] == [WAY[:1]]
