@@ -16,7 +16,7 @@ from typing import NamedTuple
 from proxy.errors import StoreError
 from proxy.settings import SubagentSettings
 from proxy.shelf import Shelf, Shelved
-from proxy.stack import matching, presuming
+from proxy.stack import matching
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.events import Delegated, FrameEvent, Popped, frame_id, read_event, recorded
 from proxy.stack.frames import FINAL, RETURNED, Status, Tree
@@ -87,7 +87,7 @@ async def above(shelf: Shelf, child: Conversation) -> Above | None:
 
 async def returned(shelf: Shelf, ledger: Ledger, known: Tree, node: str, now: int) -> None:
     """Where results that came with the request at `node` ended subagents, their own conversations are done too: the
-    root of each ends as the frame did, with the result (S1-71f). A further message reopens it. `known` are the frames
+    root of each ends as the frame did, with the result (S1-71f). A further message begins another. `known` are the frames
     there."""
     for event in ledger.events.get(node, ()):
         ended = read_event(event) if event.kind == "popped" else None

@@ -18,7 +18,7 @@ from proxy.stack.story import Story
 from proxy.stack.tools.completing import ended, tracked
 from proxy.stack.tools.desk import Mistake
 from proxy.store import Owned, Store
-from proxy.views.lookup import newest_story, root_of
+from proxy.views.lookup import newest_story
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ async def end(store: Store, ledger: Ledger, story: Story, wanted: tuple[str, str
 def _root(child: Ledger, ended: Popped, now: int) -> list[Event]:
     """The end of the subagent's own conversation, where that goes on."""
     story = newest_story(child)
-    root = root_of(story.tree)
+    root = story.tree.root if story.tree.frames else None
     if root is None or root.status in FINAL | RETURNED:
         return []
     popped = Popped(root.id, ended.status, ended.results, cut_for_display(ended.results))

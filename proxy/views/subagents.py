@@ -107,7 +107,7 @@ def _tracked(child: Ledger, parent: Ledger | None, watching: Watching) -> Tracke
     root, last = root_of(tree), last_active(child, _answered(child))
     busy = watching.busy(about.tenant, about.id)
     left = max(0, watching.settings.idle_delay - (watching.now - last))
-    status = frame.status if frame else root.status if root else None
+    status = frame.status if frame else tree.root.status if root else None
     row: SubagentRow = {
         "id": about.id,
         "parent": about.parent,

@@ -8,7 +8,7 @@ result, by this, or by the client going on without it), and **nothing leaves a l
 in a conversation of its own. Who ends it by hand, through the API, is refused in the same words.
 
 What this module does not do: it stops nobody; a subagent that is still at work goes on, and a further message to it
-opens its root again.
+begins another root.
 """
 
 from __future__ import annotations
