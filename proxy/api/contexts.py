@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 from proxy.api.answers import Json
 from proxy.api.asking import UNKNOWN, Asked, Id, Thread
 from proxy.stack.tools.contexts import LONGEST, PREVIEW
-from proxy.views import contexts, lookup
+from proxy.views import contexts, explained, lookup
 from proxy.views.conversations import story_of, with_artifacts
 
 router = APIRouter()
@@ -34,6 +34,14 @@ async def show_preview(
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     story = story_of(ledger, thread)
     return Json(contexts.preview(ledger, story, asked.backstage.config, max_length, _now()))
+
+
+@router.get("/conversations/{conversation}/explain", response_model=explained.Explained, responses=UNKNOWN)
+async def show_explanation(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+    """Why each ancestor and each finished sibling stands in the block of the active frame, or does not: its score, part
+    by part, as it was when the block was told."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return Json(explained.explained_told(ledger, story_of(ledger, thread), asked.backstage.config, _now()))
 
 
 @router.get("/conversations/{conversation}/compactions", response_model=contexts.CompactionsTold, responses=UNKNOWN)

@@ -20,6 +20,7 @@ COMMANDS = {
     "replay": ("replay", "Play recorded conversations: what would it have saved, what would have been lost?"),
     "tree": ("looking", "The frames of a conversation; without an argument the newest conversations."),
     "resume": ("resuming", "Where the work stands: the goal, what was done last, what is next."),
+    "explain": ("explaining", "Why each frame stands in the block of the active one, or does not."),
     "log": ("looking", "Everything a frame did, also what is no longer sent."),
     "search": ("searching", "Finished frames with certain words, in all conversations."),
     "report": ("reporting", "Tokens and money: with the proxy and without."),

@@ -157,27 +157,87 @@ class SiblingScore:
         return self.relevance + self.rest
 
 
+@dataclass(frozen=True, slots=True)
+class AncestorParts:
+    """What the score of an ancestor is the sum of (S1-54)."""
+
+    nearness: int
+    recency: float
+    status: int
+    results: int
+    artifacts: int
+
+    @property
+    def total(self) -> float:
+        return self.nearness + self.recency + self.status + self.results + self.artifacts
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWords:
+    """What the words give that a sibling shares with the frame being entered: those of its title and criteria, of its
+    results, of its artifacts (S1-56)."""
+
+    criteria: int
+    results: int
+    artifacts: int
+
+    @property
+    def total(self) -> int:
+        return self.criteria + self.results + self.artifacts
+
+
+@dataclass(frozen=True, slots=True)
+class SiblingRest:
+    """What a sibling's score has beside that, whatever it is about (S1-56)."""
+
+    recency: float
+    results: int
+    artifacts: int
+    status: int
+
+    @property
+    def total(self) -> float:
+        return self.recency + self.results + self.artifacts + self.status
+
+
+def ancestor_parts(frame: Frame, depth: int, age_hours: float) -> AncestorParts:
+    """`depth` is 1 for the parent."""
+    return AncestorParts(
+        ANCESTOR_BY_DEPTH.get(depth, max(0, ANCESTOR_DEEPER - ANCESTOR_PER_LEVEL * depth)),
+        max(0.0, ANCESTOR_RECENCY - age_hours),
+        ANCESTOR_STATUS.get(frame.status, 0),
+        ANCESTOR_RESULTS if frame.results else 0,
+        ANCESTOR_ARTIFACTS if frame.artifacts else 0,
+    )
+
+
 def score_ancestor(frame: Frame, depth: int, age_hours: float) -> float:
     """`depth` is 1 for the parent (S1-54)."""
-    nearness = ANCESTOR_BY_DEPTH.get(depth, max(0, ANCESTOR_DEEPER - ANCESTOR_PER_LEVEL * depth))
-    recency = max(0.0, ANCESTOR_RECENCY - age_hours)
-    results = ANCESTOR_RESULTS if frame.results else 0
-    artifacts = ANCESTOR_ARTIFACTS if frame.artifacts else 0
-    return nearness + recency + ANCESTOR_STATUS.get(frame.status, 0) + results + artifacts
+    return ancestor_parts(frame, depth, age_hours).total
+
+
+def shared_words(frame: Frame, keywords: frozenset[str]) -> SharedWords:
+    """`keywords` are those of the frame that is being entered."""
+    results = f"{frame.results} {frame.results_compacted}"
+    return SharedWords(
+        SIBLING_CRITERIA_HIT * len(keywords & extract_keywords(f"{frame.title} {frame.criteria}")),
+        SIBLING_RESULTS_HIT * len(keywords & extract_keywords(results)),
+        SIBLING_ARTIFACT_HIT * len(keywords & extract_keywords(" ".join(frame.artifacts))),
+    )
+
+
+def sibling_rest(frame: Frame, age_hours: float) -> SiblingRest:
+    return SiblingRest(
+        max(0.0, SIBLING_RECENCY - SIBLING_RECENCY_PER_HOUR * age_hours),
+        SIBLING_RESULTS if frame.results else 0,
+        SIBLING_ARTIFACTS if frame.artifacts else 0,
+        SIBLING_STATUS.get(frame.status, 0),
+    )
 
 
 def score_sibling(frame: Frame, keywords: frozenset[str], age_hours: float) -> SiblingScore:
     """`keywords` are those of the frame that is being entered (S1-56)."""
-    results = f"{frame.results} {frame.results_compacted}"
-    relevance = (
-        SIBLING_CRITERIA_HIT * len(keywords & extract_keywords(f"{frame.title} {frame.criteria}"))
-        + SIBLING_RESULTS_HIT * len(keywords & extract_keywords(results))
-        + SIBLING_ARTIFACT_HIT * len(keywords & extract_keywords(" ".join(frame.artifacts)))
-    )
-    rest = max(0.0, SIBLING_RECENCY - SIBLING_RECENCY_PER_HOUR * age_hours)
-    rest += SIBLING_RESULTS if frame.results else 0
-    rest += SIBLING_ARTIFACTS if frame.artifacts else 0
-    return SiblingScore(relevance, rest + SIBLING_STATUS.get(frame.status, 0))
+    return SiblingScore(shared_words(frame, keywords).total, sibling_rest(frame, age_hours).total)
 
 
 # ------------------------------------------------------------------------------------------------------------ selection

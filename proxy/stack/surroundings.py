@@ -10,7 +10,7 @@ What this module does not do: it writes nothing and knows no budget; the forms o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.stack.frames import Frame, Status, Tree, ancestors, children, path_to, siblings
@@ -36,6 +36,8 @@ class View:
     plan: tuple[Frame, ...]
     ages: Mapping[str, float]
     below: Mapping[str, int]
+    scores: Mapping[str, SiblingScore]
+    """Of every finished sibling, also of those that are not ranked."""
 
 
 def view_of(tree: Tree, frame_id: str, now: int) -> View:
@@ -43,8 +45,8 @@ def view_of(tree: Tree, frame_id: str, now: int) -> View:
     frame = tree.frames[frame_id]
     path = path_to(tree, frame_id)
     ages = {f.id: max(0, now - f.updated_at) / MS_PER_HOUR for f in tree.frames.values()}
-    levels = tuple(tuple(f for f in siblings(tree, each.id) if f.status in FINISHED) for each in reversed(path))
-    keywords = extract_keywords(f"{frame.title} {frame.criteria}")
+    levels = finished_beside(tree, path)
+    keywords = keywords_of(frame)
     scores = {f.id: score_sibling(f, keywords, ages[f.id]) for level in levels for f in level}
     if frame.retry_of in scores:  # what failed before is the one thing a retry must know
         scores[frame.retry_of] = SiblingScore(MINIMUM_RELEVANCE + scores[frame.retry_of].relevance, RETRIED_FIRST)
@@ -57,7 +59,18 @@ def view_of(tree: Tree, frame_id: str, now: int) -> View:
         planned_under(tree, frame_id),
         ages,
         Counter(f.parent for f in tree.frames.values()),
+        scores,
     )
+
+
+def finished_beside(tree: Tree, path: Sequence[Frame]) -> tuple[tuple[Frame, ...], ...]:
+    """The finished siblings of each frame of `path` (from the root down), the nearest level first."""
+    return tuple(tuple(f for f in siblings(tree, each.id) if f.status in FINISHED) for each in reversed(path))
+
+
+def keywords_of(frame: Frame) -> frozenset[str]:
+    """The words by which siblings have to do with it."""
+    return extract_keywords(f"{frame.title} {frame.criteria}")
 
 
 def family_of(tree: Tree, frame: Frame) -> tuple[Frame, ...]:

@@ -21,6 +21,7 @@ from proxy.stack.ledger import Ledger
 from proxy.stack.ranking import estimate_tokens
 from proxy.stack.story import Story
 from proxy.stack.tools.contexts import Context, compactions_of, context_of, cut
+from proxy.stack.tools.desk import Budgets
 from proxy.views.lookup import thread_tips
 from proxy.views.shapes import UsageTold
 
@@ -98,12 +99,7 @@ def context_told(ledger: Ledger, story: Story, config: Config, now: int) -> Cont
         "conversation": ledger.conversation.id,
         "frame": found.frame.id,
         "title": found.frame.title,
-        "budgets": {
-            "total": found.budgets.total,
-            "ancestors": found.budgets.ancestors,
-            "siblings": found.budgets.siblings,
-            "current": found.budgets.current,
-        },
+        "budgets": budgets_told(found.budgets),
         "changed": list(found.changed),
         "block_tokens": estimate_tokens(found.block) if found.block else None,
         "ancestors": found.ancestors,
@@ -116,6 +112,15 @@ def context_told(ledger: Ledger, story: Story, config: Config, now: int) -> Cont
         "read": tariff.read,
         "write": tariff.write,
         "usage": _usage(found),
+    }
+
+
+def budgets_told(budgets: Budgets) -> BudgetsTold:
+    return {
+        "total": budgets.total,
+        "ancestors": budgets.ancestors,
+        "siblings": budgets.siblings,
+        "current": budgets.current,
     }
 
 
@@ -140,24 +145,29 @@ def _model(ledger: Ledger, story: Story) -> str:
 
 
 def preview(ledger: Ledger, story: Story, config: Config, most: int, now: int) -> Preview:
-    """At most `most` characters of the block. One that would be told has no mark of its conversation, which only the
-    running proxy can give it. Raises UnknownFrame."""
+    """At most `most` characters of the block. Raises UnknownFrame."""
+    block, told = block_of_active(ledger, story, config, now)
+    return {"frame": story.tree.active, "told": told, "text": cut(block, most), "more": max(0, len(block) - most)}
+
+
+def block_of_active(ledger: Ledger, story: Story, config: Config, now: int) -> tuple[str, bool]:
+    """The block of the active frame, and whether it was told. One that would be told has no mark of its conversation,
+    which only the running proxy can give it. Raises UnknownFrame."""
     tree = _begun(story).tree
-    block = tree.current.opening.block if tree.current.opening else ""
-    told = bool(block)
-    if not told:
-        block = block_of(
-            form_of(config, _model(ledger, story)),
-            story,
-            tree,
-            tree.active,
-            nonce="",
-            now=now,
-            budgets=tool_settings(config).budgets,
-            count=estimate_tokens,
-            session=ledger.conversation.id,
-        )
-    return {"frame": tree.active, "told": told, "text": cut(block, most), "more": max(0, len(block) - most)}
+    if tree.current.opening and tree.current.opening.block:
+        return tree.current.opening.block, True
+    block = block_of(
+        form_of(config, _model(ledger, story)),
+        story,
+        tree,
+        tree.active,
+        nonce="",
+        now=now,
+        budgets=tool_settings(config).budgets,
+        count=estimate_tokens,
+        session=ledger.conversation.id,
+    )
+    return block, False
 
 
 def compactions_told(story: Story) -> CompactionsTold:
