@@ -11,8 +11,8 @@ LISTS = {
     "/stack/requests": "requests",
     "/stack/totals?by=request": "rows",
 }
-BOUNDED = {"/stack/subagents/stats"}
-"""Beside its figures it tells those at work, of the newest 1,000."""
+BOUNDED = {"/stack/subagents/stats", "/stack/config"}
+"""Beside its figures the first tells those at work, of the newest 1,000; the second has at most 20 patterns."""
 
 
 async def test_every_list_of_a_tenant_has_a_limit_and_an_offset(served: Served) -> None:
