@@ -41,7 +41,7 @@ async def _explained(config: Config, reference: str) -> Explained:
 
 def explained_text(told: Explained) -> Iterator[str]:
     """A table of ancestors and one of siblings; the score stands behind its parts."""
-    how = f"as it was told at {moment(told['at'])}" if told["told"] else "which was not told; as it would be now"
+    how = "which was not told; as it would be now" if told["at"] is None else f"as it was told at {moment(told['at'])}"
     yield f"The block of {told['frame']} ({one_line(told['title'])}), {how}"
     yield ""
     if told["ancestors"]:

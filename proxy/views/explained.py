@@ -85,14 +85,13 @@ class SiblingTold(TypedDict):
 
 
 class Explained(TypedDict):
-    """`at` (ms) is when the block was `told`, or now where it was not. The parent first, then by score; siblings by
-    level, and in each by score."""
+    """`at` (ms) is when the block was told; null where none was, and all is as it would be now. The parent first, then
+    by score; siblings by level, and in each by score."""
 
     conversation: str
     frame: str
     title: str
-    told: bool
-    at: int
+    at: int | None
     budgets: BudgetsTold
     minimum_relevance: int
     ancestors: list[AncestorTold]
@@ -102,16 +101,15 @@ class Explained(TypedDict):
 def explained_told(ledger: Ledger, story: Story, config: Config, now: int) -> Explained:
     """Raises UnknownFrame where nothing was begun."""
     block, told = block_of_active(ledger, story, config, now)
-    frame, tree, at = story.tree.active, story.tree, now
-    if told and (event := _telling(ledger, frame, block)) is not None:
-        tree, at = _tree_at(ledger, event), event.created
+    frame = story.tree.active
+    event = _telling(ledger, frame, block) if told else None
+    tree, at = (_tree_at(ledger, event), event.created) if event else (story.tree, now)
     found = explained(tree, frame, at, block, estimate_tokens)
     return {
         "conversation": ledger.conversation.id,
         "frame": frame,
         "title": story.tree.current.title,
-        "told": told,
-        "at": at,
+        "at": event.created if event else None,
         "budgets": budgets_told(tool_settings(config).budgets),
         "minimum_relevance": MINIMUM_RELEVANCE,
         "ancestors": [_ancestor(each) for each in found.ancestors],
