@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from proxy import live_settings
-from proxy.errors import BadRequest, StoreError
+from proxy.config_sources import load_config
+from proxy.errors import BadRequest, InvalidConfiguration, StoreError
 from proxy.live_settings import EVERYBODY, LiveSettings
 from proxy.settings import SubagentSettings
 from proxy.store import SettingRecord, Store
@@ -108,3 +109,12 @@ def test_without_a_store_it_holds_as_long_as_it_lives() -> None:
     live = LiveSettings(CONFIGURED)
     assert live.change({"min_duration": 8}) == 0
     assert live.subagent.min_duration == 8
+
+
+@pytest.mark.parametrize("tenancy", ["key", "credential"])
+def test_a_model_sets_nothing_where_others_would_feel_it(tenancy: str) -> None:
+    told = {"subagent.model_may_configure": "true", "tenancy": tenancy}
+    with pytest.raises(InvalidConfiguration, match="what a model sets holds for everybody"):
+        load_config(told)
+
+    assert load_config({**told, "tenancy": "single"}).subagent.model_may_configure

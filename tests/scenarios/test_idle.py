@@ -10,6 +10,7 @@ import pytest
 
 from proxy.config_sources import load_config
 from proxy.scripted import ScriptedProvider, call, says
+from proxy.stack.patterns import DOCUMENTED
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does
 from tests.scenarios.test_events import heard, listening
 
@@ -187,12 +188,14 @@ def test_the_list_is_whole_after_a_restart(stage: Stage, provider: ScriptedProvi
     assert [row["last_active"] for row in before] == sorted((row["last_active"] for row in before), reverse=True)
 
 
-@pytest.mark.rows("S1-71c", "S1-71j")
+@pytest.mark.rows("S1-71a", "S1-71c", "S1-71f", "S1-71j")
 def test_the_settings_have_the_names_they_are_known_by() -> None:
     names = {"ENABLED": "false", "MIN_DURATION": "1", "MIN_MESSAGES": "2", "IDLE_DELAY": "5000"}
+    names |= {"AUTO_COMPLETE": "false", "PATTERNS": r"@.*subagent, subagent,\[Task\]"}
     told = load_config({}, {f"STACK_SUBAGENT_{name}": value for name, value in names.items()}).subagent
 
     assert (told.enabled, told.min_duration, told.min_messages, told.idle_delay) == (False, 1, 2, 5_000)
+    assert (told.auto_complete, told.patterns) == (False, DOCUMENTED)
 
 
 @pytest.mark.rows("S1-71j")
