@@ -294,7 +294,8 @@ class Actor:
             return acted
         here = replace(here, story=replace(here.story, tree=tree))
         breaks = any(_breaks(event) for event in acted.events)
-        done = minimized(here.story, self._moment(here, None), self.count, breaks=breaks)
+        rules = self.config.output_rules
+        done = minimized(here.story, self._moment(here, None), self.count, breaks=breaks, rules=rules)
         changed = {event.entry for event in done.events if isinstance(event, Replaced)}
         behind = tuple(dropwhile(lambda placed: placed.entry.id not in changed, here.story.placed))
         voided = self._without_reasoning(here, behind) if behind and self._binds(here) else []

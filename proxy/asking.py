@@ -157,10 +157,12 @@ class Asker:
         return shorter or line
 
     async def _cut(self, turn: Turn, line: Line, window: Window) -> Line:
-        """The line with new outputs that alone are too long cut to `output_cap`; for a window that nobody knows there
-        is none (L4)."""
-        cap = self._parts.config.output_cap or (int(window.tokens * CAP_SHARE) if window.binds else 0)
-        return await self._decided(turn, line, cuts(turn.story, cap, self._parts.counter.count) if cap else ()) or line
+        """The line with new outputs that alone are too long cut to `output_cap`, or as their rule says; for a window
+        that nobody knows there is none (L4)."""
+        config, most = self._parts.config, int(window.tokens * CAP_SHARE) if window.binds else 0
+        cap, rules = config.output_cap or most, config.output_rules
+        events = cuts(turn.story, cap, self._parts.counter.count, rules, most) if cap or rules else ()
+        return await self._decided(turn, line, events) or line
 
     def _own_tokens(self, turn: Turn) -> tuple[int, int]:
         """Tokens of our tools and of our guidance."""
@@ -176,7 +178,7 @@ class Asker:
     async def _shortened(self, turn: Turn, line: Line, enough: int, room: int) -> Line | None:
         """A shorter line: old outputs cleared, and where that does not bring it below `enough` tokens, the oldest
         groups trimmed, down to `room`. None where nothing can go."""
-        cleared = await self._decided(turn, line, candidates(turn.story, line))
+        cleared = await self._decided(turn, line, candidates(turn.story, line, self._parts.config.output_rules))
         if cleared is not None and self._tokens(turn, cleared) <= enough:
             return cleared
         left = cleared or line

@@ -26,6 +26,7 @@ from proxy.settings import (
     ModelSettings,
     Names,
     ObservedTool,
+    OutputRuleSettings,
     Strict,
     SubagentSettings,
     SummarySettings,
@@ -41,6 +42,7 @@ from proxy.stack.economics import Prices
 from proxy.stack.guidance import Guidance
 from proxy.stack.observe.names import NAMES
 from proxy.stack.observe.names import Names as ToolNames
+from proxy.stack.output_rules import OutputRule, OutputRules
 from proxy.tariffs import UNKNOWN, ConfiguredRow, Tariff, Tariffs
 
 Tenancy = Literal["single", "key", "credential"]
@@ -171,6 +173,10 @@ class Config(Strict):
     output_cap: int = Field(default=0, ge=0)
     """Tokens from which a single output is cut on its way to the model; the whole of it can be recalled.
     0: half of the model's window, where that is known."""
+
+    outputs: dict[str, OutputRuleSettings] = {}
+    """How much is told of the outputs of certain tools, by name, glob or role: `outputs: {grep: {head: 200}}`; or the
+    path of a YAML file with that, `outputs: rules.yaml`, beside this one."""
 
     tools: Literal["core", "full"] = "core"
     """Offer the core tools and one dispatcher, or every stack tool by its own name."""
@@ -329,6 +335,14 @@ class Config(Strict):
     def observed_tools(self) -> ToolNames:
         """Which tool of which client is for what."""
         return _observed(self.observe)
+
+    @cached_property
+    def output_rules(self) -> OutputRules:
+        """How much of outputs is told on the line, by tool. Remembered, for every request asks it."""
+        rules = (
+            OutputRule(name, bool(said.keep), said.cap, said.head, said.tail) for name, said in self.outputs.items()
+        )
+        return OutputRules(tuple(rules), self.observed_tools)
 
     @property
     def autonomy_rules(self) -> Autonomy:

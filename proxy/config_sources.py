@@ -67,6 +67,9 @@ def load_config(
         _refuse_what_comes_later(setting)
         _place(tree, setting)
         sources[setting.path] = setting.source
+    for setting in _from_rules_file(tree.get("outputs"), file):
+        _place(tree, setting)
+        sources[setting.path] = setting.source
     _resolve_keys(tree, environ)
     try:
         return Config.model_validate(tree)
@@ -152,6 +155,15 @@ def _from_file(file: Path | None) -> list[Setting]:
     return [Setting(_SHORT.get(path, path), value, str(file)) for path, value in leaves]
 
 
+def _from_rules_file(outputs: object, file: Path | None) -> list[Setting]:
+    """`outputs` as the path of a file: what is in it. It is looked for beside `file`, or where we were started."""
+    if not isinstance(outputs, str) or not outputs.strip():
+        return []
+    named = Path(outputs.strip()).expanduser()
+    found = _from_file(file.parent / named if file is not None else named)
+    return [Setting(("outputs",), {}, outputs), *(Setting(("outputs", *s.path), s.value, s.source) for s in found)]
+
+
 def _flat(document: Mapping[Any, Any], above: ConfigPath = ()) -> Iterator[tuple[ConfigPath, object]]:
     for key, value in document.items():
         path = (*above, str(key))
@@ -165,6 +177,7 @@ def _from_environ(environ: Mapping[str, str]) -> list[Setting]:
     known = {"STACK_" + "_".join(path).upper(): path for path in _leaves(Config) if "NAME" not in path}
     known |= {f"STACK_TOKEN_BUDGET_{name.upper()}": ("budgets", name) for name in Budgets.model_fields}
     known |= {"STACK_" + "_".join(short).upper(): path for short, path in _SHORT.items()}
+    known |= {"STACK_OUTPUTS": ("outputs",)}
     settings = []
     for name, value in sorted(environ.items()):
         if not name.startswith("STACK_"):

@@ -1,7 +1,8 @@
 """Counts along what the model had to read again because it had left the line: the price that no receipt shows (S2-44).
 
 It looks at the results that came with a request: did the turn they answer ask for what had been read before, and no
-longer stood on the line? By tool, so that one sees whose outputs should stay longer.
+longer stood on the line? By tool, so that one sees whose outputs should stay longer; the log says which rule of
+`outputs` its outputs come under, so that one sees what to change. `callstack regrets` tells both of all that is stored.
 
 The law: **it says and changes nothing**; a fault of it costs the figure. A tool that the client did not offer has a
 name of the model's own making, and counts as another one.
@@ -12,12 +13,17 @@ conversations.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.metrics import OTHER, Metrics
 from proxy.stack.ledger import Entry, Kind
+from proxy.stack.output_rules import NO_RULES, OutputRules
 from proxy.stack.read_again import regretted
 from proxy.standing import Standing
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,7 @@ class Regret:
     """A note that says nothing."""
 
     metrics: Metrics
+    rules: OutputRules = NO_RULES
 
     def __call__(self, standing: Standing) -> Standing:
         tree = standing.story.tree
@@ -36,8 +43,15 @@ class Regret:
                 if story.tree.awake:
                     tools = regretted(standing.ledger, turn, story, results)
                     offered = standing.request.tool_names
-                    self.metrics.regretted(tool if tool in offered else OTHER for tool in tools)
+                    self._count([tool if tool in offered else OTHER for tool in tools], standing)
         return standing
+
+    def _count(self, tools: Sequence[str], standing: Standing) -> None:
+        self.metrics.regretted(tools)
+        for tool in tools:
+            rule = self.rules.of(tool)
+            told = {"tool": tool, "rule": rule.name if rule else "", "conversation": standing.conversation}
+            log.info("regret", extra=told)
 
 
 def _new_results(standing: Standing) -> list[Entry]:

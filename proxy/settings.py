@@ -170,6 +170,31 @@ class ObservedTool(Strict):
     """Arguments that hold what the role is about, before the usual ones."""
 
 
+class OutputRuleSettings(Strict):
+    """How much of the outputs of some tools is told on the line."""
+
+    keep: Literal["", "whole"] = ""
+    """`whole`: they are neither cut by `output_cap` nor cleared when they grow old. A window still bounds them."""
+
+    cap: int = Field(default=0, ge=0)
+    """Tokens from which a new output is cut, instead of `output_cap`; 0: that one counts."""
+
+    head: int = Field(default=0, ge=0)
+    """Tokens of its beginning that stay when an old output is cleared."""
+
+    tail: int = Field(default=0, ge=0)
+    """Tokens of its end that stay then."""
+
+    @model_validator(mode="after")
+    def _one_thing_said(self) -> OutputRuleSettings:
+        shortens = self.cap or self.head or self.tail
+        if self.keep and shortens:
+            raise ValueError("keep: whole leaves nothing to cut, so cap, head and tail say nothing beside it")
+        if not self.keep and not shortens:
+            raise ValueError("says nothing; set keep, cap, head or tail")
+        return self
+
+
 class ModelSettings(Strict):
     """What one model does differently. The name in the key may be a glob; an exact name goes first."""
 
@@ -284,6 +309,10 @@ class Budgets(Strict):
 
     current: int = Field(default=800, ge=0)
     """The active frame: criteria, plan, artifacts, decisions. Also `STACK_TOKEN_BUDGET_CURRENT`."""
+
+    map: int = Field(default=0, ge=0)
+    """A map of the files that were seen and what they define, in what the rest leaves of `total`; 0: none. 1024 is a
+    good size. Also `STACK_TOKEN_BUDGET_MAP`."""
 
 
 class SubagentSettings(Strict):

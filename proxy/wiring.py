@@ -156,7 +156,7 @@ def notes_for(process: Process, actor: Actor, teller: Teller, hearing: Hearing) 
         LoopWarning(teller, actor, process.config),
         Blocking(teller, actor, process.config),
         PressureWarning(teller, actor, process.config),
-        Regret(process.metrics),
+        Regret(process.metrics, process.config.output_rules),
         Suggesting(teller, actor, process.config),
         hearing,
     )

@@ -24,6 +24,7 @@ COMMANDS = {
     "log": ("looking", "Everything a frame did, also what is no longer sent."),
     "search": ("searching", "Finished frames with certain words, in all conversations."),
     "report": ("reporting", "Tokens and money: with the proxy and without."),
+    "regrets": ("regretting", "What had to be read again because it had left, by tool and rule."),
     "tariffs": ("reporting", "Prices, windows and traits: the row each model gets."),
     "diff": ("looking", "A client's request against what was sent for it."),
     "export": ("exporting", "A conversation as files: a backup, logs, a hand-over, a flame graph, spans."),

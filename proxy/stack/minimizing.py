@@ -21,6 +21,7 @@ from proxy.stack.economics import Rewrite, weighed
 from proxy.stack.events import Replaced
 from proxy.stack.folding import Decision, Folding, Moment
 from proxy.stack.observe.step import Done
+from proxy.stack.output_rules import NO_RULES, OutputRules
 from proxy.stack.pruning import Output, outputs, ref_of, unread
 from proxy.stack.ranking import Count
 from proxy.stack.segments import tokens_of
@@ -33,14 +34,17 @@ MINIMAL = "minimal"
 RECALLED_BY = '; all of it: stack_recall with ref="{ref}"'
 
 
-def minimized(story: Story, moment: Moment, count: Count, *, breaks: bool) -> Folding:
-    """The outputs that are told in a line from now on. `breaks`: the prefix breaks with this request anyway."""
+def minimized(story: Story, moment: Moment, count: Count, *, breaks: bool, rules: OutputRules = NO_RULES) -> Folding:
+    """The outputs that are told in a line from now on, none that a rule keeps whole. `breaks`: the prefix breaks with
+    this request anyway."""
     line = on_line(story)
     read = outputs(story, {placed.at for placed in line})
     waiting = sum(1 for placed in unread(story) if placed.entry.message and placed.entry.message.answers)
     old = read[: max(0, len(read) - max(0, ACTIONS - waiting))]
     told = [(output, words) for output in old if len(words := told_of(output)) < len(output.text)]
     told = [each for each in told if each[0].placed.entry.id not in story.tree.replaced]
+    if rules:
+        told = [each for each in told if not ((rule := rules.of(each[0].call.name)) and rule.whole)]
     free = breaks or moment.cold
     if not told or (len(told) < BATCH and not free):
         return Folding()

@@ -3,6 +3,8 @@
     cut       one new output that alone is longer than `output_cap`: its beginning and its end stay
     cleared   old outputs behind the newest 40,000 tokens of them: a breadcrumb stays, which names what was there
 
+How long an output has to be for that, and what more of it stays, may be told by tool (`output_rules`).
+
 The law: **marked, never deleted**. A call keeps its result and every result its place; only the words change, once and
 for good, by an event with the new text. What was stored stays as it was, and the new text says under which ref
 `stack_recall` gives it back.
@@ -21,6 +23,7 @@ from proxy.stack.events import Replaced
 from proxy.stack.names import ranked_names
 from proxy.stack.observe.files import touched_by
 from proxy.stack.observe.results import exit_code
+from proxy.stack.output_rules import NO_RULES, OutputRule, OutputRules
 from proxy.stack.ranking import Count, cut_for_display
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Call, Message
@@ -44,13 +47,34 @@ WHAT = 100
 
 
 # ---------------------------------------------------------------------------------------------------------------- cut
-def cuts(story: Story, cap: int, count: Count) -> tuple[Replaced, ...]:
-    """The outputs behind the last answer that alone are longer than `cap` tokens, cut to it (L4, S4-64)."""
-    return tuple(
-        Replaced(p.entry.id, cut(m.text, m.tokens, cap, ref_of(p), count), CUT)
-        for p in unread(story)
-        if (m := p.entry.message) and m.answers and m.tokens > cap and p.entry.id not in story.tree.replaced
-    )
+def cuts(story: Story, cap: int, count: Count, rules: OutputRules = NO_RULES, most: int = 0) -> tuple[Replaced, ...]:
+    """The outputs behind the last answer that alone are longer than `cap` tokens, or than their rule says, cut to that
+    (L4, S4-64). 0 is no cap; whatever a rule says, nothing stays longer than `most`."""
+    called = _callers(story) if rules else {}
+    found: list[Replaced] = []
+    for placed in unread(story):
+        message = placed.entry.message
+        if message and message.answers and placed.entry.id not in story.tree.replaced:
+            own = _cap_of(rules.of(called[message.answers]) if message.answers in called else None, cap, most)
+            if own and message.tokens > own:
+                told = cut(message.text, message.tokens, own, ref_of(placed), count)
+                found.append(Replaced(placed.entry.id, told, CUT))
+    return tuple(found)
+
+
+def _cap_of(rule: OutputRule | None, cap: int, most: int) -> int:
+    if rule is None or not (rule.whole or rule.cap):
+        return cap
+    return min(filter(None, (rule.cap, most)), default=0)
+
+
+def _callers(story: Story) -> dict[str, str]:
+    """The tools whose results have not been read, by the ids of their calls."""
+    for placed in reversed(story.placed):
+        message = placed.round.spoken.message if placed.round else placed.entry.message
+        if message is not None and message.role == "assistant":
+            return {call.id: call.name for call in message.calls}
+    return {}
 
 
 def unread(story: Story) -> Iterator[Placed]:
@@ -99,17 +123,19 @@ class Output:
     text: str
 
 
-def candidates(story: Story, line: Line) -> tuple[Replaced, ...]:
-    """The old outputs on the line, cleared, the newest first; nothing where that saves too little (S4-30 to S4-36)."""
+def candidates(story: Story, line: Line, rules: OutputRules = NO_RULES) -> tuple[Replaced, ...]:
+    """The old outputs on the line, cleared, the newest first; nothing where that saves too little (S4-30 to S4-36).
+    What a rule keeps whole is none of them."""
     spared, saved = 0, 0
     found: list[Replaced] = []
     for output in reversed(outputs(story, line.entries)):
-        if output.text.startswith(CLEARED):
+        rule = rules.of(output.call.name) if rules else None
+        if output.text.startswith(CLEARED) or (rule and rule.whole):
             continue
         spared += estimated(output.text)
         if spared <= PROTECTED:
             continue
-        crumb = breadcrumb(output)
+        crumb = breadcrumb(output, rule)
         gain = estimated(output.text) - estimated(crumb)
         if gain > 0:
             saved += gain
@@ -146,9 +172,9 @@ def _answered(story: Story) -> Sequence[Placed]:
     return story.placed[: len(story.placed) - waiting]
 
 
-def breadcrumb(output: Output) -> str:
+def breadcrumb(output: Output, rule: OutputRule | None = None) -> str:
     """What stays of an output: which call it was, how large it was, how it ended, the names in it, and the ref
-    (S2-12 to S2-14)."""
+    (S2-12 to S2-14); below it what of its beginning and its end its rule keeps (S2-44)."""
     text = output.text
     code = exit_code(text)
     parts = [
@@ -157,7 +183,10 @@ def breadcrumb(output: Output) -> str:
         *_names(text),
         f'all of it: stack_recall with ref="{ref_of(output.placed)}"',
     ]
-    return "; ".join(part for part in parts if part)
+    crumb = "; ".join(part for part in parts if part)
+    head, tail = rule.kept_of(text) if rule else ("", "")
+    kept = (("its beginning", head), ("its end", tail))
+    return "\n".join([crumb, *(f"[{where}:]\n{words}" for where, words in kept if words)])
 
 
 def _what(call: Call) -> str:
