@@ -22,6 +22,7 @@ from proxy.stack.frames import Loop, Status
 from proxy.stack.ledger import Event
 
 ROOTED = "rooted"
+ROOT_TOLD = "root told"
 
 
 class Rooted(msgspec.Struct, frozen=True, tag=ROOTED):
@@ -400,7 +401,7 @@ class HandTold(msgspec.Struct, frozen=True, tag="hand told"):
     words: str
 
 
-class RootTold(msgspec.Struct, frozen=True, tag="root told"):
+class RootTold(msgspec.Struct, frozen=True, tag=ROOT_TOLD):
     """The model was told of a root that began beside those it knew."""
 
     frame: str

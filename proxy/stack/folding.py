@@ -317,7 +317,8 @@ def _parted(story: Story, gone: _Gone, moment: Moment) -> Parted:
 
 def _muted(line: Sequence[Placed], candidate: Candidate, moment: Moment, pen: Pen) -> tuple[str, ...]:
     """Answers behind the cut that stay without their reasoning: closing words of what left, and where the model binds
-    reasoning to what stands before it, all of them; the cut is where the first trace stood that is written anew."""
+    reasoning to what stands before it, all of them; the cut is where the first trace stood that is written anew. Else
+    calls that stay keep theirs, for some providers want it back with every call."""
     gone = {id(p) for p in candidate.placed}
     leaving = [at for at, p in enumerate(line) if id(p) in gone]
     start, end = leaving[0], leaving[-1]
@@ -326,6 +327,9 @@ def _muted(line: Sequence[Placed], candidate: Candidate, moment: Moment, pen: Pe
     else:
         last = next((at for at in range(end, len(line)) if is_user(line[at])), end)
     staying = [p for p in line[start:last] if id(p) not in gone and is_assistant(p)]
+    if not moment.binds:
+        calling = {p.entry.id for p in staying if (m := said_by(p)) and m.calls}
+        staying = [p for p in staying if p.entry.id not in calling]
     return tuple(dict.fromkeys(p.entry.id for p in staying if _reasons(p, pen.scribe)))
 
 

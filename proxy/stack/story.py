@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from proxy.stack.applying import apply, reopened
-from proxy.stack.events import Dequeued, Switched, begins_root, read_event
+from proxy.stack.events import ROOT_TOLD, Dequeued, Switched, begins_root, read_event
 from proxy.stack.frames import Tree
 from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round
 from proxy.stack.lines import KINDS, Lines, after
@@ -154,7 +154,8 @@ class _Walk:
             self._step(entry, events)
         for overlay in _beside(self._ledger, entry, self._placed):
             self._tree = _heard(self._tree, overlay)
-            self._placed.append(Placed(overlay, _owner(self._tree), at=overlay.id))
+            known = self._adopted.get(overlay.id, ()) if overlay.kind is Kind.OVERLAY else ()
+            self._placed += known or [Placed(overlay, _owner(self._tree), at=overlay.id)]
         self._tip = entry.id
 
     def _step(self, entry: Entry, events: Sequence[Event]) -> None:
@@ -207,11 +208,12 @@ def _by_place(placed: Iterable[Placed]) -> Mapping[str, Sequence[Placed]]:
 
 def _beside(ledger: Ledger, entry: Entry, before: Sequence[Placed]) -> Sequence[Entry]:
     """What hangs on an entry and does not stand on the path yet, as what was said within a turn does. Where the client
-    rewrote the entry, what the user said behind its older forms stays."""
+    rewrote the entry, what the user said behind its older forms stays, and what the model was told of a root there."""
     hanging = list(ledger.overlays.get(entry.id, ()))
     older = entry.alias
     while older:
-        hanging += [overlay for overlay in ledger.overlays.get(older, ()) if overlay.kind is Kind.SAID]
+        told = any(event.kind == ROOT_TOLD for event in ledger.events.get(older, ()))
+        hanging += [overlay for overlay in ledger.overlays.get(older, ()) if told or overlay.kind is Kind.SAID]
         older = ledger.entries[older].alias if older in ledger.entries else ""
     if not hanging:
         return ()

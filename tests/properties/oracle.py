@@ -153,13 +153,14 @@ class Oracle:
         """Another attempt at what failed: a frame of its own, pushed by the same title."""
         if not opened and len(self.path()) >= MOST_OPEN:
             return opened
-        self._becomes_earlier(title)
-        return self._push(title, opened)
+        before = self._becomes_earlier(title)
+        return self._push(title, before if opened == title else opened)
 
-    def _becomes_earlier(self, title: str) -> None:
+    def _becomes_earlier(self, title: str) -> str:
         before = earlier(title, sum(each.startswith(earlier(title, "")) for each in self.parents) + 1)
         self.parents = {before if t == title else t: before if p == title else p for t, p in self.parents.items()}
         self.statuses = {before if t == title else t: status for t, status in self.statuses.items()}
+        return before
 
     def _pop(self, title: str, status: str) -> None:
         if title not in self.path() or self.statuses[title] != "in_progress":

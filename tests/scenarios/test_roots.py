@@ -9,14 +9,29 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.scripted import Answer, ScriptedProvider, says
-from tests.harness import Conversation, Json, Stage, activate, does, everything, op, plan, pop, push, recall, texts
-from tests.laws import text_of
+from proxy.scripted import Answer, Model, ScriptedProvider, says
+from tests.harness import (
+    Conversation,
+    Json,
+    Stage,
+    activate,
+    bash,
+    does,
+    everything,
+    op,
+    plan,
+    pop,
+    push,
+    recall,
+    texts,
+)
+from tests.laws import CLEARED, text_of
 from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in, todo
 from tests.scenarios.speaking import beside, meanwhile
 
 BLOCK = re.compile(r'<stack-context session=.*?frame="(\w+)".*?</stack-context>', re.DOTALL)
 ENDED = "All is done: a.py rounds."
+REQUIRING = {"models": [Model("gpt-x", required=("reasoning_content",))]}
 
 
 def blocks(messages: Sequence[Json]) -> list[str]:
@@ -228,6 +243,46 @@ def test_the_work_of_an_ended_tree_leaves_by_a_fold_and_is_recalled(stage: Stage
     provider.will(does(recall(root)), says("I see."))
     chat.says("how did you check it?")
     assert 1 in outputs_in(provider.received[-1].messages)
+
+
+@pytest.mark.parametrize("provider", [REQUIRING], indirect=True)
+@pytest.mark.spoken_in("chat", reason="a model of chat completions that wants its thoughts back with every call")
+def test_the_pop_that_ended_a_tree_keeps_its_thoughts_where_the_rest_is_folded(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """The call stays on the line, and without what was thought before it the provider refuses the request."""
+    session = Session(stage.chat(tools=TOOLS), provider, thinks="Let me see.")
+    steps = [made_by(step) for step in ("read src/limit.py", "run pytest -q")]
+    provider.will(*(Answer(calls=(made,), reasoning="Let me see.") for made, _ in steps))
+    provider.will(does(pop(ENDED), reasoning="That is all."), says("It rounds now."))
+    session.chat.says("make a.py round")
+    for _, result in steps:
+        session.chat.returns(session.output(result))
+    provider.will(says("On it."))
+
+    assert session.chat.says("now write the changelog").status == 200
+    line = provider.received[-1].messages
+    assert outputs_in(line) == []
+    assert [m["reasoning_content"] for m in line if m.get("tool_calls")] == ["That is all."]
+
+
+def test_a_client_that_clears_old_results_leaves_the_block_where_it_stands(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    chat = stage.chat()
+    provider.will(does(bash("ls")), does(pop(ENDED)), says("Finished. It rounds now as it should, everywhere."))
+    provider.will(says("I am on it, and write the changelog right now."), says("Sure."))
+    chat.says("make a.py round")
+    chat.returns("a.py and many words " * 20)
+    chat.says("now write the changelog")
+    before = provider.received[-1].messages
+    for message in chat.history:
+        if message["role"] == "tool":
+            message["content"] = CLEARED
+    chat.says("go on")
+
+    assert provider.received[-1].messages[: len(before)] == before
+    assert len(blocks(provider.received[-1].messages)) == 1
 
 
 @pytest.mark.rows("C20")
