@@ -149,22 +149,12 @@ class App:
         self._parts = {dialect.name: parts_for(process, dialect) for dialect in DIALECTS.values()}
         self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
         self._started = now
-        speaking = Speaking(
-            self._store,
-            shelf,
-            self.config.queue_hours,
-            now_ms,
-            process.fresh_id,
-            process.flights,
-            self.metrics,
-            self.feed,
-        )
         self._backstage = (
             self._store,
             self.tenant_of,
             shelf.drop_all,
             shelf.learn,
-            speaking,
+            process.speaking,
             lambda: self.draining,
             now,
             live,
@@ -314,7 +304,10 @@ class App:
     def _built_management(self) -> ASGIApp:
         from proxy.api import Backstage, build_api
 
-        return build_api(Backstage(*self._backstage, self._counter.name, self._token, self.config, self.feed))
+        stage = Backstage(
+            *self._backstage, self._counter.name, self._token, self.config, self.feed, count=self._counter.count
+        )
+        return build_api(stage)
 
     def _incoming(self, request: str, scope: Scope, body: bytes) -> Incoming:
         """Raises Unauthorized."""

@@ -7,8 +7,11 @@ What this module does not do: it writes no block (`stack.block_forms`).
 
 from __future__ import annotations
 
+from functools import partial
+
 from proxy.config import Config
-from proxy.stack.block_forms import Form
+from proxy.stack.block_forms import DrawMap, Form
+from proxy.stack.filemap import frame_map
 
 
 def is_minimal(config: Config, model: str) -> bool:
@@ -24,4 +27,11 @@ def form_of(config: Config, model: str) -> Form:
         config.block_figures,
         config.observed_tools,
         tuple(config.probes.items()),
+        _map(config),
     )
+
+
+def _map(config: Config) -> DrawMap | None:
+    """What draws the map of seen files, where one is wanted."""
+    most = config.budgets.map
+    return partial(frame_map, most=most, names=config.observed_tools) if most else None

@@ -10,6 +10,7 @@ from proxy.feed import Feed
 from proxy.live_settings import LiveSettings
 from proxy.speaking import Speaking
 from proxy.stack.ledger import Event
+from proxy.stack.ranking import Count, estimate_tokens
 from proxy.store import Store
 from proxy.tenancy import Headers, Tenant
 
@@ -38,5 +39,7 @@ class Backstage:
     config: Config = field(default_factory=Config)
     feed: Feed = field(default_factory=Feed)
     """Where what happens is heard."""
+    count: Count = estimate_tokens
+    """Tokens of a text."""
     counted_since: dict[str | None, int] = field(default_factory=dict)
     """From when on subagents are counted (ms), by tenant, None for an operator; not there: all that is stored."""

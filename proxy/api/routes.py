@@ -27,6 +27,7 @@ from proxy.api import (
     hand,
     past,
     searching,
+    seen_files,
     speaking,
     subagents,
 )
@@ -381,6 +382,7 @@ for each in (
     hand,
     past,
     searching,
+    seen_files,
     speaking,
     subagents,
 ):

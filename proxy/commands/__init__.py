@@ -8,6 +8,7 @@
     resuming.py  resume         speaking.py  say, cancel       autonomy.py  autonomy
     hand.py      push, plan, activate, pop, invalidate, rename
     reporting.py report, tariffs             exporting.py export, import
+    seen_files.py map
 
     lazy.py      which command is in which module          place.py   configuration and store of a command
     presence.py  the proxy that runs on this data, if any  printing.py  what may reach a terminal

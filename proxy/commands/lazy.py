@@ -30,6 +30,7 @@ COMMANDS = {
     "export": ("exporting", "A conversation as files: a backup, logs, a hand-over, a flame graph, spans."),
     "import": ("exporting", "Take in a conversation that was exported, or the state files of others."),
     "unfold": ("keeping", "Bring back a frame that was folded wrongly."),
+    "map": ("seen_files", "What the files that were seen define, by who refers to it."),
     "loops": ("loops", "Loops that the model was warned of; --clear counts anew."),
     "autonomy": ("autonomy", "How much the proxy decides about frames, and why; changes it for one conversation."),
     "checkpoint": ("branches", "Name a point of a conversation."),

@@ -9,6 +9,7 @@ What this module does not do: it renders nothing; each form is a module of its o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.stack.actions import actions_of, in_a_line
@@ -21,17 +22,23 @@ from proxy.stack.probes import Patterns, probe_state
 from proxy.stack.ranking import Count
 from proxy.stack.story import Story
 
+DrawMap = Callable[[Story, Tree, str, int, Count], str]
+"""What else a block tells of the files that were seen: for a frame, in at most so many tokens."""
+END = "\n</stack-context>"
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """How blocks are written. `minimal` goes before `nested`; `figures` are told in the flat form alone. `names` tell
-    what the client's tools are for, `patterns` which more commands are probes."""
+    what the client's tools are for, `patterns` which more commands are probes. With `draw_map` blocks of the first two
+    forms end with a map of seen files (S2-25)."""
 
     nested: bool = False
     minimal: bool = False
     figures: bool = False
     names: Names = NAMES
     patterns: Patterns = ()
+    draw_map: DrawMap | None = None
 
 
 FLAT = Form()
@@ -56,7 +63,17 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
         recent = Recent(probe_state(story, form.names, form.patterns), actions)
         return render_minimal(tree, frame_id, recent, nonce=nonce, budget=budgets.total, count=count, session=session)
     if form.nested:
-        return render_nested(tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session)
-    return render_block(
-        tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session, figures=form.figures
-    )
+        block = render_nested(tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session)
+    else:
+        block = render_block(
+            tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session, figures=form.figures
+        )
+    if form.draw_map is None or not tree.frames[frame_id].parent:  # what a root has seen stands on its line
+        return block
+    return _with_map(block, form.draw_map(story, tree, frame_id, budgets.total - count(block), count), budgets, count)
+
+
+def _with_map(block: str, drawn: str, budgets: BlockBudgets, count: Count) -> str:
+    """The map is the first thing that a block has no room for."""
+    told = f"{block.removesuffix(END)}\n{drawn}{END}" if drawn and block.endswith(END) else block
+    return told if count(told) <= budgets.total else block

@@ -1,0 +1,34 @@
+"""The route of the map: which symbols are where, of the files whose contents passed by."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.concurrency import run_in_threadpool
+
+from proxy.api.answers import Json
+from proxy.api.asking import UNKNOWN, Asked, Id, Thread
+from proxy.stack.filemap import BUDGET
+from proxy.views import lookup
+from proxy.views.conversations import story_of
+from proxy.views.seen_files import SeenFilesTold, seen_files
+
+router = APIRouter()
+
+LEAST, MOST = 100, 16_000
+"""Tokens that may be asked for."""
+
+
+@router.get("/conversations/{conversation}/map", response_model=SeenFilesTold, responses=UNKNOWN)
+async def show_map(
+    asked: Asked,
+    conversation: Id,
+    thread: Thread = "",
+    tokens: Annotated[int, Query(ge=LEAST, le=MOST, description="At most so many are told")] = BUDGET,
+) -> Response:
+    """The definitions in files that were read or written, those first that others refer to most."""
+    stage = asked.backstage
+    ledger = await lookup.ledger_of(stage.store, asked.scope, conversation)
+    story = story_of(ledger, thread)
+    return Json(await run_in_threadpool(seen_files, ledger, story, stage.config, tokens, stage.count))
