@@ -41,7 +41,6 @@ from proxy.metrics import Metrics
 from proxy.quiet import hear_rest
 from proxy.report import Accountant
 from proxy.shelf import Shelf
-from proxy.speaking import Speaking
 from proxy.stack.matching import RETRY_MS
 from proxy.store import Health, Store
 from proxy.store.opening import open_store

@@ -34,6 +34,7 @@ from proxy.limits import Limits, Window
 from proxy.reception import Reception
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
+from proxy.speaking import Speaking
 from proxy.stack.context import Line, unbound, unpaired
 from proxy.stack.events import FrameEvent, ReasoningRemoved
 from proxy.stack.pruning import candidates, cuts
@@ -96,6 +97,7 @@ class Parts:
     now: Callable[[], int]
     limits: Limits
     hearing: Hearing
+    speaking: Speaking
     flights: Flights
     summaries: Summaries | None = None
     """None where it is off."""

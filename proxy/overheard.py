@@ -10,7 +10,8 @@ The laws: **what was typed to the proxy never goes upstream** where it is on (`o
 **a command is carried out once**: a retry is answered with the same words. When our bookkeeping fails the person is
 told so, and nothing has changed.
 
-What this module does not do: it decides nothing about frames (`stack.by_hand`) and reads no command (`stack.typed`).
+What this module does not do: it decides nothing about frames (`stack.by_hand`), takes no words in for an agent
+(`speaking`), and reads no command (`stack.typed`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Container
 from dataclasses import replace
 from hashlib import sha256
 
+from proxy.addressing import named
 from proxy.asking import Incoming, Parts, Unfit, read_request, weighed
 from proxy.delivery import Reply
 from proxy.dialects import Saying, Unreadable, Wanted, slices
@@ -33,9 +35,10 @@ from proxy.report.receipts import ANSWERED
 from proxy.stack.by_hand import Hand, answered, did, hung
 from proxy.stack.frames import Tree
 from proxy.stack.ledger import answer_of
+from proxy.stack.queued import Lane
 from proxy.stack.tools import looking
 from proxy.stack.transcript import Message, Request
-from proxy.stack.typed import HELP, MARK, WORD, Unclear, command_in, heard, help_text, read
+from proxy.stack.typed import HELP, MARK, WORD, Say, Unclear, command_in, heard, help_text, read
 from proxy.standing import Arrival, Standing
 
 log = logging.getLogger(__name__)
@@ -172,7 +175,10 @@ async def _carried_out(parts: Parts, standing: Standing | None, command: str, be
     if isinstance(asked, str):
         return _looked_at(standing.story.tree, asked)
     ledger, tip = standing.ledger, standing.story.tip
-    key = sha256(f"{tip}\n{before}\n{command}".encode()).hexdigest()[:16]
+    key = sha256(f"{tip}\n{before}\n{command}".encode()).hexdigest()
+    if isinstance(asked, Say):
+        return await _said(parts, standing, asked, key[:32])
+    key = key[:16]
     if (told := answered(ledger, tip, key)) is not None:
         return told
     if tip in ledger.has_child:
@@ -187,6 +193,21 @@ async def _carried_out(parts: Parts, standing: Standing | None, command: str, be
     standing.shelved.stories.clear()
     await parts.shelf.durable(standing.shelved)
     return done.told
+
+
+async def _said(parts: Parts, standing: Standing, asked: Say, name: str) -> str:
+    """Words for the agent of this conversation, or of another one of the same tenant. Raises StoreError."""
+    tenant, there = standing.arrival.tenant, standing.conversation
+    try:
+        if asked.to:
+            async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
+                there = (await named(parts.keeper.store, tenant, asked.to)).id
+        lane = Lane.FOLLOW_UP if asked.follow_up else Lane.STEER
+        await parts.speaking.say(tenant, there, asked.text, lane, name=name)
+    except (NotAllowed, UnknownFrame) as refused:
+        return str(refused)
+    whose = "The agent" if there == standing.conversation else f"The agent of {there}"
+    return f"{whose} is told {'when it has nothing more to do' if asked.follow_up else 'with its next request'}."
 
 
 def _looked_at(tree: Tree, what: str) -> str:

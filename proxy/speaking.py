@@ -65,25 +65,30 @@ class Speaking:
     metrics: Metrics = field(default_factory=Metrics)
     feed: Feed = field(default_factory=Feed)
 
-    async def say(self, tenant: str, conversation: str, text: str, lane: Lane, thread: str = "") -> tuple[Queued, int]:
+    async def say(  # noqa: PLR0913 - whose words, which, for whom, and when
+        self, tenant: str, conversation: str, text: str, lane: Lane, thread: str = "", name: str = ""
+    ) -> tuple[Queued, int]:
         """Take a message in, for every thread of the conversation or for one; it, and its place among those that wait,
-        from 1. Durable when this returns.
+        from 1 (0: it waits no more). Durable when this returns. What was said under a `name` is said once: asked again
+        it is what it has become.
 
         Raises UnknownFrame for a conversation or a thread that is not there, BadRequest for a text that says nothing or
         too much, NotAllowed where nobody would hear it or too much waits already, StoreError.
         """
         _worded(text)
         shelved = await self._at(tenant, conversation)
-        await self._heard(shelved, thread)
         now = self.now()
         before = waiting(shelved.ledger.queue.values(), now)
+        if (known := shelved.ledger.queue.get(name)) is not None:
+            return known, before.index(known) + 1 if known in before else 0
+        await self._heard(shelved, thread)
         if len(before) >= MOST_WAITING or sum(len(each.text) for each in before) + len(text) > MOST_TEXT:
             raise NotAllowed(
                 f"{len(before)} messages wait here already, and at most {MOST_WAITING} of {MOST_TEXT:,} characters "
                 "together are taken in. Wait until the agent was told of them, or DELETE those no longer wanted.",
                 code="queue_full",
             )
-        said = Queued(self.fresh_id(), text, lane, thread, now, now + int(self.hours * 3_600_000))
+        said = Queued(name or self.fresh_id(), text, lane, thread, now, now + int(self.hours * 3_600_000))
         await self._record(shelved, [said])
         position = len(before) + 1
         self._counted("queued", shelved, now, lane=str(lane), waiting=position)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 
 from proxy.acting import Actor, suffixed
@@ -40,6 +40,7 @@ from proxy.report import Accountant
 from proxy.root_note import RootNote
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
+from proxy.speaking import Speaking
 from proxy.stack import tools
 from proxy.stack.inferring import Watch
 from proxy.stack.ledger import Round, answer_of
@@ -79,6 +80,12 @@ class Process:
     flights: Flights = field(default_factory=Flights)
     summaries: Summaries | None = None
     """None where it is off."""
+
+    @cached_property
+    def speaking(self) -> Speaking:
+        """What takes in the words of people."""
+        hours = self.config.queue_hours
+        return Speaking(self.store, self.shelf, hours, self.now, self.fresh_id, self.flights, self.metrics, self.feed)
 
     def nonce(self, conversation: str) -> str:
         """Marks of ours that no text from a tool can forge: HMAC(store secret, conversation id)."""
@@ -138,6 +145,7 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         now=process.now,
         limits=process.limits,
         hearing=hearing,
+        speaking=process.speaking,
         flights=process.flights,
         summaries=process.summaries,
     )

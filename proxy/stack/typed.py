@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from proxy.stack.deeds import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.stack.frames import RETURNED
@@ -34,8 +35,19 @@ HEADS = ("system", "developer")
 _COMMAND = re.compile(rf"{WORD}(?:[ \t]+(?P<verb>\S+)(?:[ \t]+(?P<rest>\S.*))?)?[ \t]*")
 _MAYBE = re.compile(rf"{WORD}(?=[\s<]|\Z)")
 """What every message has that may be one. Paths have the word too, and a whole history is asked with every request."""
+_SAID = re.compile(r"(?P<options>(?:(?:--follow-up|--to[ \t]+[^\s-]\S*)[ \t]+)*)(?P<text>\S.*)")
 _PART = re.compile(r'\{.*"type"\s*:')
 """A picture or a file beside the words, as the text of a message tells it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Words for a running agent: that of this conversation, or of the one whose id begins with `to`. With `follow_up`
+    they wait until the model has nothing more to do."""
+
+    text: str
+    to: str = ""
+    follow_up: bool = False
 
 
 class Unclear(Exception):
@@ -113,6 +125,7 @@ HOW: Mapping[str, str] = {
     "pop STATUS RESULTS": "end the active frame as completed, failed or blocked",
     "invalidate FRAME | REASON": "a frame is no longer wanted, nor what is planned below it",
     "rename FRAME | TITLE | CRITERIA": "other words for a planned frame",
+    "say TEXT": "tell the agent with its next request; `--to CONVERSATION TEXT` another one, `--follow-up` at its end",
     HELP: "this text",
 }
 """How each command is written, and what it does."""
@@ -126,8 +139,8 @@ def help_text() -> str:
     return f"Commands to the proxy. The agent does not see them:\n\n```\n{rows}\n```\n\n{ending}"
 
 
-def read(said: str) -> Deed | str:
-    """What a command asks for: a deed, or one of `LOOKS`. Raises Unclear."""
+def read(said: str) -> Deed | Say | str:
+    """What a command asks for: a deed, words for an agent, or one of `LOOKS`. Raises Unclear."""
     found = _COMMAND.fullmatch(said)
     verb = (found["verb"] or HELP).lower() if found else HELP
     rest = (found["rest"] or "").strip() if found else ""
@@ -177,6 +190,17 @@ def _rename(rest: str) -> Deed:
     return Rename(_needed(frame, "rename"), title, criteria)
 
 
+def _say(rest: str) -> Say:
+    found = _SAID.fullmatch(rest)
+    if found is None or found["text"].startswith("--"):
+        raise _unclear("say")
+    options = found["options"].split()
+    named = [after for option, after in pairwise(options) if option == "--to"]
+    if len(named) > 1:
+        raise _unclear("say")
+    return Say(found["text"], "".join(named), "--follow-up" in options)
+
+
 def _split(rest: str, most: int) -> list[str]:
     """What stands between bars; empty for what is not there."""
     parts = [part.strip() for part in rest.split("|", most - 1)]
@@ -194,11 +218,12 @@ def _unclear(verb: str) -> Unclear:
     return Unclear(f"Write it as `{WORD} {how}`. `{WORD} {HELP}` lists all commands.")
 
 
-_READERS: Mapping[str, Callable[[str], Deed]] = {
+_READERS: Mapping[str, Callable[[str], Deed | Say]] = {
     "push": _push,
     "plan": _plan,
     "activate": _activate,
     "pop": _pop,
     "invalidate": _invalidate,
     "rename": _rename,
+    "say": _say,
 }

@@ -6,32 +6,21 @@ part of a file name.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
+# Asked of this module by the others of its folder, beside what it says itself.
+from proxy.addressing import Scope as Scope
+from proxy.addressing import everything as everything
+from proxy.addressing import named
+from proxy.addressing import shown as shown
 from proxy.errors import UnknownFrame
 from proxy.stack.frames import Frame, Tree, find
-from proxy.stack.ledger import Conversation, Entry, Ledger
+from proxy.stack.ledger import Entry, Ledger
 from proxy.stack.story import Story, follow
 from proxy.store import Store
 
-Scope = str | None
-"""A tenant, or None: all of them."""
-
-PAGE = 200
-"""Conversations asked of the store at a time."""
-SHORTEST = 4
-"""Characters of an id from which its beginning stands for it."""
 BORN = ("rooted", "pushed", "planned", "entered", "delegated", "parted")
 """Kinds of events that make a frame."""
-
-
-async def everything(store: Store, scope: Scope) -> AsyncIterator[Conversation]:
-    """All conversations, the newest first."""
-    offset = 0
-    while found := await store.conversations(scope, PAGE, offset):
-        for conversation in found:
-            yield conversation
-        offset += len(found)
 
 
 async def ledger_of(store: Store, scope: Scope, conversation: str) -> Ledger:
@@ -68,21 +57,8 @@ async def ledger_named(store: Store, scope: Scope, reference: str) -> Ledger:
 
     Raises UnknownFrame.
     """
-    found: list[Conversation] = []
-    async for known in everything(store, scope):
-        if known.id == reference or not reference:
-            found = [known]
-            break
-        if len(reference) >= SHORTEST and known.id.startswith(reference):
-            found.append(known)
-    if len(found) == 1:
-        return await ledger_of(store, found[0].tenant, found[0].id)
-    if not reference:
-        raise UnknownFrame("There is no conversation yet. Point a client at the proxy and send a request.")
-    if len(reference) < SHORTEST:
-        raise UnknownFrame(f"{shown(reference)} is too short for an id: write {SHORTEST} characters or more.")
-    what = f"{len(found)} conversations begin with" if found else "There is no conversation"
-    raise UnknownFrame(f"{what} {shown(reference)}. `callstack tree` without an argument shows the newest ones.")
+    known = await named(store, scope, reference)
+    return await ledger_of(store, known.tenant, known.id)
 
 
 async def frame_of(store: Store, scope: Scope, frame: str) -> tuple[Ledger, Story]:
@@ -143,8 +119,3 @@ def thread_tips(ledger: Ledger) -> dict[str, Entry]:
 def root_of(tree: Tree) -> Frame | None:
     """The frame without a parent, where the path has begun one."""
     return next((f for f in tree.frames.values() if not f.parent), None)
-
-
-def shown(reference: str) -> str:
-    """What was asked for, as it may stand in a message: short, and without a control character."""
-    return repr(reference if len(reference) <= 64 else f"{reference[:63]}…")
