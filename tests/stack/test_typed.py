@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.stack.deeds import Activate, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.stack.transcript import Call, Message, identity_of
-from proxy.stack.typed import HOW, LONGEST, MARK, Heard, Unclear, command_in, heard, help_text, read
+from proxy.stack.typed import HOW, LONGEST, MARK, Heard, Say, Unclear, command_in, heard, help_text, read
 
 pytestmark = pytest.mark.rows("S0-36")
 
@@ -105,6 +105,10 @@ READ = {
     "/stack invalidate A | not needed": Invalidate("A", "not needed"),
     "/stack rename A | B": Rename("A", "B"),
     "/stack rename A | | c": Rename("A", "", "c"),
+    "/stack say use tabs | --to me; now": Say("use tabs | --to me; now"),
+    "/stack say --to c0ffee use tabs": Say("use tabs", "c0ffee"),
+    "/stack say --follow-up\tthen push": Say("then push", follow_up=True),
+    "/stack say --follow-up --to c0ffee then push": Say("then push", "c0ffee", follow_up=True),
 }
 
 
