@@ -5,7 +5,8 @@ result; it fits the window, and where the provider says it does not, it is made 
 then the oldest groups leave. A first round is asked once. A hidden round that fails is asked again, because no byte of
 it has left.
 
-Where there is no line, a client's own history that cannot fit is shortened by itself (`shortened_request`).
+Where there is no line, a client's own history that cannot fit is shortened by itself, or what it quotes of one that
+is kept is told in our words (`shortened_request`).
 
 What this module does not do: it runs no stack call and shows the client nothing but the provider's refusals.
 """
@@ -18,6 +19,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
 
 from proxy import overflow
 from proxy.acting import binds, must_open, newest_answer, without_bound
@@ -31,6 +34,7 @@ from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.flights import Flights
 from proxy.hearing import Hearing
 from proxy.limits import Limits, Window
+from proxy.quoting import Means, Quotes
 from proxy.reception import Reception
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
@@ -38,7 +42,7 @@ from proxy.speaking import Speaking
 from proxy.stack.context import Line, unbound, unpaired
 from proxy.stack.events import FrameEvent, ReasoningRemoved
 from proxy.stack.pruning import candidates, cuts
-from proxy.stack.transcript import Request, Spoken
+from proxy.stack.transcript import Message, Request, Spoken
 from proxy.stack.trim import KEPT, shortened, trimmed
 from proxy.summaries import Summaries
 from proxy.tokens import Counter
@@ -134,6 +138,11 @@ class Asker:
     def window(self) -> Window:
         return self._parts.limits.window(*self._place)
 
+    @cached_property
+    def quotes(self) -> Quotes:
+        """What the client's own request quotes."""
+        return quotes_of(self._parts, self._incoming, self._request)
+
     async def line(self, turn: Turn) -> Line:
         """The line of the active frame, fit to leave: paired, within the window, what it leaves out on disk.
 
@@ -156,7 +165,10 @@ class Asker:
         shorter = await self._shortened(turn, line, window.limit, room_in(window))
         if shorter is None and self._request.tokens <= window.tokens and not turn.number:
             raise Unfit("the line does not fit the window, the client's body may", code="window")
-        return shorter or line
+        left = shorter or line
+        if not turn.number and self._tokens(turn, left) > window.tokens and await self.quotes.found():
+            raise Unfit("the line does not fit the window, the client's body does without its quote", code="window")
+        return left
 
     async def _cut(self, turn: Turn, line: Line, window: Window) -> Line:
         """The line with new outputs that alone are too long cut to `output_cap`, or as their rule says; for a window
@@ -230,7 +242,8 @@ class Asker:
         """The provider's answer to the next round; None when the client has been answered with an error.
 
         A round is asked once, and once more where the provider refuses it for its length and it `may_trim`. A hidden
-        round that fails is asked again, because no byte of it has left.
+        round that fails is asked again, because no byte of it has left. Raises Unfit where what was too long is a quote
+        in the client's request.
         """
         tries = TRIES if turn.number else 0
         while True:
@@ -260,6 +273,11 @@ class Asker:
                 tries -= 1
                 self._record.unanswered()
                 await asyncio.sleep(_pause(got))
+            elif not turn.number and not delivery.reply.started and await self._quotes_too_much(got.status, refusal):
+                self._record.unanswered()
+                raise Unfit(
+                    "the line was refused for its length, the client's body may fit without its quote", code="window"
+                )
             else:
                 await self._refused(delivery, got, refusal)
                 return None
@@ -279,6 +297,9 @@ class Asker:
             return await self._shortened(turn, capped, enough, room) or (capped if capped is not line else None)
         except StoreError:
             return None  # nothing may leave the line that is not on disk: the refusal passes as it is
+
+    async def _quotes_too_much(self, status: int, refusal: bytes) -> bool:
+        return overflow.is_overflow(status, refusal, self._sent) and await self.quotes.found() is not None
 
     def refused_for_length(self, status: int, refusal: bytes) -> bool:
         """Whether this is how the provider says that the last round was too long; if so, it is learned from."""
@@ -354,23 +375,55 @@ async def weighed(parts: Parts, request: Request) -> Request:
     return await asyncio.to_thread(weighed_by, request, counts, Known())
 
 
-def shortened_request(parts: Parts, route: Route, request: Request, conversation: str = "") -> Request | None:
-    """A client's own request that does not fit, shortened from itself alone: to what the window leaves room for, and to
-    well below its size; None where no group of calls can leave it. Reasoning that is bound to what left goes too (L8).
-    `request` is under the upstream's name for the model."""
-    dialect, window = parts.dialect, parts.limits.window(route.upstream.name, route.model, conversation)
+class Overlong(NamedTuple):
+    """A client's own request that does not fit, under the upstream's name for the model, what it may quote, and the
+    conversation it stands in. `grown`: its history may be shortened, for its client saw how short our line is."""
+
+    request: Request
+    quotes: Quotes
+    conversation: str = ""
+    grown: bool = True
+
+
+class Shorter(NamedTuple):
+    """What is left of a client's own request, and how many of its tokens are ours."""
+
+    request: Request
+    own_tokens: int
+
+
+def quotes_of(parts: Parts, incoming: Incoming, request: Request) -> Quotes:
+    """What this request may quote; its tokens are counted."""
+    return Quotes(parts.shelf, parts.dialect, incoming.tenant, incoming.headers, request)
+
+
+async def shortened_request(parts: Parts, route: Route, overlong: Overlong) -> Shorter | None:
+    """A client's own request, shortened to what the window leaves room for, and to well below its size: from itself
+    alone, or where that is not to be done, or not enough, with what it quotes told in our words. None where nothing can
+    leave it. Reasoning that is bound to what left goes too (L8)."""
+    request, dialect = overlong.request, parts.dialect
+    window = parts.limits.window(route.upstream.name, route.model, overlong.conversation)
     room = min(int(request.tokens * KEPT), room_in(window) if window.binds else request.tokens)
-    fixed = sum(m.tokens for m in request.head) + request.tools_tokens
-    kept = shortened(request.messages, room - fixed, dialect.seals)
+    room -= sum(m.tokens for m in request.head) + request.tools_tokens
+    kept = shortened(request.messages, room, dialect.seals) if overlong.grown else None
+    is_too_long = kept is None or sum(m.tokens for m in (*kept.before, *kept.behind)) > room
+    if is_too_long and (told := await overlong.quotes.told(Means(room, parts.writer, parts.counter))):
+        return Shorter(_written_anew(parts, route, request, told.before, told.behind), told.tokens)
     if kept is None:
         return None
-    behind = kept.behind
+    trace = replace(dialect.user_message(kept.trace), tokens=parts.weigh(kept.trace))
+    return Shorter(_written_anew(parts, route, request, (*kept.before, trace), kept.behind), trace.tokens)
+
+
+def _written_anew(
+    parts: Parts, route: Route, request: Request, before: Sequence[Message], behind: Sequence[Message]
+) -> Request:
+    """The request with these messages; reasoning in those `behind` what changed goes where it is bound."""
+    dialect = parts.dialect
     if binds(parts.config, dialect, route.model):
         behind = without_bound(parts.config, dialect, request, route.model, behind)
-    trace = replace(dialect.user_message(kept.trace), tokens=parts.weigh(kept.trace))
-    messages = (*kept.before, trace, *behind)
-    head = [m.wire for m in request.head]
-    body = dialect.render(request, messages, head, Wanted(include_usage=False))
+    messages = (*before, *behind)
+    body = dialect.render(request, messages, [m.wire for m in request.head], Wanted(include_usage=False))
     return replace(request, body=b"".join(body), messages=messages)
 
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from proxy import overflow
 from proxy.acting import RECALL_PART, binds, without_bound
-from proxy.asking import Asker, Incoming, Parts, Unfit, read_request, shortened_request, weighed
+from proxy.asking import Asker, Incoming, Overlong, Parts, Unfit, read_request, shortened_request, weighed
 from proxy.bookkeeping import LOOPING_CALL, client_chain
 from proxy.delivery import Delivery, Reply
 from proxy.dialects import Unreadable, Wanted
@@ -212,36 +212,40 @@ class Call:
 
     async def _relayed(self) -> Answer | None:
         """The provider's answer to the client's own request. A client that sees how short the line is lets its history
-        grow past the window: then that is shortened, before it leaves or when the provider says so, once. None when
-        the client has been answered with the provider's refusal."""
+        grow past the window: then that is shortened, before it leaves or when the provider says so, once; also where
+        another conversation quotes it. None when the client has been answered with the provider's refusal."""
         own, window = self._own_request(), self._asker.window()
         kept_there = self._standing.status == "bypass"  # what is left of it would not be what it stands for
         grown = (self._standing.story.tree.awake or self._record.status == "bypass") and not kept_there
-        if grown and window.binds and own.tokens > window.tokens and (shorter := self._stateless()):
+        too_long = window.binds and own.tokens > window.tokens and not kept_there
+        if too_long and (shorter := await self._stateless(grown=grown)):
             return await self._asker.own(shorter)
         self._record.sending(client_chain(own), None)
         got = await self._asker.own(own)
-        if not grown or got.status not in overflow.STATUSES:
+        if got.status not in overflow.STATUSES or kept_there or not (grown or self._asker.quotes.possible):
             return got
         async with aclosing(got):
             refusal = await got.body()
-        if self._asker.refused_for_length(got.status, refusal) and (shorter := self._stateless(again=True)):
+        too_long = self._asker.refused_for_length(got.status, refusal)
+        if too_long and (shorter := await self._stateless(grown=grown, again=True)):
             return await self._asker.own(shorter)
         self._record.failed("upstream_error")
         self._record.settle(got.status)
         await self._delivery.refuse(got, refusal)
         return None
 
-    def _stateless(self, *, again: bool = False) -> Request | None:
-        """What is left of the client's own request, noted as what leaves; None where nothing can be left out. `again`:
-        all of it has been refused."""
-        shorter = shortened_request(self._parts, self._route, self._request, self._standing.conversation)
-        if shorter is not None:
-            if again:
-                self._record.unanswered()
-            self._record.shortened("" if self._record.status == "bypass" else "window")
-            self._record.sending(client_chain(shorter), (shorter.body,))
-        return shorter
+    async def _stateless(self, *, grown: bool, again: bool = False) -> Request | None:
+        """What is left of the client's own request, noted as what leaves; None where nothing can be left out. `grown`:
+        the history is the client's own; else it can only be quoted. `again`: all of it has been refused."""
+        overlong = Overlong(self._request, self._asker.quotes, self._standing.conversation, grown)
+        if (shorter := await shortened_request(self._parts, self._route, overlong)) is None:
+            return None
+        if again:
+            self._record.unanswered()
+        self._record.shortened("" if self._record.status == "bypass" else "window")
+        left = shorter.request
+        self._record.sending(client_chain(left), (left.body,), own_texts=shorter.own_tokens)
+        return left
 
     def _own_request(self) -> Request:
         """The client's request, less the reasoning that its provider binds to a prefix only a line of ours has (L8)."""
@@ -295,7 +299,11 @@ class Call:
         """Ask, run what is ours, ask again, until a round is for the client."""
         last_one, silent = False, False
         while True:
-            got = await self._asker.ask(turn, line, self._delivery, no_calls=last_one, may_trim=not silent)
+            try:
+                got = await self._asker.ask(turn, line, self._delivery, no_calls=last_one, may_trim=not silent)
+            except Unfit as error:
+                await self._stand_aside(error.code)
+                return
             if got is None:
                 return
             async with aclosing(got):

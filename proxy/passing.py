@@ -17,7 +17,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from proxy import overflow
-from proxy.asking import Incoming, Parts, shortened_request, weighed
+from proxy.asking import Incoming, Overlong, Parts, quotes_of, shortened_request, weighed
 from proxy.bookkeeping import Record
 from proxy.delivery import Reply, fail
 from proxy.dialects import dialect_at, slices
@@ -116,7 +116,8 @@ async def _shorter(passing: Passing, request: Request, status: int, refusal: byt
     if not overflow.is_overflow(status, refusal, request.tokens):
         return None
     parts.limits.refused(route.upstream.name, route.model, "", request.tokens, refusal)
-    return shortened_request(parts, route, request)
+    shorter = await shortened_request(parts, route, Overlong(request, quotes_of(parts, passing.incoming, request)))
+    return shorter.request if shorter else None
 
 
 # --------------------------------------------------------------------------------------------------------------- names

@@ -37,6 +37,7 @@ from proxy.config import Config
 from proxy.config_sources import load_config
 from proxy.scripted import Answer as Scripted
 from proxy.scripted import Call, Received, ScriptedProvider, call
+from proxy.scripted.counting import default_counter, parts_of
 from proxy.scripted.http1 import Request
 from tests import laws
 from tests.tongues import CHAT, Heard, Tongue, neutral, tongue_at
@@ -484,6 +485,11 @@ class Listening(ScriptedProvider):
         received.__class__ = Told  # it is made, remembered and waited for in there
         return received
 
+    def is_too_long(self, body: Json) -> bool:
+        """Whether a neutral request is more than the window of its model."""
+        window = self._model.model(str(body.get("model"))).window
+        return window is not None and sum(part.tokens for part in parts_of(body, default_counter())) > window
+
 
 class Told(Received):
     """A request that a tongue tells."""
@@ -573,7 +579,16 @@ class Stage:
         ]
         if kept is not None:
             kept = {at: frozenset(each for w in wires for each in self.tongue.kept(w)) for at, wires in kept.items()}
-        return laws.Evidence(asked, left, kept, frozenset(self.excused), seen, signed=self.tongue.signs)
+        signed, too_long = self.tongue.signs, self._too_long(asked)
+        return laws.Evidence(asked, left, kept, frozenset(self.excused), seen, signed=signed, too_long=too_long)
+
+    def _too_long(self, asked: Sequence[laws.Asked]) -> frozenset[int]:
+        """Of the requests that were shortened, those that did not fit."""
+        shortened = [each for each in asked if each.status == laws.STATELESS]
+        provider = self.provider
+        if not isinstance(provider, Listening):
+            return frozenset()
+        return frozenset(each.number for each in shortened if provider.is_too_long(json.loads(each.body)))
 
     def breaches(self) -> list[str]:
         """Of the laws, and of what the dialect forbids beyond them."""

@@ -39,6 +39,14 @@ GIVEN_AGAIN = "That earlier result is no longer in front of you."
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")
 IN_A_LINE = re.compile(r"\S[^\n]* → [^\n]*; all of it: stack_recall with ref=\"\w+\"")
 STATELESS = "stateless"
+REQUOTED = re.compile(
+    r"\[callstack: ([\d,]+) characters of a quoted conversation stood here, more than fits\. All of it is kept .*\]"
+    r"\n\n.*\n\n\[callstack: here ends what stands for the quoted conversation\.\]",
+    re.DOTALL,
+)
+"""What stands for a history that a message quotes: the one case in which words of the user's leave a request."""
+QUOTED_TEXT, QUOTED_TEXTS = 200, 3
+"""A quote holds so many stored texts of so many characters."""
 ANSWERED = "answered"
 UNTOUCHED = ("off", "shadow")
 TYPED = re.compile(r"/stack(?:[ \t]+\S.*)?")
@@ -100,7 +108,8 @@ class Left:
 class Evidence:
     """In order of arrival. `kept` holds the stored texts of messages by conversation, None where nobody looked.
     `excused`: the client's requests before which a line may change in its past. `seen`: frames that nobody pushed, and
-    their parents, none for a root. `signed`: all reasoning is, whatever the model (L8)."""
+    their parents, none for a root. `signed`: all reasoning is, whatever the model (L8). `too_long`: requests that the
+    provider would refuse for their length as they came."""
 
     asked: Sequence[Asked]
     left: Sequence[Left]
@@ -108,6 +117,7 @@ class Evidence:
     excused: frozenset[int] = frozenset()
     seen: Mapping[str, str] = field(default_factory=dict)
     signed: bool = False
+    too_long: frozenset[int] = frozenset()
 
     def bound(self, model: str) -> bool:
         """Whether reasoning of this model holds only behind the prefix it was made behind."""
@@ -573,11 +583,45 @@ def _shortened(evidence: Evidence) -> Iterator[str]:
     for asked in (a for a in evidence.asked if a.status == STATELESS):
         at = f"request {asked.number}"
         theirs = Body.read(asked.body)
-        sent = Body.read(next(left.body for left in reversed(evidence.left) if left.of == asked.number))
+        left = Body.read(next(left.body for left in reversed(evidence.left) if left.of == asked.number))
+        sent = _with_quotes(evidence, asked, theirs, left)
         yield from (f"{at}, {said}" for said in (*pairing(sent), *order(theirs, sent)))
         said = [text_of(m) for m in sent.messages]
         if lost := [m for m in theirs.messages if m["role"] in ("user", *HEADS) and text_of(m) not in said]:
             yield f"{at}, stateless: lost {text_of(lost[0])[:80]}"
+
+
+def _with_quotes(evidence: Evidence, asked: Asked, theirs: Body, sent: Body) -> Body:
+    """What left, with the user's own message again where something stands for the history that it quotes."""
+    if asked.number not in evidence.too_long:
+        return sent
+    long = [m for m in theirs.messages if m["role"] == "user"]
+    own = [next((m for m in long if _stands_for(evidence, m, shown)), shown) for shown in sent.messages]
+    return replace(sent, messages=tuple(own))
+
+
+def _stands_for(evidence: Evidence, message: Json, shown: Json) -> bool:
+    """Whether `shown` is the user's message with nothing changed but a stored conversation that it quotes: most of the
+    message, and for the most part stored texts, character for character."""
+    whole, told = text_of(message), text_of(shown)
+    place = REQUOTED.search(told)
+    if place is None or shown["role"] != "user":
+        return False
+    before, behind = told[: place.start()], told[place.end() :]
+    gone = len(whole) - len(before) - len(behind)
+    if gone * 2 < len(whole) or not (whole.startswith(before) and whole.endswith(behind)):
+        return False
+    return place[1] == f"{gone:,}" and _is_a_quote(evidence, whole[len(before) : len(whole) - len(behind)])
+
+
+def _is_a_quote(evidence: Evidence, part: str) -> bool:
+    for wires in (evidence.kept or {}).values():
+        texts = {text_of(json.loads(wire)).strip() for wire in wires}
+        long = (text for text in texts if QUOTED_TEXT <= len(text) <= len(part))
+        found = [text for text in long if text in part or json.dumps(text)[1:-1] in part]
+        if len(found) >= QUOTED_TEXTS and sum(map(len, found)) * 2 >= len(part):
+            return True
+    return False
 
 
 def _among(message: Json, stored: frozenset[str]) -> bool:

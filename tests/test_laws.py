@@ -269,6 +269,60 @@ def test_what_passes_asleep_must_be_the_same_bytes_once() -> None:
     assert breaches(Evidence([asked], [replace(same, body=same.body + b" ")]))
 
 
+QUOTED = [f"{name} says: " + " ".join(f"{name}{n}" for n in range(80)) for name in ("user", "model", "result", "other")]
+AROUND = ("Sum this up:\n", "\nIn one line.")
+
+
+def summed_up(quote: str = "\n".join(QUOTED), **changed: Any) -> Evidence:
+    """A request that quotes what is stored, and what left for it; `changed` are members of the evidence, or `stands`,
+    what stands in place of the quote, and `around` it."""
+    before, behind = changed.pop("around", AROUND)
+    stands = changed.pop(
+        "stands",
+        f"[callstack: {len(quote):,} characters of a quoted conversation stood here, more than fits. All of it is kept "
+        "by the proxy.]\n\nlittle\n\n[callstack: here ends what stands for the quoted conversation.]",
+    )
+    asked = {"role": "user", "content": f"{AROUND[0]}{quote}{AROUND[1]}"}
+    left = {"role": "user", "content": f"{before}{stands}{behind}"}
+    kept = frozenset(json.dumps({"role": "user", "content": text}) for text in QUOTED)
+    evidence = Evidence(
+        [Asked(1, written([asked], []), status="stateless")],
+        [Left(1, written([asked], [])), Left(1, written([left], []))],
+        {"c": kept, "d": frozenset()},
+        too_long=frozenset({1}),
+    )
+    return replace(evidence, **changed)
+
+
+def test_a_quote_of_what_is_stored_may_be_told_in_other_words() -> None:
+    """DESIGN 8: the one exception from L4, as text or as JSON."""
+    assert breaches(summed_up()) == []
+    assert breaches(summed_up(json.dumps(QUOTED))) == []
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        summed_up(too_long=frozenset()),
+        summed_up(kept=None),
+        summed_up(kept={"c": frozenset()}),
+        summed_up(kept={"c": frozenset(json.dumps({"role": "user", "content": text}) for text in QUOTED[:2])}),
+        summed_up(stands="little"),
+        summed_up(stands=""),
+        summed_up(around=(AROUND[0], "")),
+        summed_up(around=("Sum it up:\n", AROUND[1])),
+        summed_up(around=(AROUND[0], f"\nmore{AROUND[1]}")),
+        summed_up("\n".join(QUOTED) + "x" * 5_000),
+        summed_up("\n".join(text[:150] for text in QUOTED)),
+        replace(summed_up(), left=[*summed_up().left[:1], Left(1, written([HELLO], []))]),
+    ],
+    ids=["it fits", "not looked", "not stored", "too little of it", "no marks", "gone", "no end", "another beginning",
+         "more", "mostly something else", "no whole text", "another message"],
+)  # fmt: skip
+def test_words_of_the_user_leave_for_nothing_else(evidence: Evidence) -> None:
+    assert any("stateless: lost" in said for said in breaches(evidence))
+
+
 def test_pieces_are_read_as_they_are_written() -> None:
     """Spacing, spelling and odd numbers are part of a message's bytes."""
     text = '{ "a" : [ {"x":1.0e0} , {"y" : "\\u00e9,}"} ], "b":{} }'
