@@ -71,7 +71,7 @@ def test_what_has_no_grammar_is_read_by_patterns() -> None:
 @INSTALLED
 @pytest.mark.rows("S2-23")
 def test_code_that_keeps_a_parser_busy_does_not_keep_anybody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first is a text that asks for minutes and can be stopped, the second for seconds and cannot."""
+    """The first is a text that asks for most of a minute and can be stopped, the second for seconds and cannot."""
     stoppable, endless = seen("a.java", "a<" * 30_000), seen("b.py", "adef /*" * 3_400)
     after = seen("c.py", "def total(): pass")
     monkeypatch.setattr(grammars, "PATIENCE_S", 1.0)

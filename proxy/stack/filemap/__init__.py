@@ -36,7 +36,7 @@ __all__ = ["BUDGET", "Mapped", "file_map", "frame_map"]
 BUDGET = 1_024
 """Tokens of a map, where nobody says otherwise (S2-25)."""
 AT_ENTRY = CHARACTERS // 2
-"""Characters of contents that a map is made of in the middle of a request: some 10 ms, 50 at worst."""
+"""Characters of contents that a map is made of in the middle of a request: some 20 ms, 100 at worst."""
 LEAST = 40
 """Tokens below which none is begun: not a file and a symbol have room."""
 LOOKED_AT = 2_000
