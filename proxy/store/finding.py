@@ -187,7 +187,7 @@ def _best(
     apart = frozenset(map(rows.words, without))
     for whole in (True, False) if words else ():
         keys = (key for key in index.ranked(words, whole=whole) if key[1] not in apart)
-        known = (row for key in keys if (row := told(key)) is not None and is_finished(row))
+        known = (row for key in keys if (row := told(key)) is not None)
         if best := tuple(map(_read, islice(known, limit))):
             return FoundFrames(best, whole)
     return FoundFrames()

@@ -35,7 +35,7 @@ from proxy.store import (
 from proxy.store.circuit import Circuit
 from proxy.store.failures import as_store_error
 from proxy.store.finding import Finder
-from proxy.store.sqlite import READERS, SqliteFile
+from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile
 from proxy.store.writer import Bounds, Writer
 
 Read = TypeVar("Read")
@@ -54,6 +54,7 @@ class SqlStore:
         self._database = database
         self._writer = Writer(database, circuit or Circuit(time.monotonic), bounds or Bounds())
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._searchers = ThreadPoolExecutor(SEARCHERS, thread_name_prefix="store-searcher")
         self._finder = Finder()
         self._remains = False
         self._reopened = 0.0
@@ -74,7 +75,8 @@ class SqlStore:
     async def close(self) -> None:
         await self._writer.close()
         self._readers.shutdown(wait=False)
-        self._finder.forget()
+        self._searchers.shutdown(wait=False)
+        await asyncio.to_thread(self._finder.forget)
 
     # --------------------------------------------------------------------------------------------------------- writing
     def write(self, tenant: str, records: Sequence[Record]) -> int:
@@ -104,7 +106,7 @@ class SqlStore:
     async def finished(
         self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
     ) -> FoundFrames:
-        return await self._read(lambda c: self._finder.found(c, tenant, query, limit, without))
+        return await self._read(lambda c: self._finder.found(c, tenant, query, limit, without), self._searchers)
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0
@@ -131,7 +133,7 @@ class SqlStore:
         while more:
             some = await self._in_turn(partial(self._delete_some, tenant, conversation, before))
             conversations, freed, more = conversations + some.conversations, freed + some.bytes, some.more
-        self._finder.forget()
+        await asyncio.to_thread(self._finder.forget)
         if self._remains:
             await self._in_turn(lambda: self._shrink(rewrite=bool(conversation)))
         return Forgotten(conversations, freed)
@@ -181,11 +183,11 @@ class SqlStore:
         )
 
     # ------------------------------------------------------------------------------------------------------- underneath
-    async def _read(self, read: Callable[[Connection], Read]) -> Read:
+    async def _read(self, read: Callable[[Connection], Read], thread: ThreadPoolExecutor | None = None) -> Read:
         await self._writer.settle()
         if not self._database.is_open:
             await self._writer.wait(self._writer.reopen())
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._with_connection, read)
+        return await asyncio.get_running_loop().run_in_executor(thread or self._readers, self._with_connection, read)
 
     def _with_connection(self, read: Callable[[Connection], Read]) -> Read:
         engine = self._database.reading

@@ -32,6 +32,8 @@ BUSY_MS = 250
 """How long a statement waits for another process before it gives up."""
 READERS = 4
 """Connections that read at the same time."""
+SEARCHERS = 1
+"""And those that search: a search may take seconds, and no request waits for one to read."""
 SHRINK_S = 5.0
 """How long a deletion tries to get the last copies out of the write-ahead log before it says that it could not."""
 REWRITTEN_BYTES = 256 * 1024 * 1024
@@ -106,7 +108,11 @@ class SqliteFile:
         self._engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool)
         event.listen(self._engine, "begin", _begin_immediate)
         self._reading = create_engine(
-            "sqlite://", creator=self._connect_reading, poolclass=QueuePool, pool_size=READERS, max_overflow=0
+            "sqlite://",
+            creator=self._connect_reading,
+            poolclass=QueuePool,
+            pool_size=READERS + SEARCHERS,
+            max_overflow=0,
         )
         event.listen(self._reading, "begin", _begin)
         self._writing = self._engine.connect()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.stack.recalled import KEPT_TURNS, frames_named, is_recall, is_recall_group, recently_recalled
+from proxy.stack.recalled import KEPT_TURNS, frames_named, is_recall, is_recall_group, queries_named, recently_recalled
 from proxy.stack.transcript import Call
 from tests.stack.forest import Talk, call
 
@@ -63,3 +63,17 @@ def test_only_refs_name_frames() -> None:
     )
 
     assert frames_named(calls) == ("fabcd2345", "fbcde3456")
+
+
+@pytest.mark.rows("S2-38")
+def test_a_query_that_says_where_to_look_is_none_for_everywhere() -> None:
+    calls = [
+        Call("c1", "stack_recall", '{"query": " token bucket ", "ref": ""}'),
+        Call("c2", "stack_recall", '{"query": "limits", "ref": "fabcd2345"}'),
+        Call("c3", "stack", '{"op": "recall", "args": {"query": 429}}'),
+        Call("c4", "stack_recall", '{"query": "token bucket"}'),
+        Call("c5", "stack_recall", '{"query": ["a"]}'),
+        Call("c6", "bash", '{"query": "ls"}'),
+    ]
+
+    assert queries_named(calls) == ("token bucket", "429")

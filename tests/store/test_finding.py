@@ -3,6 +3,7 @@ the index itself fails (S2-38)."""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from proxy.stack.events import Activated, Decided, FrameEvent, Popped, recorded
 from proxy.stack.frames import Status
 from proxy.store import Owned, finding
 from proxy.store.sql import SqlStore
+from proxy.store.sqlite import READERS
 from tests.store.conftest import Making, rows
 from tests.store.values import entry, worked
 
@@ -82,6 +84,7 @@ async def test_a_frame_is_found_by_what_is_said_of_it_now(making: Making) -> Non
 
     assert before == []
     assert await found(store, "bucket public") == ["c1"]
+    assert (await store.finished("a", "bucket public")).whole
     assert await found(store, "waits") == []
 
 
@@ -145,3 +148,17 @@ async def test_no_word_stays_in_the_file_of_what_was_forgotten(making: Making, p
 
     assert b"xylophon" not in held
     assert b"zwergspitz" not in held
+
+
+async def test_no_read_waits_for_a_search(making: Making) -> None:
+    """However many are asked for, and however long one takes."""
+    store = await making()
+    store.write("a", worked("c1", "Limiter"))
+    with store._finder._lock:
+        searches = [asyncio.create_task(found(store, "limiter")) for _ in range(2 * READERS)]
+        await asyncio.sleep(0)
+
+        async with asyncio.timeout(10):
+            assert await store.load("a", "c1") is not None
+
+    assert await asyncio.gather(*searches) == [["c1"]] * len(searches)
