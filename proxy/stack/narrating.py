@@ -97,21 +97,23 @@ def _user(message: Message) -> Part:
 def _parts(messages: Iterable[Message], *, theirs: set[int]) -> Iterator[Part]:
     """`theirs`: the Python ids of what the user said; other words in the user's role are ours."""
     step: list[Message] = []
+    behind: list[Part] = []
     ours: set[str] = set()
     for message in messages:
-        if message.role == "assistant":
-            yield from _step(step)
-            step = [message]
-            ours = {call.id for call in message.calls if call.is_ours and not is_recall(call)}
-        elif message.answers in ours:
-            yield _trace(message)
-        elif message.answers:
+        if message.answers in ours:
+            behind.append(_trace(message))
+            continue
+        if message.answers:
             step.append(message)
+            continue
+        yield from (*_step(step), *behind)
+        step, behind, ours = [], [], set()
+        if message.role == "assistant":
+            step.append(message)
+            ours = {call.id for call in message.calls if call.is_ours and not is_recall(call)}
         else:
-            yield from _step(step)
-            step = []
             yield _user(message) if id(message) in theirs else _trace(message)
-    yield from _step(step)
+    yield from (*_step(step), *behind)
 
 
 def _trace(message: Message) -> Part:
