@@ -2,7 +2,7 @@
 
 Its law: the same text has the same count for as long as the process lives, and `name` says what counted. o200k by
 rs-bpe is exact against tiktoken and brings its vocabulary along, so it works offline; without the package,
-`ceil(characters / 4)`, which is right in sums and up to 60 % wrong for one message.
+`ceil(characters / 4)`, which is right in sums and up to 60 % wrong for one message; other scripts take more or less.
 
 A data URL is 1,000 tokens whatever its length: as text it would be meaningless, and 10 ms of work per 100 KB.
 
@@ -101,9 +101,20 @@ class TokenCounter:
         return self._count
 
 
+_ASCII = re.compile("[\x00-\x7f]+")
+_WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+_PICTURES = re.compile("[\u2600-\u27bf\U00010000-\U0001ffff]")
+
+
 def estimate(text: str) -> int:
-    """Tokens as a quarter of the characters, rounded up."""
-    return -(-len(text) // 4)
+    """Tokens as a quarter of the characters, rounded up. Of what is not ASCII, a Chinese, Japanese or Korean
+    character is 0.7 tokens, a picture 1.3, any other 0.3, as o200k has it on the average (S4-63)."""
+    if text.isascii():
+        return -(-len(text) // 4)
+    wide, pictures = len(_WIDE.findall(text)), len(_PICTURES.findall(text))
+    latin = sum(map(len, _ASCII.findall(text)))
+    others = len(text) - latin - wide - pictures
+    return -(-(5 * latin + 14 * wide + 26 * pictures + 6 * others) // 20)
 
 
 def sliced(text: str) -> Iterator[str]:

@@ -77,6 +77,31 @@ def test_without_the_package_a_quarter_of_the_characters_rounded_up_counts(text:
     assert without_package().count(text) == count
 
 
+TOLD = {
+    "Chinese": "请先阅读项目的说明文件。然后修复购物车中总价计算错误的问题。完成之后运行全部测试。",
+    "Chinese, of databases": "数据库连接池的大小应当根据服务器的核心数量来设置。过大的连接池反而降低系统的整体吞吐量。",
+    "Chinese, traditional": "請先閱讀專案的說明文件。然後修復購物車中總價計算錯誤的問題。完成之後執行全部測試。",
+    "Chinese with code": "请把 total_price 改成 Decimal 类型。然后运行 pytest -q tests/test_cart.py 并修复失败的测试。",
+    "Japanese": "まずプロジェクトの説明ファイルを読み、次に合計金額の計算が間違っている問題を修正してください。",
+    "Korean": "먼저 프로젝트의 설명 파일을 읽고 장바구니의 총액 계산이 잘못된 문제를 고쳐 주세요.",
+    "Russian": "Сначала прочитайте описание проекта, затем исправьте ошибку в расчёте общей суммы.",
+    "German": "Zuerst die Beschreibung lesen, dann den Fehler beheben; Größe, Übergänge und Maßstäbe prüfen.",
+    "pictures": "👍🚀😀🎉🔥",
+}  # fmt: skip
+
+
+@pytest.mark.rows("S4-63")
+@pytest.mark.parametrize("text", TOLD.values(), ids=TOLD.keys())
+def test_other_scripts_are_estimated_within_a_third_of_what_they_are(text: str) -> None:
+    """S4-63: ±30 %; a quarter of the characters would be off by 60 % for Chinese."""
+    assert without_package().count(text) == pytest.approx(COUNTER.count(text), rel=0.3)
+
+
+def test_an_estimate_takes_any_text_of_any_size() -> None:
+    for text in ("\ud800", "\x00", "é" * 1_000_000, "漢" * 1_000_000, "\U0010ffff"):
+        assert without_package().count(text) >= 1
+
+
 def vocabulary() -> Path | None:
     """tiktoken's own copy of o200k, where one lies on this machine; asking for it otherwise goes to the network."""
     name = hashlib.sha1(b"https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken").hexdigest()
