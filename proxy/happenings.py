@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import msgspec
 
 from proxy.report import Receipt
-from proxy.stack.events import Popped, read_event
+from proxy.stack.events import ROOTED, Popped, read_event
 from proxy.stack.ledger import Event, Ledger
 
 Figure = int | float | str | bool
@@ -45,7 +45,7 @@ class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 TYPES = {
-    "rooted": "conversation.opened",
+    ROOTED: "conversation.opened",
     "planned": "frame.created",
     "pushed": "frame.created",
     "entered": "frame.activated",
@@ -74,12 +74,12 @@ def of_events(ledger: Ledger, events: Sequence[Event]) -> tuple[Happening, ...]:
     about = ledger.conversation
     return tuple(
         Happening(
-            "subagent.completed" if event.kind == "popped" and _is_subagents(ledger, event) else _type_of(event),
+            _type_of(ledger, event),
             event.created,
             about.tenant,
             about.id,
             "" if event.kind in WITHOUT_FRAME else _frame_of(event),
-            figures=_figures(event),
+            figures=_figures(ledger, event),
         )
         for event in events
     )
@@ -99,7 +99,11 @@ def of_receipt(tenant: str, told: Receipt) -> Happening:
     return Happening("context.generated", told.created, tenant, told.conversation, told.frame, told.id, figures=figures)
 
 
-def _type_of(event: Event) -> str:
+def _type_of(ledger: Ledger, event: Event) -> str:
+    if event.kind == "popped" and _is_subagents(ledger, event):
+        return "subagent.completed"
+    if event.kind == ROOTED and not _opens(ledger, event):
+        return "frame.created"
     return TYPES.get(event.kind, event.kind.replace(" ", "_"))
 
 
@@ -109,11 +113,18 @@ def _frame_of(event: Event) -> str:
     return subject if subject.startswith("f") and subject.isalnum() else ""
 
 
-def _figures(event: Event) -> dict[str, Figure]:
+def _figures(ledger: Ledger, event: Event) -> dict[str, Figure]:
     if event.kind != "popped":
-        return {"kind": event.kind} if event.kind in ("folded", "trim", "planned", "pushed") else {}
+        named = event.kind in ("folded", "trim", "planned", "pushed")
+        return {"kind": event.kind} if named or (event.kind == ROOTED and not _opens(ledger, event)) else {}
     ended = read_event(event)
     return {"status": str(ended.status), "tokens": ended.tokens} if isinstance(ended, Popped) else {}
+
+
+def _opens(ledger: Ledger, rooted: Event) -> bool:
+    """Whether a conversation opened with this root: later ones begin at a message with others before it."""
+    entry = ledger.entries.get(rooted.entry)
+    return entry is None or not entry.parent
 
 
 def _is_subagents(ledger: Ledger, ended: Event) -> bool:

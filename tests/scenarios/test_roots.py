@@ -97,6 +97,24 @@ def test_the_tree_that_is_drawn_has_both_roots(chat: Conversation, provider: Scr
         assert shown.index("now write the changelog") < shown.index("make a.py round")
 
 
+@pytest.mark.rows("C20", "S1-162")
+def test_a_conversation_opens_once_and_a_further_root_is_a_frame(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    ends(chat, provider)
+    provider.will(says("On it."))
+    chat.says("now write the changelog")
+
+    told = re.findall(r'"type":"([a-z.]+)".*?"frame":"(\w+)"', chat.proxy.page("/stack/events?follow=false"))
+    first, second = (frame["sessionID"] for frame in chat.proxy.frames().values())
+    kinds = ("conversation.opened", "frame.created", "frame.completed")
+    assert [each for each in told if each[0] in kinds] == [
+        ("conversation.opened", first),
+        ("frame.completed", first),
+        ("frame.created", second),
+    ]
+
+
 @pytest.mark.rows("C20")
 def test_a_third_root_lists_the_two_before_it(chat: Conversation, provider: ScriptedProvider) -> None:
     ends(chat, provider)
