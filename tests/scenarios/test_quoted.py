@@ -4,13 +4,16 @@ place of the quote (DESIGN 8)."""
 from __future__ import annotations
 
 import json
+import sqlite3
+import time
 from collections.abc import Callable
+from contextlib import closing
 from random import Random
 
 import pytest
 
 from proxy.quoting import ENDS
-from proxy.scripted import Model, ScriptedProvider, says
+from proxy.scripted import Model, ScriptedProvider, When, says
 from proxy.tenancy import issue_key
 from tests.harness import Answer, Conversation, Json, Stage, bash, does, pop, push
 from tests.laws import text_of
@@ -183,6 +186,43 @@ def test_the_conversation_is_found_by_its_session_after_a_restart(stage: Stage, 
     assert (answer.status, answer.stack_status) == (200, "stateless; reason=window")
 
 
+@PLAIN
+@pytest.mark.parametrize("provider", [SMALL], indirect=True)
+def test_a_known_window_is_not_tried(stage: Stage, provider: ScriptedProvider) -> None:
+    """The provider is asked once, with what fits."""
+    row = {"tariffs__own__names": "gpt-x", "tariffs__own__window": WINDOW}
+    chat = stage.chat(stage.proxy(**UNFOLDED, **row))
+    worked(chat, provider)
+    before = len(provider.received)
+    provider.will(says("one"))
+
+    answer = summarised(chat, dialogue(chat.history))
+
+    assert (answer.status, answer.stack_status) == (200, "stateless; reason=window")
+    assert [r.status for r in provider.received[before:]] == [200]
+
+
+@PLAIN
+@pytest.mark.parametrize("provider", [SMALL], indirect=True)
+def test_without_a_store_what_is_at_hand_is_told(stage: Stage, provider: ScriptedProvider) -> None:
+    """DESIGN 11: the store is locked by another process, and everything it held is still known here."""
+    proxy = stage.proxy(**UNFOLDED)
+    chat = stage.chat(proxy)
+    worked(chat, provider)
+    quote = dialogue(chat.history)
+    provider.when(When(user="Write a summary"), says("one"), loop=True)
+    path = proxy.config.store_path
+    assert path is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as intruder:
+        intruder.execute("BEGIN EXCLUSIVE")
+        until = time.monotonic() + 10
+        while (answer := summarised(chat, quote)).stack_status == "stateless; reason=window":
+            assert time.monotonic() < until, "the proxy did not notice"
+        intruder.execute("ROLLBACK")
+
+    assert (answer.status, answer.text, answer.stack_status) == (200, "one", "stateless; reason=store_locked")
+
+
 # ------------------------------------------------------------------------------------------------------------- as today
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
 def test_a_quoted_history_that_fits_passes_as_it_is(stage: Stage, provider: ScriptedProvider) -> None:
@@ -204,16 +244,16 @@ def test_what_is_in_doubt_is_refused_as_ever(stage: Stage, provider: ScriptedPro
     chat = stage.chat(stage.proxy(**UNFOLDED, **asleep))
     if why == "asleep":
         chat.history += [{"role": "user", "content": QUESTIONS[0]}]
-        for n in range(3):
+        for n in range(6):
             provider.will(does(bash(f"part{n}"), text=said("Lexer", n)))
             chat.asks()
             chat.history.append({"role": "tool", "tool_call_id": chat.history[-1]["tool_calls"][0]["id"],
-                                 "content": prose(220, f"out {n}")})  # fmt: skip
+                                 "content": prose(110, f"out {n}")})  # fmt: skip
     else:
         worked(chat, provider)
     outputs = [m["content"] for m in chat.history if m["role"] == "tool"]
     quote = {
-        "asleep": dialogue(chat.history) + "\n\n" + prose(260, "and more of it"),
+        "asleep": dialogue(chat.history) + "\n\n" + prose(120, "and more of it"),
         "files": "\n\n".join(outputs),
         "unknown": prose(900, "something else"),
     }[why]
@@ -241,3 +281,17 @@ def test_a_conversation_of_another_tenant_is_never_told(stage: Stage, provider: 
     assert ENDS not in text_of(provider.received[-1].messages[-1])
     provider.will(says("one"))
     assert summarised(chat, quote).status == 200
+
+
+@PLAIN
+@pytest.mark.parametrize("provider", [SMALL], indirect=True)
+def test_megabytes_of_near_matches_are_refused_as_ever(stage: Stage, provider: ScriptedProvider) -> None:
+    """What it takes to see that is bounded: see the test of the pieces."""
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    worked(chat, provider)
+    near = "\n".join(line[:60] for line in dialogue(chat.history).splitlines())
+
+    answer = summarised(chat, near * (3_000_000 // len(near)))
+
+    assert answer.status == 400
+    assert provider.received[-1].raw == stage.notes[-1].body
