@@ -158,7 +158,9 @@ def test_branches_that_were_given_up_come_back_beside_the_path(desk: Desk) -> No
 
 # --------------------------------------------------------------------------------------------------------- any tree
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["push", "plan", "enter", "pop", "drop", "note"]), st.integers(0, 9), st.integers(0, 3)),
+    st.tuples(
+        st.sampled_from(["push", "plan", "enter", "pop", "root", "drop", "note"]), st.integers(0, 9), st.integers(0, 3)
+    ),
     max_size=25,
 )
 ENDS = (Status.COMPLETED, Status.FAILED, Status.BLOCKED)
@@ -192,6 +194,8 @@ def _happened(what: str, tree: Tree, frame: Frame, new: str, how: int) -> FrameE
         case "pop":
             left = ((f"{how}.py",), (f"take {how}",))
             return Popped(tree.active, ENDS[how % 3], f"came to {how}", "short", "", (), how, *left)
+        case "root":
+            return Rooted(new, f"Title {new}", "it works")
         case "drop":
             return Invalidated(frame.id, f"no use {how}")
         case _:
@@ -201,6 +205,7 @@ def _happened(what: str, tree: Tree, frame: Frame, new: str, how: int) -> FrameE
 @pytest.mark.rows("S1-04", "S1-05", "S1-06")
 @example([("push", 4, 0), ("pop", 0, 2), ("plan", 3, 0), ("enter", 8, 1), ("pop", 6, 0)])  # back in a blocked frame
 @example([("plan", 5, 0), ("plan", 1, 3), ("push", 8, 2), ("enter", 2, 2), ("pop", 1, 1)])  # back in a planned one
+@example([("push", 0, 0), ("pop", 0, 0), ("pop", 0, 0), ("root", 0, 0), ("push", 0, 0), ("pop", 0, 1)])  # two roots
 @example([*[("push", 0, 0)] * 4, ("enter", 8, 0), ("pop", 0, 2), ("enter", 4, 0), ("pop", 0, 0)])
 @given(STEPS)
 @settings(max_examples=60, deadline=None)
