@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from proxy.stack.context import owner_of
 from proxy.stack.filemap.contents import CHARACTERS, SeenFile, newest, seen_in
 from proxy.stack.filemap.drawing import as_text, chosen
-from proxy.stack.filemap.patterns import by_patterns
+from proxy.stack.filemap.patterns import by_patterns, language_of
 from proxy.stack.filemap.ranking import Ranked, mentioned, ranked
 from proxy.stack.filemap.symbols import ReadSymbols
 from proxy.stack.frames import Tree, ancestors
@@ -65,7 +65,8 @@ def file_map(  # noqa: PLR0913  where it is drawn for, and how
     first. `frame` may be empty: then all files count alike. `at_once`: somebody waits, so it looks at less."""
     placed = story.placed[-LOOKED_AT_ENTRY if at_once else -LOOKED_AT :]
     contents = seen_in(placed, names)
-    files = newest(contents.files, AT_ENTRY if at_once else CHARACTERS)
+    code = [file for file in contents.files if language_of(file.path)]
+    files = newest(code, AT_ENTRY if at_once else CHARACTERS)
     symbols = tuple(read(files))
     owners = {p.entry.id: owner_of(story, p).partition("#")[0] for p in placed}
     touched = {(owners.get(entry, ""), path) for entry, path in contents.touched}

@@ -61,6 +61,14 @@ def test_an_edit_is_made_where_its_old_text_stands_and_moves_what_is_below(argum
     assert files.lines("shop.py") == {1: "one", 2: "2", 3: "2.5", 4: "three", 5: "four", 6: "five"}
 
 
+def test_an_edit_moves_parts_further_below_too() -> None:
+    files = Files().done("read", "1\tone\n2\ttwo", path="a.py", limit=2).done("read", "9\tnine", path="a.py", offset=9)
+
+    files.done("edit", path="a.py", oldString="two", newString="2\n2.5")
+
+    assert files.lines("a.py") == {1: "one", 2: "2", 3: "2.5", 10: "nine"}
+
+
 def test_everywhere_means_everywhere_and_otherwise_once() -> None:
     for everywhere, wanted in ((True, "b b"), (False, "b a")):
         files = Files().done("read", "a a", path="x.py")

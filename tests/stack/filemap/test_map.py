@@ -1,5 +1,6 @@
 """The map of a conversation: what it lists, in which order, within which budget (S2-23 to S2-25)."""
 
+import time
 from xml.etree import ElementTree
 
 import pytest
@@ -78,6 +79,26 @@ def test_what_stands_in_a_file_ends_no_element() -> None:
     assert clean(text) == text
     assert ElementTree.fromstring(text).tag == "seen-files"
     assert len(ElementTree.fromstring(text)) == 0
+
+
+@pytest.mark.rows("S2-23")
+def test_hostile_contents_hold_no_request_up() -> None:
+    """One line of 10 MB, deep nesting, more lines than code has, a hundred files that all use each other's names; a
+    second is far from what it takes."""
+    files = shop()
+    names = " ".join(f"name_{n}" for n in range(4_000))
+    for n in range(100):
+        files.done("write", path=f"many/{n}.py", content=f"def name_{n}(): pass\ndef other_{n}(): pass\n{names}")
+    for n, text in enumerate(("x" * 10_000_000, "(" * 1_000_000, "a(\n" * 1_000_000, "{[(<" * 1_000_000)):
+        files.done("write", path=f"hostile/{n}.js", content=text)
+    files.talk.happens(pushed("fmail", title="Send mails"))
+    story = files.talk.story
+    began = time.process_time()
+
+    told = frame_map(story, story.tree, "fmail", 4_000, count)
+
+    assert time.process_time() - began < 1
+    assert count(told) <= 1_024
 
 
 def block(files: Files, frame: str, form: Form, total: int = 4_000) -> str:

@@ -1,6 +1,8 @@
 """The lines of a file inside the result of a read, in the forms in which clients are known to send them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from proxy.stack.filemap.results import LONGEST, lines_shown
 
@@ -81,3 +83,18 @@ def test_of_a_result_without_an_end_the_beginning_is_looked_at() -> None:
 
         assert sum(map(len, shown.lines)) <= LONGEST
         assert not shown.whole
+
+
+PIECES = some.sampled_from(
+    ["1", "2", "\n", "\t", "→", " | ", ": ", " ", "x", "<file>", "</content>", "```", "---", "Showing lines 3-4 of 9",
+     "<system-reminder>", "</system-reminder>", "(End of file - total 5 lines)", "\r", "\x00", "\ud800", "é"]
+)  # fmt: skip
+
+
+@given(some.lists(PIECES, max_size=60).map("".join), some.integers(0, 100))
+def test_whatever_a_result_is_its_lines_have_numbers_that_rise(text: str, first: int) -> None:
+    shown = lines_shown(text, first)
+
+    assert len(shown.numbers) == len(shown.lines)
+    assert list(shown.numbers) == sorted(set(shown.numbers))
+    assert not any("\n" in line for line in shown.lines)
