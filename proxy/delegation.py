@@ -16,7 +16,7 @@ from typing import NamedTuple
 from proxy.errors import StoreError
 from proxy.settings import SubagentSettings
 from proxy.shelf import Shelf, Shelved
-from proxy.stack import matching
+from proxy.stack import matching, presuming
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.events import Delegated, FrameEvent, Popped, frame_id, read_event, recorded
 from proxy.stack.frames import FINAL, RETURNED, Status, Tree

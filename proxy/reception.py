@@ -30,7 +30,7 @@ from proxy.live_settings import LiveSettings
 from proxy.parents_note import with_parents
 from proxy.report.receipts import ANSWERED
 from proxy.shelf import Shelf, Shelved
-from proxy.stack import matching
+from proxy.stack import matching, presuming
 from proxy.stack.applying import apply
 from proxy.stack.branching import ends_in_results, look_at, turning
 from proxy.stack.compaction import CRITERION
