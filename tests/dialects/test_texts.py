@@ -1,0 +1,36 @@
+"""The longest text of a message, found and exchanged as it is written, in whatever shape a dialect has it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from proxy.dialects.texts import NOTHING, exchanged, longest, words_of
+
+LONG = 'größe and "more"\n' * 3
+WRITTEN = json.dumps(LONG).encode()
+SHAPES = {
+    "text": b'{"role" : "user","content": %s , "odd": 1.0e0}',
+    "parts": b'{"role":"user","content":[{"type":"image","url":"x"},{"text" :%s,"odd":{}},{"text":"a"}]}',
+    "blocks": b'[{"type":"text","text":"a"}, {"type":"text","text":%s}]',
+    "string": b"%s",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_nothing_but_the_longest_text_changes(shape: bytes) -> None:
+    wire = shape.replace(b"%s", WRITTEN)
+
+    assert longest(wire) == WRITTEN
+    assert words_of(WRITTEN) == LONG
+    assert exchanged(wire, WRITTEN, "né\ud800w") == shape.replace(b"%s", '"né\ufffdw"'.encode())
+
+
+@pytest.mark.parametrize(
+    "wire", [b"", b"{}", b"[]", b"null", b"7", b'{"content":null}', b'{"content":[{"type":"image"},7]}', b"[[", b"{"]
+)
+def test_a_message_without_text_has_none(wire: bytes) -> None:
+    assert longest(wire) == NOTHING
+    assert words_of(NOTHING) == ""
+    assert exchanged(wire, b'"not there"', "new") == wire
