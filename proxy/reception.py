@@ -17,23 +17,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import takewhile
-from typing import NamedTuple
+from functools import cached_property, lru_cache
 
-from proxy import clients, delegation
-from proxy.acting import Actor, binds, suffixed
+from proxy import clients
+from proxy.acting import Actor, suffixed
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
 from proxy.live_settings import LiveSettings
+from proxy.origins import Origin, Origins, fork_point
 from proxy.parents_note import with_parents
 from proxy.report.receipts import ANSWERED
 from proxy.shelf import Shelf, Shelved
-from proxy.stack import matching, presuming
+from proxy.stack import matching
 from proxy.stack.applying import apply
 from proxy.stack.branching import ends_in_results, look_at, turning
-from proxy.stack.compaction import CRITERION
 from proxy.stack.context import on_line
 from proxy.stack.events import FrameEvent, ReasoningRemoved, Replaced, Rooted, Switched, Woken, frame_id, recorded
 from proxy.stack.facts import said_by
@@ -42,21 +40,18 @@ from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread,
 from proxy.stack.lines import SWITCHED, Lines, Look
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.names import remember
-from proxy.stack.observe.turns import untagged
 from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.roots import begun, begun_beside
 from proxy.stack.story import Story, extend, turned
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import OFFERED, Request, is_stack_tool
-from proxy.standing import Arrival, Headers, Standing, here, made_behind_ours
+from proxy.standing import Arrival, Headers, Standing, here
 from proxy.store import Anchored, Record
 from proxy.telling import Note, Teller, noted
 
 log = logging.getLogger(__name__)
 
 MODES = ("off", "shadow", "passive", "active")
-PROMPTS = 4
-"""User messages at the beginning of a conversation that may be what it was told to do."""
 ACTING = ("passive", "active")
 """Modes in which a thread may wake, and a person is answered who types to the proxy."""
 _NOTHING: Set[int] = frozenset()
@@ -65,15 +60,6 @@ LOOKED_AT = 32
 somebody waits. So many take 2 ms."""
 MOST_LOOKED_OVER = 2_000
 """Messages of a history that comes whole whose names are looked for, the newest; more are not remembered."""
-
-
-class Origin(NamedTuple):
-    """Where a conversation comes from: the one it was forked from or delegated by, the entry there, and for a
-    delegated one what it was told. Empty where it is nobody's."""
-
-    conversation: str = ""
-    turn: str = ""
-    prompt: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +76,11 @@ class Reception:
     notes: tuple[Note, ...]
     fresh_id: Callable[[], str]
 
+    @cached_property
+    def origins(self) -> Origins:
+        """Where conversations come from."""
+        return Origins(self.config, self.live, self.shelf, self.dialect)
+
     async def stand(self, arrival: Arrival) -> Standing:
         """Raises StoreError when the store cannot say, BadRequest for a mode that does not exist."""
         asked = _asked_mode(arrival.headers)
@@ -104,16 +95,16 @@ class Reception:
             await self._look_over(arrival, found, self._mode(arrival, asked, ""))
             origin, bound = Origin(), _NOTHING
             if shelved is None or part is Part.FORK:
-                known = _fork_point(shelved, found) if shelved else await self._origin(arrival)
-                bound = await self._bound_elsewhere(arrival, known)
+                known = fork_point(shelved, found) if shelved else await self.origins.of(arrival)
+                bound = await self.origins.bound_elsewhere(arrival, known)
                 origin = known if self.live.subagent.enabled else Origin()
                 shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
             arrived = self._arrived(arrival, shelved, found, asked, bound)
-            await self._begun(arrived, origin)
+            await self.origins.begun(arrived, origin)
             if (subagent := self.live.subagent).enabled and subagent.parent_context:
                 arrived = await with_parents(arrived, self.shelf, self.teller)
             standing = self._decided(arrived)
-            await self._returned(standing)
+            await self.origins.returned(standing)
             return standing
 
     async def _look_over(self, arrival: Arrival, found: Match, mode: str) -> None:
@@ -183,58 +174,6 @@ class Reception:
         tip = found.path[-1].id if found.path else found.adopts
         story = shelved.story(tip)
         return Standing(arrival, shelved, story, "", shelved.ledger.entries[tip].thread, "side", how=found.how)
-
-    async def _origin(self, arrival: Arrival) -> Origin:
-        """Who delegated this conversation: by the session it names, else by the call whose prompt this one begins with,
-        else by its title (S1-71a)."""
-        if named := clients.parent_hint(arrival.headers):
-            for conversation in await self.shelf.sessions(arrival.tenant, named):
-                shelved = await self.shelf.get(arrival.tenant, conversation)
-                if shelved and any(t.tool_names for t in shelved.ledger.threads.values()):
-                    prompts = _prompts(arrival.request)
-                    turns = ((p, matching.delegated_at(shelved.ledger, p)) for p in prompts)
-                    by_prompt = (Origin(conversation, turn, p) for p, turn in turns if turn)
-                    return next(by_prompt, None) or self._presumed(arrival, conversation)
-        for prompt in _prompts(arrival.request):
-            if found := await self.shelf.delegating(arrival.tenant, prompt):
-                return Origin(found[0].ledger.conversation.id, found[1], prompt)
-        return self._presumed(arrival)
-
-    def _presumed(self, arrival: Arrival, named: str = "") -> Origin:
-        """Who may have delegated a conversation that only a title shows to be a subagent's: the one that waited last
-        for a call, or the one it has `named`, which is where it comes from in any case."""
-        subagent = self.live.subagent
-        if not (subagent.patterns and subagent.enabled and presuming.is_titled(arrival.request, subagent.patterns)):
-            return Origin(named)
-        since = arrival.now - subagent.idle_delay
-        conversation, turn = delegation.presumed(self.shelf, arrival.tenant, since, named)
-        return Origin(conversation or named, turn, presuming.told(arrival.request) if turn else "")
-
-    async def _bound_elsewhere(self, arrival: Arrival, origin: Origin) -> Set[int]:
-        """Answers at the beginning of a new conversation, by their place, that it took over from another one, and whose
-        reasoning the provider binds to a line of that one (L8)."""
-        request = arrival.request
-        model = self.config.sent_as(request.model)
-        if not origin.conversation or not binds(self.config, self.dialect, model):
-            return _NOTHING
-        parent = await self.shelf.get(arrival.tenant, origin.conversation)
-        path = matching.walk(parent.ledger, request.messages) if parent else ()
-        if parent is None or not path:
-            return _NOTHING
-        behind = made_behind_ours(parent.ledger, parent.story(path[-1].id), len(path))
-        return frozenset(at for at in behind if request.messages[at].role == "assistant")
-
-    async def _begun(self, standing: Standing, origin: Origin) -> None:
-        """What this request begins in another conversation."""
-        arrival, where = standing.arrival, (origin.conversation, origin.turn)
-        if origin.turn and origin.prompt:
-            await delegation.begun(self.shelf, arrival.tenant, where, standing.conversation, origin.prompt, arrival.now)
-
-    async def _returned(self, standing: Standing) -> None:
-        """What this request ends in other conversations."""
-        tree, now = standing.story.tree, standing.arrival.now
-        if any(f.origin == "subagent" for f in tree.frames.values()):
-            await delegation.returned(self.shelf, standing.ledger, tree, standing.node, now)
 
     def _opened(self, arrival: Arrival, hint: str, origin: Origin) -> Shelved:
         """A conversation of its own, under the one it was forked from or delegated by."""
@@ -423,18 +362,6 @@ def _by_entry(events: Iterable[Event]) -> Mapping[str, Sequence[Event]]:
     for event in events:
         found.setdefault(event.entry, []).append(event)
     return found
-
-
-def _prompts(request: Request) -> tuple[str, ...]:
-    """What this conversation may have been told to do: the user messages before its first answer, as they are, and
-    without what the client put around them."""
-    opening = takewhile(lambda m: m.role != "assistant", request.messages)
-    texts = [m.text for m in opening if m.role == "user"][:PROMPTS]
-    return tuple(dict.fromkeys(said for text in texts for said in (text, untagged(text, CRITERION)) if said))
-
-
-def _fork_point(shelved: Shelved, found: Match) -> Origin:
-    return Origin(shelved.ledger.conversation.id, found.path[-1].id if found.path else "")
 
 
 def _asked_mode(headers: Headers) -> str:
