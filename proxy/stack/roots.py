@@ -2,6 +2,7 @@
 
     begun(words, frame)        the root that the user's first words begin
     begun_beside(tree, run)    the root that their words begin when the tree before has ended
+    begun_by(tree, entry, ..)  the same, said from beside the client
     following(root)            what their next message does, in words
 
 What a user says first is the title of a root and its criterion. The laws: **only the user's words begin a root**: what

@@ -34,6 +34,7 @@ from proxy.stack.frames import (
     children,
     descendants,
     find,
+    is_left,
     path_to,
 )
 from proxy.stack.ledger import Round
@@ -301,7 +302,7 @@ def activate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
         raise Mistake(
             f"Not activated: this message already opened {desk.group.opened}. Pop that, then activate {frame.id}."
         )
-    if (top := path_to(tree, frame.id)[0]) != tree.root:
+    if is_left(tree, top := path_to(tree, frame.id)[0]):
         raise Mistake(f"Error: frame {frame.id} stands below {top.id}, which is {top.status}. Push it anew instead.")
     if frame.id not in {f.id for f in descendants(tree, tree.active)}:
         raise Mistake(
