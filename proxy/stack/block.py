@@ -59,7 +59,7 @@ SESSION_SHOWN = 8
 """Characters of the conversation's id: enough to tell two apart, and nothing takes it."""
 INITIAL_PLANNING = (
     "Nothing is planned yet. If this takes several distinct steps, lay them out with stack_frame_plan first "
-    '(for example children "Find the cause", "Fix it", "Check it"), then activate the first. A small task needs none.'
+    "(for example: find the cause; fix it; check it), then activate the first. A small task needs none."
 )
 
 
