@@ -271,7 +271,8 @@ class RunningProxy:
         """Status and answer, as JSON, of any request that is no completion; `body` is sent as JSON unless it is bytes,
         and `headers` stand in place of the proxy's own."""
         sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        status, said = self._raw(method, path, sent, self.headers if headers is None else headers)
+        own = self.headers if headers is None else headers
+        status, said = self._raw(method, path, sent, {"accept": "application/json", **own})
         return status, json.loads(said)
 
     def page(self, path: str) -> str:
