@@ -87,8 +87,8 @@ async def above(shelf: Shelf, child: Conversation) -> Above | None:
 
 async def returned(shelf: Shelf, ledger: Ledger, known: Tree, node: str, now: int) -> None:
     """Where results that came with the request at `node` ended subagents, their own conversations are done too: the
-    root of each ends as the frame did, with the result (S1-71f). A further message begins another. `known` are the frames
-    there."""
+    root of each ends as the frame did, with the result (S1-71f). A further message begins another. `known` are the
+    frames there."""
     for event in ledger.events.get(node, ()):
         ended = read_event(event) if event.kind == "popped" else None
         frame = known.frames.get(ended.frame) if isinstance(ended, Popped) else None
