@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from proxy.errors import StoreError
 from proxy.stack import matching
 from proxy.stack.autonomy.signals import Reading
-from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread, Value, answer_of
+from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread, Value, answer_of, turn_id
 from proxy.stack.matching import How, Match
 from proxy.stack.queued import Queued
 from proxy.stack.retelling import retold
@@ -96,8 +96,11 @@ class Shelved:
                     del self.on_its_way[entry]
 
     def next_attempt(self, node: str) -> int:
-        """The number of the next answer to a request: answers under way count, for their turns have ids already."""
+        """The number of the next answer to a request: answers under way count, for their turns have ids already. One
+        that failed may have left no turn, so that there are fewer of them than numbers."""
         number = max(self.attempts.get(node, 0), len(self.ledger.turns_under.get(node, ())))
+        while turn_id(node, number) in self.ledger.entries:
+            number += 1
         self.attempts[node] = number + 1
         return number
 

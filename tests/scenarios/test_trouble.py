@@ -323,6 +323,27 @@ def test_after_a_restart_the_same_line_goes_on(stage: Stage, provider: ScriptedP
     assert proxy.active() == "C"
 
 
+@pytest.mark.rows("S3-30")
+def test_an_answer_after_a_failed_attempt_and_a_restart_is_kept(stage: Stage, provider: ScriptedProvider) -> None:
+    """The failed one left nothing behind, so there are fewer answers than attempts: the next one is another still."""
+    proxy = stage.proxy()
+    chat = stage.chat(proxy)
+    provider.will(status(500), says("the second attempt"))
+    chat.history.append({"role": "user", "content": "hello"})
+    chat.tries()
+    chat.asks()
+    proxy.restart()
+    del chat.history[1:]
+    provider.will(says("the third attempt"), says("two"))
+    chat.asks()
+    chat.says("go on")
+
+    assert len(proxy.conversations) == 1
+    assert texts(provider.received[-1].messages)[-2:] == ["assistant: the third attempt", "user: go on"]
+    assert chat.last is not None
+    assert chat.last.stack_status == "full"
+
+
 def test_what_was_sent_is_what_the_requests_tell(stage: Stage, provider: ScriptedProvider) -> None:
     """O4: stored outgoing bytes equal those the provider saw, the client's those it sent."""
     chat = stage.chat()
