@@ -112,23 +112,38 @@ class App:
     async def start(self) -> None:
         """Open the store, wire the parts. A store that does not open stands aside: requests pass without us."""
         secret = await self._opened()
-        for name in self.config.unknown_heuristics:
-            log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
-        now = now_ms()
-        for fault in unusable(self.config.subagent):
-            log.warning("a pattern is passed over", extra={"key": "subagent.patterns", "reason": fault})
-        live = LiveSettings(self.config.subagent, self._store, now_ms)
-        with suppress(StoreError):  # the store stands aside; what was set holds once it can be read
-            await live.refresh()
+        self._tell_what_counts_nothing()
+        self._started = now_ms()
+        live = await self._learnt()
         idling = Idling(
             lambda: live.subagent.idle_delay / 1000, time.monotonic, lambda *owner: bool(flights.of(*owner))
         )
         flights = Flights(lambda tenant, at: idling.rested(tenant, at, shelf.parent_of(tenant, at)))
         shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS, told=self.feed.happened)
-        summariser = summaries(
-            self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _request_id
+        process = self._process(secret, live, shelf, flights)
+        self._parts = {dialect.name: parts_for(process, dialect) for dialect in DIALECTS.values()}
+        self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
+        self._backstage = (
+            self._store,
+            self.tenant_of,
+            shelf.drop_all,
+            shelf.learn,
+            process.speaking,
+            lambda: self.draining,
+            self._started,
+            live,
         )
-        process = Process(
+        self._held = lambda: shelf.held
+        self._routes.warm()
+        lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
+        lasting += [hear_rest(idling, shelf, self.feed, live, now_ms), live.follow()]
+        lasting += [process.summaries.run()] if process.summaries else []
+        lasting += [EventFile(self.feed, self.config.data).run()] if self.config.events_file else []
+        self._tasks = [asyncio.create_task(work) for work in lasting]
+
+    def _process(self, secret: bytes, live: LiveSettings, shelf: Shelf, flights: Flights) -> Process:
+        """What there is once, with what summarises where that is wanted."""
+        return Process(
             config=self.config,
             live=live,
             store=self._store,
@@ -143,28 +158,24 @@ class App:
             metrics=self.metrics,
             feed=self.feed,
             flights=flights,
-            summaries=summariser,
+            summaries=summaries(
+                self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _request_id
+            ),
         )
-        self._parts = {dialect.name: parts_for(process, dialect) for dialect in DIALECTS.values()}
-        self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
-        self._started = now
-        self._backstage = (
-            self._store,
-            self.tenant_of,
-            shelf.drop_all,
-            shelf.learn,
-            process.speaking,
-            lambda: self.draining,
-            now,
-            live,
-        )
-        self._held = lambda: shelf.held
-        self._routes.warm()
-        lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
-        lasting += [hear_rest(idling, shelf, self.feed, live, now_ms), live.follow()]
-        lasting += [summariser.run()] if summariser else []
-        lasting += [EventFile(self.feed, self.config.data).run()] if self.config.events_file else []
-        self._tasks = [asyncio.create_task(work) for work in lasting]
+
+    def _tell_what_counts_nothing(self) -> None:
+        """Names and patterns of the configuration that there is nothing for are passed over, not refused."""
+        for name in self.config.unknown_heuristics:
+            log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
+        for fault in unusable(self.config.subagent):
+            log.warning("a pattern is passed over", extra={"key": "subagent.patterns", "reason": fault})
+
+    async def _learnt(self) -> LiveSettings:
+        """What may be set while this runs, as it was set last."""
+        live = LiveSettings(self.config.subagent, self._store, now_ms)
+        with suppress(StoreError):  # the store stands aside; what was set holds once it can be read
+            await live.refresh()
+        return live
 
     async def _opened(self) -> bytes:
         """The store's secret. Without a store there is one for as long as this process lives."""
