@@ -37,7 +37,7 @@ class Asking:
 
 
 async def asking(request: Request) -> Asking:
-    return Asking(request.app.state.backstage, request.state.tenant)
+    return Asking(request.state.backstage, request.state.tenant)
 
 
 Asked = Annotated[Asking, Depends(asking)]

@@ -6,11 +6,10 @@ included, needs a tenant.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.answers import error_answer
+from proxy.api.backstage import Backstage
 from proxy.errors import ProxyError
 from proxy.tenancy import Headers, Tenant, is_operator
 
@@ -20,21 +19,23 @@ OPERATOR = Tenant("operator", "operator", admin=True)
 
 
 class Identity:
-    """Puts the tenant into the request's state, or answers without one."""
+    """Puts the tenant, and what the routes look at, into the request's state, or answers without a tenant."""
 
-    def __init__(self, app: ASGIApp, tenant_of: Callable[[Headers], Tenant], operator_token: str) -> None:
+    def __init__(self, app: ASGIApp, backstage: Backstage) -> None:
         self._app = app
-        self._tenant_of = tenant_of
-        self._token = operator_token.encode()
+        self._backstage = backstage
+        self._token = backstage.operator_token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN:
+        if scope["type"] == "http":
+            state = scope.setdefault("state", {})
+            state["backstage"] = self._backstage
             try:
-                scope.setdefault("state", {})["tenant"] = self._tenant(scope["headers"])
+                state["tenant"] = None if scope["path"] in OPEN else self._tenant(scope["headers"])
             except ProxyError as error:
                 await error_answer(error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
     def _tenant(self, headers: Headers) -> Tenant:
-        return OPERATOR if is_operator(headers, self._token) else self._tenant_of(headers)
+        return OPERATOR if is_operator(headers, self._token) else self._backstage.tenant_of(headers)

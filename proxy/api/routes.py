@@ -361,7 +361,7 @@ async def show_totals(  # noqa: PLR0913 - one parameter each, as the query has t
 )
 async def health(request: Request) -> Response:
     """Whether requests are welcome. A failing store is told, and no reason to stay away."""
-    backstage: Backstage = request.app.state.backstage
+    backstage: Backstage = request.state.backstage
     told, status = told_health(backstage.store, backstage.started, backstage.counter, draining=backstage.draining())
     return Json(told, status)
 
