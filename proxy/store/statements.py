@@ -1,4 +1,4 @@
-"""The statements that a group of batches is written with, compiled once for a connection.
+"""The statements that a group of batches is written with, compiled once for a kind of database.
 
 Not compiled by SQLAlchemy per call: building the parameters of a row cost more than writing it, and building a question
 0.3 ms, for which whoever waits for the commit waits as well.
@@ -171,6 +171,16 @@ class Statements:
         self.inserts = {
             table: inserted(statement, dialect, table.columns.keys()) for table, statement in inserts.items()
         }
+
+
+_made: dict[str, Statements] = {}
+
+
+def statements_for(dialect: Dialect) -> Statements:
+    """Those of a kind of database. They are compiled once for a process, which takes 25 ms."""
+    if dialect.name not in _made:
+        _made[dialect.name] = Statements(dialect)
+    return _made[dialect.name]
 
 
 def _insert_of(dialect: Dialect) -> Callable[[Table], SqliteInsert | PostgresInsert]:

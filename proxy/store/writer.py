@@ -36,7 +36,7 @@ from proxy.store import Record, reading, schema
 from proxy.store.circuit import Circuit
 from proxy.store.committing import Batch, Committed, Ongoing, Owner, Place, commit, owner_of, owners_of, weight
 from proxy.store.failures import as_store_error
-from proxy.store.statements import Statements
+from proxy.store.statements import Statements, statements_for
 from proxy.store.tasks import Tasks
 from proxy.store.waiting import Waiter, again, tell
 
@@ -292,7 +292,7 @@ class Writer:
         """The connection that writes, opened when it was not; what is known of the store is asked anew then."""
         connection = self._database.writing
         if self._statements is None or connection is not self._connection:
-            self._statements = Statements(connection.dialect)
+            self._statements = statements_for(connection.dialect)
             with self._database.reading.connect() as reader:
                 self.conversations = reading.count(reader)
             self._connection = connection
