@@ -1,7 +1,7 @@
 """Measures the proxy against a direct connection and a bare pass-through, in one run, and prints the ratios.
 
 python bench/run.py                       everything, a few minutes
-python bench/run.py --quick --gate        the gates of CI, under a minute; exit code 1 when one does not hold
+python bench/run.py --quick --gate        the gates of CI, a minute; exit code 1 when one does not hold
 python bench/run.py --set wake_at_tokens=0 --json figures.json
 python bench/run.py --target passthrough  the floor against itself: what the method's own noise is
 """
