@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from proxy import clients
-from proxy.acting import Actor, suffixed
+from proxy.acting import Acted, Actor, suffixed
 from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
@@ -92,7 +92,7 @@ class Reception:
             part = self._part(arrival, shelved, found)
             if part is Part.SIDE and shelved is not None:
                 return self._beside(arrival, shelved, found)
-            await self._look_over(arrival, found, self._mode(arrival, asked, ""))
+            whole = await self._look_over(arrival, found, self._mode(arrival, asked, ""))
             origin, bound = Origin(), _NOTHING
             if shelved is None or part is Part.FORK:
                 known = fork_point(shelved, found) if shelved else await self.origins.of(arrival)
@@ -103,21 +103,23 @@ class Reception:
             await self.origins.begun(arrived, origin)
             if (subagent := self.live.subagent).enabled and subagent.parent_context:
                 arrived = await with_parents(arrived, self.shelf, self.teller)
-            standing = self._decided(arrived)
+            standing = await self._decided(arrived, whole=whole)
             await self.origins.returned(standing)
             return standing
 
-    async def _look_over(self, arrival: Arrival, found: Match, mode: str) -> None:
+    async def _look_over(self, arrival: Arrival, found: Match, mode: str) -> bool:
         """A history that comes whole is looked over bit by bit, so that others have their turn: a trace will ask for
         the names in all of it at once. It comes before anything is decided, and leaves nothing but what is
-        remembered."""
+        remembered. False where little is new."""
         request = arrival.request
-        if mode == "off" or request.tokens < self.config.wake_at_tokens or not request.tool_names:
-            return
         new = request.messages[len(found.path) :][-MOST_LOOKED_OVER:]
-        for at in range(0, len(new) if len(new) > LOOKED_AT else 0, LOOKED_AT):
+        awake = mode != "off" and request.tokens >= self.config.wake_at_tokens and bool(request.tool_names)
+        if not awake or len(new) <= LOOKED_AT:
+            return False
+        for at in range(0, len(new), LOOKED_AT):
             remember(new[at : at + LOOKED_AT])
             await asyncio.sleep(0)
+        return True
 
     async def addressed(self, arrival: Arrival) -> tuple[str, Standing | None]:
         """The mode, and where somebody stands who speaks to the proxy itself: at the newest known entry of the path;
@@ -281,7 +283,9 @@ class Reception:
             log.exception("frames could not be inferred")
             return ()
 
-    def _decided(self, standing: Standing) -> Standing:
+    async def _decided(self, standing: Standing, *, whole: bool) -> Standing:
+        """`whole`: of a history that came whole, which is much to think about; a thread does, and others have their
+        turn."""
         request = standing.request
         if standing.mode not in ACTING:
             return replace(standing, status=standing.mode)
@@ -289,7 +293,8 @@ class Reception:
             return replace(standing, status="side", reason="several_answers")
         if _clash(request.tool_names):
             return replace(standing, status="asleep", reason="name_clash")
-        return self._acted(standing)
+        act, where = self.actor.act, here(standing)
+        return self._acted(standing, await asyncio.to_thread(act, where) if whole else act(where))
 
     def would_wake(self, standing: Standing) -> Woken | None:
         """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
@@ -298,9 +303,8 @@ class Reception:
         acted = self.actor.act(here(standing, "active"))
         return next((event for event in acted.events if isinstance(event, Woken)), None)
 
-    def _acted(self, standing: Standing) -> Standing:
+    def _acted(self, standing: Standing, acted: Acted) -> Standing:
         """Wake the thread, fold what is finished, or leave it as it is."""
-        acted = self.actor.act(here(standing))
         if acted.decisions:
             standing = replace(standing, decisions=acted.decisions)
         if acted.events:
