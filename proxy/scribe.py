@@ -1,7 +1,7 @@
 """Messages that are ours, written in the dialect of the line and weighed.
 
 The law: the same text is the same bytes, always. What was written once is remembered, because a line is assembled
-anew for every request and a result must not be written, read and counted each time.
+anew for every request and a result must not be written, read and counted each time. Threads may write at the same time.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ class Writer:
         return replace(message, tokens=self._count(countable(message)))
 
     def _kept(self, role: str, call: str, text: str, write: Callable[[], Message]) -> Message:
+        """Any thread may ask, so each step leaves nothing for another one to trip over: two may write the same."""
         key = (role, call, text)
-        if (known := self._written.get(key)) is not None:
-            self._written.move_to_end(key)
-            return known
-        made = self._written[key] = self.weighed(write())
+        made = self._written.pop(key, None)
+        if made is None:
+            made = self.weighed(write())
+        self._written[key] = made
         if len(self._written) > REMEMBERED:
             self._written.popitem(last=False)
         return made
