@@ -74,7 +74,7 @@ def test_code_that_keeps_a_parser_busy_does_not_keep_anybody_waiting(monkeypatch
     """The first is a text that asks for most of a minute and can be stopped, the second for seconds and cannot."""
     stoppable, endless = seen("a.java", "a<" * 30_000), seen("b.py", "adef /*" * 3_400)
     after = seen("c.py", "def total(): pass")
-    monkeypatch.setattr(grammars, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(grammars, "PATIENCE_S", 1.0)  # it is waited for to the end
     began = time.monotonic()
 
     symbols = grammar_symbols([stoppable, after, endless])
@@ -100,6 +100,7 @@ def test_what_was_told_before_the_end_counts(monkeypatch: pytest.MonkeyPatch) ->
     """A child that is ended, or crashes, in the middle of a line."""
     line = b'{"defined": [["told", 0]], "used": {}}\n'
     for answered in (line + b'{"defi', line + b"null\n", line + b'{"defined": [["x", 99]], "used": {}}'):
+        # A child ends in the middle of a line when it likes, and never when a test wants it to.
         monkeypatch.setattr(grammars, "_ask", lambda _asked, told=answered: told)
         first, second = grammar_symbols([seen("a.py", "x"), seen("b.py", "def total(): pass")])
 
@@ -109,7 +110,7 @@ def test_what_was_told_before_the_end_counts(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("program", ["", "/nowhere/python"])
 def test_without_an_interpreter_there_are_patterns(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    monkeypatch.setattr(sys, "executable", program)
+    monkeypatch.setattr(sys, "executable", program)  # this test runs in an interpreter that knows where it lies
 
     (symbols,) = grammar_symbols([seen("a.py", "def total(): pass")])
 

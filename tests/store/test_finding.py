@@ -114,7 +114,7 @@ async def test_an_index_full_of_old_words_is_made_again(making: Making, monkeypa
 
 
 async def test_those_who_searched_last_keep_an_index(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "TENANTS", 2)
+    monkeypatch.setattr(finding, "TENANTS", 2)  # the third one shows the same as the seventeenth
     store = await making()
     for tenant in ("a", "b", "c", "a"):
         store.write(tenant, worked(f"of-{tenant}", "Limiter", tenant=tenant))
