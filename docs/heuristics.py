@@ -12,11 +12,13 @@ Then it is played again at level `auto`. The command line stands in `printing.py
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from msgspec.structs import replace
 from printing import Script  # beside this file, which is run as a script
 
 from proxy import exchange
@@ -101,7 +103,9 @@ async def _played(recording: Recording, config: Config) -> tuple[Looking, list[L
     behind = wired(config)
     reception = behind.parts.reception
     looking = Looking(reception.actor, config.autonomy_rules)
-    parts = replace(behind.parts, reception=replace(reception, notes=(*reception.notes, looking)))
+    parts = dataclasses.replace(
+        behind.parts, reception=dataclasses.replace(reception, notes=(*reception.notes, looking))
+    )
     for number, step in enumerate(recording.steps, 1):
         behind.clock.to(step.at_ms)
         behind.provider.expect(step)

@@ -19,10 +19,11 @@ do: it prints nothing (`probes.py` does), and no model is asked, so whether one 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -346,7 +347,9 @@ class _Probe:
             return ""
         call = {"name": "stack_recall", "arguments": json.dumps(arguments, ensure_ascii=False)}
         made = {"id": f"probe{self._ids}", "type": "function", "function": call}
-        await self._serve(replace(self._last[0], answer={"role": "assistant", "content": None, "tool_calls": [made]}))
+        await self._serve(
+            dataclasses.replace(self._last[0], answer={"role": "assistant", "content": None, "tool_calls": [made]})
+        )
         received = self._behind.provider.received
         results = [m.text for m in received[-1].messages[-1:] if m.answers] if len(received) > 1 else []
         return "\n".join(_stored(text) for result in results for text in _GIVEN.findall(result))

@@ -12,10 +12,12 @@ What this module does not do: it records nothing and sends nothing; it answers w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import dropwhile
 
+import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from proxy.config import Config
 from proxy.dialects import Dialect
@@ -66,8 +68,7 @@ TOLD_TWICE = 2
 cached."""
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(msgspec.Struct, frozen=True):
     """A request where it stands: the path up to its last entry `node`, at `now` (ms), in the conversation. `mode` is
     active or passive; `since` is how the thread looked with the request before, None where that is as now; `headers`
     are those of the request; `spoken_to`: what a person said from beside the client waits for its thread; `delegated`:
@@ -85,8 +86,7 @@ class Here:
     delegated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Acted:
+class Acted(msgspec.Struct, frozen=True):
     """What is done with it. An asleep thread stays so for a `reason`."""
 
     events: tuple[FrameEvent, ...] = ()

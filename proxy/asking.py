@@ -18,9 +18,12 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy import overflow
 from proxy.acting import binds, must_open, newest_answer, without_bound
@@ -66,8 +69,7 @@ CAP_SHARE = 0.5
 """Of the window, what a single output may fill where the configuration does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     """A request of the client, its body read. `path` is raw, as the client wrote it."""
 
     id: str
@@ -79,7 +81,7 @@ class Incoming:
     body: bytes
     mode: str = ""
     """The one its client key was issued with, or empty."""
-    arrived: float = field(default_factory=time.perf_counter)
+    arrived: float = msgspec.field(default_factory=time.perf_counter)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ to give up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from proxy.acting import Actor
 from proxy.config import Config

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec.structs import replace
 from pydantic import Field, field_validator, model_validator
 
 from proxy.settings import (

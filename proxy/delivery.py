@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from proxy.dialects import OPENAI_CHAT, TOLD, Dialect, Writing
 from proxy.errors import ProxyError

@@ -17,7 +17,8 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy import overflow
 from proxy.acting import RECALL_PART, binds, without_bound

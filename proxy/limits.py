@@ -21,6 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+import msgspec
+
 from proxy import overflow
 from proxy.stack.transcript import Usage
 from proxy.tariffs import Tariff
@@ -49,8 +51,7 @@ Source = Literal["table", "named", "size", "assumed"]
 """The tariff, the words of a refusal, the size that was refused, the declared default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """`tokens` may be in one request, prompt and answer together; `limit` of them in the prompt. Both by our count: a
     provider whose vocabulary makes more tokens of the same text has a smaller window."""
 

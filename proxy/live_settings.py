@@ -17,10 +17,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
 import msgspec
+from msgspec.structs import fields
 from pydantic import ValidationError
 
 from proxy.errors import BadRequest, StoreError

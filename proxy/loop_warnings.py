@@ -7,7 +7,9 @@ What this module does not do: it finds no loop and words no warning (`stack.loop
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from proxy.acting import Actor
 from proxy.config import Config

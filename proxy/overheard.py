@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Container
-from dataclasses import replace
 from hashlib import sha256
+
+from msgspec.structs import replace
 
 from proxy.addressing import named
 from proxy.asking import Incoming, Parts, Unfit, read_request, weighed

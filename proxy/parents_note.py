@@ -12,8 +12,10 @@ a fork, and a session that only names its parent, is none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
+
+from msgspec.structs import replace
 
 from proxy import delegation
 from proxy.acting import Actor

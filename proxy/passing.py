@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy import overflow
 from proxy.asking import Incoming, Overlong, Parts, quotes_of, shortened_request, weighed
@@ -27,8 +29,7 @@ from proxy.stack.transcript import Request
 from proxy.upstream import Answer, Route, outgoing_headers
 
 
-@dataclass(frozen=True, slots=True)
-class Passing:
+class Passing(msgspec.Struct, frozen=True):
     """A request on its way. `request` is what it says, where it was read and may be shortened."""
 
     parts: Parts

@@ -18,8 +18,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from proxy import clients
 from proxy.dialects import Dialect, texts

@@ -16,8 +16,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
+
+from msgspec.structs import replace
 
 from proxy import clients
 from proxy.acting import Acted, Actor, suffixed

@@ -14,7 +14,8 @@ path, and the answer as the client was told it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy import clients
 from proxy.asking import Incoming, Parts

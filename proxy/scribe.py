@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy.dialects import Dialect
 from proxy.dialects.known import countable

@@ -16,7 +16,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from proxy.errors import BadRequest, NotAllowed, UnknownFrame
 from proxy.feed import Feed

@@ -7,7 +7,8 @@ with copies of it.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.acting import Here
 from proxy.delegation import Above
@@ -22,8 +23,7 @@ from proxy.stack.transcript import Request
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """A request as it came in, of this tenant, at `now` (ms since the epoch). `mode` is the one of the tenant's key, or
     empty."""
 
@@ -34,8 +34,7 @@ class Arrival:
     mode: str = ""
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """`node` is the entry of the request's last message; `status` is what the client is told: full, asleep, side, off,
     shadow or bypass, with the `reason` where there is one."""
 

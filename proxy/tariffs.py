@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 AS_OF = "2026-11-21"
 MINUTE = 60
@@ -33,8 +35,7 @@ ThinkingInLoop = Literal["required", "optional"]
 Appendable = Literal["system", "tools"]
 
 
-@dataclass(frozen=True, slots=True)
-class Tariff:
+class Tariff(msgspec.Struct, frozen=True):
     """One row. `names` are lower-case globs without provider and date.
 
     Prices are USD per million tokens; `read` and `write` are multiples of the input price for cached and for newly
@@ -85,8 +86,7 @@ UNKNOWN = Tariff(
 """For every other model: read 0.1, write 1.0, and a round price, so that shares of it still mean something."""
 
 
-@dataclass(frozen=True)
-class ConfiguredRow:
+class ConfiguredRow(msgspec.Struct, frozen=True):
     """A row of the configuration: `key` is where it is written, `names` are lower-case globs, `says` the fields of
     `Tariff` that it sets. What it leaves out is as the model has it without the row."""
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from proxy.acting import COMPACTED_TOKENS, Actor
 from proxy.config import Config

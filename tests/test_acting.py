@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.acting import Acted, Actor, Here
 from proxy.config_sources import load_config
@@ -149,7 +149,7 @@ def test_a_model_that_wants_its_reasoning_in_the_loop_waits() -> None:
 
 def awake(watched: Watched) -> Watched:
     """The same, woken at its beginning."""
-    tree = replace(watched.story.tree, waking=actor().act(at(spoken())).events[0])  # type: ignore[arg-type]
+    tree = replace(watched.story.tree, waking=actor().act(at(spoken())).events[0])
     watched.story = replace(watched.story, tree=tree)
     return watched
 

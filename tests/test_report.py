@@ -2,13 +2,13 @@
 
 import time
 from collections import Counter
-from dataclasses import fields, replace
 from datetime import timedelta, timezone
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.report import (
     Accountant,
@@ -490,7 +490,7 @@ def test_what_the_api_describes_is_what_receipts_and_rows_hold() -> None:
     assert set(ReceiptTold.__annotations__) == set(Receipt.__struct_fields__)
     assert set(DecisionTold.__annotations__) == set(Decision.__struct_fields__)
     assert set(CacheTold.__annotations__) == set(CacheUse.__struct_fields__)
-    assert set(UsageTold.__annotations__) == {field.name for field in fields(Usage)}
+    assert set(UsageTold.__annotations__) == set(Usage.__struct_fields__)
     assert set(TotalsRow.__annotations__) == set(Row.__struct_fields__)
 
 

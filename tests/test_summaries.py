@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from proxy.config import Config
 from proxy.config_sources import load_config

@@ -250,4 +250,4 @@ def test_the_explained_keys_are_the_fields_of_a_row() -> None:
     """A field that is added to a row can be configured too."""
     ours: dict[str, Any] = Config.model_fields["default_tariff"].default.model_dump()
 
-    assert set(ours) == set(Tariff.__slots__) - {"names", "known", "window_known", "as_of", "source"}
+    assert set(ours) == set(Tariff.__struct_fields__) - {"names", "known", "window_known", "as_of", "source"}

@@ -7,13 +7,13 @@ out, so what is stored is what is shown.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from itertools import chain
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, StreamingResponse
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 

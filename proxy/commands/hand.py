@@ -6,10 +6,10 @@ A running proxy is asked, which keeps conversations in memory; where none runs, 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 import typer
+from msgspec.structs import replace
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.presence import ask, running

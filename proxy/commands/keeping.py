@@ -6,11 +6,11 @@ A running proxy keeps conversations in memory, so it is asked to do it; where no
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.presence import ask, running

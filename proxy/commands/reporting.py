@@ -12,11 +12,11 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any, get_args
 
 import msgspec
 import typer
+from msgspec.structs import asdict
 
 from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, configuration, opened, run
 from proxy.commands.printing import counted, harmless, one_line, say, say_json

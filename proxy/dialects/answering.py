@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+
+from msgspec.structs import replace
 
 from proxy.dialects import slices
 from proxy.dialects.sse import Events, SseEvent

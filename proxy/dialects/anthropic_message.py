@@ -12,9 +12,10 @@ stay as they came, less the cache markers, which belong to a request and not to 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
+
+from msgspec.structs import replace
 
 from proxy.dialects import slices
 from proxy.dialects.anthropic_markers import parted

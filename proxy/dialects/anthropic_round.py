@@ -11,10 +11,11 @@ What this module does not do: it writes nothing to a client (`anthropic_answer`)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.dialects import slices
 from proxy.dialects.answering import Reading

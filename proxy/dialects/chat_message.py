@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
+
+from msgspec.structs import replace
 
 from proxy.dialects import slices
 from proxy.stack.transcript import Call, Message, identity_of

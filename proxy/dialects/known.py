@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import takewhile
+
+from msgspec.structs import replace
 
 from proxy.dialects import slices
 from proxy.dialects.grown import Bodies

@@ -14,13 +14,13 @@ What this module does not do: it counts no tokens (`known`) and reads no answers
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from itertools import chain, takewhile
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.dialects import slices
 from proxy.dialects.chat_message import HEAD_ROLES

@@ -15,11 +15,11 @@ of `openai_responses`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.dialects import slices
 from proxy.dialects.chat_message import text_of

@@ -7,10 +7,11 @@ written; then it is one transaction. What is there already is never written over
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.errors import NotAllowed
 from proxy.export import told_by_jetbox, told_by_layout, whole

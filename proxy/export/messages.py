@@ -11,9 +11,9 @@ provider would refuse it. What this module does not do: it edits no message of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.dialects import DIALECTS, OPENAI_CHAT, Dialect, Known, References, Unreadable, Wanted, slices
 from proxy.errors import NotAllowed

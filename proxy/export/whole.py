@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.errors import BadRequest
 from proxy.export.credentials import without_credentials

@@ -12,7 +12,9 @@ What this module does not do: it decides no suggestion, and words none (`autonom
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 PUSH, POP = "push", "pop"
 EXPIRES_MS = 5 * 60 * 1000
@@ -23,8 +25,7 @@ LEFT = 50
 """Of these, so many of the newest stay."""
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(msgspec.Struct, frozen=True):
     """One suggestion. `kind` is push or pop, `frame` was active then, `heuristic` had the highest score. `title` is
     what a push would be for, `status` what a pop would end as. `told`: the model reads it. `at` and `acted` are ms
     since the epoch, `acted` 0 until somebody does it; `cleared`: somebody took it back."""
@@ -49,8 +50,7 @@ class Suggestion:
         return not self.acted and now - self.at > EXPIRES_MS
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """What somebody set for one conversation, at `at` (ms since the epoch); None is what the configuration says."""
 
     at: int = 0
@@ -62,8 +62,7 @@ class Chosen:
     heuristics: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(msgspec.Struct, frozen=True):
     """What was counted since it was begun anew. `ignored` are those that left the list without being acted upon."""
 
     total: int = 0
@@ -75,8 +74,7 @@ class Tally:
     auto_pops: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """`history` is oldest first."""
 
     history: tuple[Suggestion, ...] = ()

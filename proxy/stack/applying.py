@@ -14,7 +14,8 @@ What this module does not do: it decides nothing (the tools do), keeps no event 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy.stack import advice
 from proxy.stack.events import (

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.frames import Frame, Status, Tree
 from proxy.stack.ranking import (
@@ -79,8 +81,7 @@ class BlockBudgets(Protocol):
     def current(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(msgspec.Struct, frozen=True):
     """Tokens each part of a block may take; the parts stand in the order in which they are cut (S2-32)."""
 
     siblings: int
@@ -99,8 +100,7 @@ class Parts(Protocol):
     def wrapped(self, attributes: Mapping[str, str]) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(msgspec.Struct, frozen=True):
     """The parts of a block, rendered. `path` are the frames between the root and the parent; `filtered` counts the
     finished siblings that were left out. With `budgets` the block tells what it was given."""
 

@@ -10,7 +10,8 @@ What this module does not do: it renders nothing; each form is a module of its o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.actions import actions_of, in_a_line
 from proxy.stack.block import BlockBudgets, render_block
@@ -27,8 +28,7 @@ DrawMap = Callable[[Story, Tree, str, int, Count], str]
 END = "\n</stack-context>"
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """How blocks are written. `minimal` goes before `nested`; `figures` are told in the flat form alone. `names` tell
     what the client's tools are for, `patterns` which more commands are probes. With `draw_map` blocks of the first two
     forms end with a map of seen files (S2-25)."""

@@ -10,8 +10,9 @@ What this module does not do: it chooses and cuts nothing by itself; budgets and
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
+
+from msgspec.structs import replace
 
 from proxy.stack.block import BlockBudgets, drawn, leaf, within_budgets
 from proxy.stack.frames import Tree

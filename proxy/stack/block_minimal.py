@@ -13,7 +13,8 @@ What this module does not do: it looks at no message. What was done, and how it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.block import element, leaf, wrapper_of
 from proxy.stack.frames import Frame, Tree, path_to
@@ -33,8 +34,7 @@ NAME = 60
 """Characters of the name of a probe."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recent:
+class Recent(msgspec.Struct, frozen=True):
     """How things stand, as far as it was seen: `probes` are names with what is known of them, `actions` the newest
     ones in a few words each, oldest first."""
 

@@ -14,8 +14,9 @@ decisions. Those have no place in this form.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, partial
+
+import msgspec
 
 from proxy.stack.block import (
     PLAN_SHARE,
@@ -35,8 +36,7 @@ from proxy.stack.ranking import Count, next_planned
 from proxy.stack.surroundings import View, view_of
 
 
-@dataclass(frozen=True, slots=True)
-class _Nest:
+class _Nest(msgspec.Struct, frozen=True):
     """The parts of a block as they stand without one another, for their size; `frames` are those on the way that are
     shown, the root first, and `inside` is what each of them holds, its finished children too."""
 

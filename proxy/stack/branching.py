@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
+
+import msgspec
 
 from proxy.errors import NotAllowed
 from proxy.stack.block import element
@@ -159,8 +160,7 @@ def ends_in_results(line: Story) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------------------- inject
-@dataclass(frozen=True, slots=True)
-class Numbered:
+class Numbered(msgspec.Struct, frozen=True):
     """A message of a line, as it is counted there from 1."""
 
     number: int

@@ -17,10 +17,11 @@ What this module does not do: it reads no command (`typed` does) and stores noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from proxy.errors import NotAllowed, UnknownFrame
 from proxy.stack.applying import apply, way_back
@@ -61,8 +62,7 @@ PLANNED_TOLD = 12
 NO_RESULTS = "Ended by the user."
 
 
-@dataclass(frozen=True)
-class Hand:
+class Hand(msgspec.Struct, frozen=True):
     """What a deed is done with. `story` is the path, without anything under way that is not in it; `key` tells the deed
     from every other one; `now` is in ms. `suffixed`: the model takes no user message behind a result."""
 
@@ -86,8 +86,7 @@ class Hand:
         return Desk(self.story, self.ledger, group, self.key, "", 0, self.now, "", self.count, settings)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """What came of a deed: events in the order they happen, the tree after them, the frames it was about, `words` for
     the model and what the person is `told`."""
 

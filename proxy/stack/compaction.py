@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.block import element, leaf
 from proxy.stack.frames import Frame, Status, Tree
@@ -48,8 +49,7 @@ _HOW = re.compile(rf" \(({READ}|{CHANGED})\)$")
 
 
 # --------------------------------------------------------------------------------------------------------------- paths
-@dataclass(frozen=True, slots=True)
-class Touched:
+class Touched(msgspec.Struct, frozen=True):
     """A file and what was done to it."""
 
     path: str

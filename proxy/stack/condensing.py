@@ -11,7 +11,8 @@ What this module does not do: it asks nobody, and neither spends nor counts mone
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.events import Folded, FrameEvent, Summarised, read_event
 from proxy.stack.facts import said_by
@@ -52,8 +53,7 @@ ITEMS = 50
 """Artifacts and decisions that are told, the newest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """What left with one fold. `earlier` is what was written of parts of it before, oldest first; `messages` are the
     rest, oldest first; `tokens` is what all of it counts: that of which the summary must be a part."""
 

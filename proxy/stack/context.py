@@ -15,9 +15,11 @@ What this module does not do: it decides no event, counts nothing, and knows no 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.events import call_key
 from proxy.stack.frames import Tree, owners_shown, path_to
@@ -43,8 +45,7 @@ class Scribe(Protocol):
     def appended(self, wire: str) -> Message: ...
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True, dict=True):
     """The messages behind the head, in order, and the entries they come from. `tokens` counts them; `left_out` are
     the entries of the path that are not on it."""
 

@@ -7,11 +7,10 @@ What this module does not do: what comes of a deed is `by_hand`'s to say, how it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """A frame to be. Without criteria its title says when it is done."""
 
     title: str
@@ -19,31 +18,27 @@ class Step:
     children: tuple[Step, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
+class Push(msgspec.Struct, frozen=True):
     """Begin a frame under the active one, which `parent` may name."""
 
     step: Step
     parent: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """Plan frames under the active one, or under `parent`: all or none."""
 
     steps: tuple[Step, ...]
     parent: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Activate:
+class Activate(msgspec.Struct, frozen=True):
     """Begin a planned frame, resume a blocked one, try a failed one again."""
 
     frame: str
 
 
-@dataclass(frozen=True, slots=True)
-class Pop:
+class Pop(msgspec.Struct, frozen=True):
     """End the active frame, or one above it. Without results its last words stand for them."""
 
     frame: str = ""
@@ -51,14 +46,12 @@ class Pop:
     results: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Invalidate:
+class Invalidate(msgspec.Struct, frozen=True):
     frame: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rename:
+class Rename(msgspec.Struct, frozen=True):
     """Other words for a planned frame."""
 
     frame: str

@@ -10,8 +10,9 @@ What this module does not do: it knows no frames, no clock and no table of price
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 EXPECTED = 50
 """Requests still to come in a conversation of up to `YOUNG` requests, and in an older one: medians of recorded ones."""
@@ -26,16 +27,14 @@ TAIL = 0.25
 """Of what a fold at the tail takes away, what may be written again behind the cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(msgspec.Struct, frozen=True):
     """Of a token read from the provider's cache, and of one written to it, in fresh input tokens."""
 
     read: float
     write: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     """A rewrite in tokens: `removed` leave, `compaction` stands for them, `behind` stay behind the cut and are written
     again, `line` is what is sent without it. `added` comes with it for good (tools and guidance at waking),
     `reasoning` is what no longer can be sent."""
@@ -59,8 +58,7 @@ class Reason(StrEnum):
     """The provider edits by itself what it is sent: what a cut would cost is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Whether it is worth it, why, and the figures: `gain` and `cost` in fresh input tokens over `requests` still
     expected."""
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from proxy.stack.block import LONGEST_SHARE, described
 from proxy.stack.frames import Frame, Tree, path_to
@@ -46,8 +47,7 @@ class Why(StrEnum):
     VIEW = "view"  # left out: the minimal view does not tell of it
 
 
-@dataclass(frozen=True, slots=True)
-class Ancestor:
+class Ancestor(msgspec.Struct, frozen=True):
     """`depth` is 1 for the parent. `tokens` is what it takes in the block; of one that is left out, what it would have
     taken at most."""
 
@@ -60,8 +60,7 @@ class Ancestor:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sibling:
+class Sibling(msgspec.Struct, frozen=True):
     """`level` is 0 beside the frame, 1 beside its parent, and so on. `relevance` is the part of the score on which the
     threshold is (D4)."""
 
@@ -76,8 +75,7 @@ class Sibling:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """The parent first, then by score; siblings by level, and in each by score."""
 
     ancestors: tuple[Ancestor, ...]
@@ -98,8 +96,7 @@ def explained(tree: Tree, frame: str, now: int, block: str, count: Count) -> Exp
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
+class _Shown(msgspec.Struct, frozen=True):
     """What stands in a block. All text in it is escaped, so nothing anybody wrote looks like the start of a frame."""
 
     block: str

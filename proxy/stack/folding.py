@@ -13,7 +13,9 @@ does), and it neither stores nor sends.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.applying import apply
 from proxy.stack.compaction import title_of
@@ -39,8 +41,7 @@ PARTS = 1_000
 """Numbers of frames that begin at an entry by a cut; those seen in what the client says count from 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """What a decision depends on besides the line. `node` is the newest entry, `now` is in ms. `head` are the tokens of
     tools and system text; `added` those that waking brings, where it is asked for; `window` is 0 where it is not known.
     `binds`: the model refuses or drops reasoning behind a changed prefix. `edited`: the provider edits by itself what
@@ -61,8 +62,7 @@ class Moment:
     appended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Pen:
+class Pen(msgspec.Struct, frozen=True):
     """What writing a trace takes."""
 
     names: Names
@@ -71,8 +71,7 @@ class Pen:
     scribe: Scribe
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What was weighed and came of it. `kind` is wake, fold or unfold; `subjects` are frames: the one that goes on
     where a part of it was weighed."""
 
@@ -81,16 +80,14 @@ class Decision:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Folding:
+class Folding(msgspec.Struct, frozen=True):
     """What happens to the line now. Without events nothing does, and the decisions say why not."""
 
     events: tuple[FrameEvent, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """What leaves the line for one trace of `frame`, or of a part of it."""
 
     frame: str
@@ -207,8 +204,7 @@ def _weighed(chosen: Sequence[Candidate], weights: Weights, moment: Moment) -> V
 
 
 # --------------------------------------------------------------------------------------------------------------- write
-@dataclass(frozen=True, slots=True)
-class _Gone:
+class _Gone(msgspec.Struct, frozen=True):
     """What leaves, as its trace and its frame are written from: messages, results of ours behind their calls, what is
     known of them, and what the model `noted` of it."""
 

@@ -18,9 +18,10 @@ amounts to in `story`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+
+import msgspec
 
 from proxy.stack.advice import Advice
 
@@ -55,8 +56,7 @@ BY_HAND = "human"
 
 
 # ------------------------------------------------------------------------------------------------------------- values
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(msgspec.Struct, frozen=True):
     """The call whose result stands for a frame: the frame block while it runs, its compaction afterwards.
 
     `before` is what that result says ahead of it: the value of the pop that ran in the same group.
@@ -69,8 +69,7 @@ class Opening:
     block: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """A unit of work. Times are ms since the epoch. `order` is its birth order in the tree; `segment` counts its
     attempts from 1."""
 
@@ -121,8 +120,7 @@ class Frame:
         return self.is_inferred or (self.opening is None and (self.origin == BY_HAND or self.stays))
 
 
-@dataclass(frozen=True, slots=True)
-class Waking:
+class Waking(msgspec.Struct, frozen=True):
     """What a thread was given when it woke, as it is replayed ever after: in front of all, or as one message
     (`appended`) behind the entry `at`."""
 
@@ -132,8 +130,7 @@ class Waking:
     at: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Trim:
+class Trim(msgspec.Struct, frozen=True):
     """Entries that left the line because it did not fit, and the text that stands for them."""
 
     entries: frozenset[str]
@@ -146,8 +143,7 @@ class Trim:
     """What a model wrote of it since, for the next trace that tells of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interim:
+class Interim(msgspec.Struct, frozen=True):
     """Where a frame stood that goes on, as the model summed it up (`words`) and as people are shown it (`text`): all
     up to the entry `at`, at `made_at` (ms)."""
 
@@ -157,8 +153,7 @@ class Interim:
     made_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(msgspec.Struct, frozen=True):
     """A pattern that was warned of. `calls` are the signatures in it (of a failed task its title), `shown` the same in
     words, `count` how often it had run, `at` the entry it closed with."""
 
@@ -169,28 +164,27 @@ class Loop:
     at: str = ""
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(msgspec.Struct, frozen=True, dict=True):
     """The state at one entry. `told` maps (turn, `call_key`) to what the result of that stack call says on the line
     now."""
 
-    frames: Mapping[str, Frame] = field(default_factory=dict)
+    frames: Mapping[str, Frame] = msgspec.field(default_factory=dict)
     active: str = ""
     waking: Waking | None = None
-    told: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    carried: Mapping[str, str] = field(default_factory=dict)
+    told: Mapping[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    carried: Mapping[str, str] = msgspec.field(default_factory=dict)
     """User messages that a pop handed to the frame it returned to: entry -> owner."""
     trims: tuple[Trim, ...] = ()
     stale: frozenset[str] = frozenset()
     """Frames whose block somebody wants written anew."""
     mute: frozenset[str] = frozenset()
     """Entries (turn ids, or `turn/number`) whose reasoning has been left out, once and for good."""
-    interims: Mapping[str, Interim] = field(default_factory=dict)
+    interims: Mapping[str, Interim] = msgspec.field(default_factory=dict)
     """The newest summary of a frame that was made while it went on, by frame."""
-    kept: Mapping[str, bool] = field(default_factory=dict)
+    kept: Mapping[str, bool] = msgspec.field(default_factory=dict)
     """Frames that a person wants on the line, none of which is folded again, and whether at any price: the others come
     back when that is cheap."""
-    replaced: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Entries of results whose text is told in other words on the line: entry -> text."""
     sealed: frozenset[str] = frozenset()
     """Entries (turn ids too) with what stands for all before them, readable by the provider alone."""
@@ -202,7 +196,7 @@ class Tree:
     """The entry up to which a person cleared them: what came before it is no part of any."""
     pressed: bool = False
     """The model was told that its window fills up, and the line has not become shorter since."""
-    advice: Advice = field(default_factory=Advice)
+    advice: Advice = msgspec.field(default_factory=Advice)
     """What was suggested to the model here, and what somebody set about that."""
     by_hand: tuple[str, ...] = ()
     """What a person did to the tree and the model was not told of yet, in words, the oldest first."""

@@ -16,7 +16,10 @@ opens (`reception`), here only that it ended.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.applying import apply, reopened
 from proxy.stack.compaction import CRITERION, returned_by, title_of
@@ -38,8 +41,7 @@ COMPACTED = 350
 """Characters of its short form."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """What is followed: the client's plan, the requests of the user. `names` tells which tool does what."""
 
     names: Names

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.ledger import JOINT
 from proxy.stack.transcript import STACK_PREFIX, is_stack_tool
@@ -163,24 +164,20 @@ def _is_a_clients(name: str) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------- events
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(msgspec.Struct, frozen=True):
     """The answer begins: a role, and nothing said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reasoning:
+class Reasoning(msgspec.Struct, frozen=True):
     signed: bool = False
     """It carries a signature or is encrypted: bound to its place, worthless without its round."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallPart:
+class CallPart(msgspec.Struct, frozen=True):
     """A part of a call. `at` is its position in the piece, `index` what the provider counted it as."""
 
     at: int
@@ -188,44 +185,37 @@ class CallPart:
     index: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UsageTold:
+class UsageTold(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """The provider reports an error inside its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """The terminator of the stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class Other:
+class Other(msgspec.Struct, frozen=True):
     """Anything we have no word for. It passes."""
 
 
 Event = Opening | Text | Reasoning | CallPart | UsageTold | Finish | Fault | End | Other
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """One chunk of an answer. `source` is the dialect's own and not looked into."""
 
     events: tuple[Event, ...]
     source: object
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """What leaves of a piece: all of it as it came (`whole`), or just these events, in their order. Calls carry the
     number they are counted as."""
 

@@ -40,8 +40,7 @@ class Kind(StrEnum):
     """Words of a person that came from beside the client: an overlay that counts as the user's own message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One node of the tree: a client message, a turn (its rounds stand in `Ledger.rounds`), or an overlay of ours.
 
     `seq` is the order of creation in the conversation. `adopts`: the state before this entry is the state at that
@@ -64,8 +63,7 @@ class Entry:
         return self.kind in (Kind.OVERLAY, Kind.SAID)
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(msgspec.Struct, frozen=True):
     """One upstream round of a turn: the assistant message as produced and the results of the calls we answered, in
     call order.
 
@@ -80,8 +78,7 @@ class Round:
     created: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """Something decided at an entry (for a turn: after round `round`). At most one per (entry, kind, subject): first
     writer wins."""
 
@@ -94,8 +91,7 @@ class Event:
     created: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Thread:
+class Thread(msgspec.Struct, frozen=True):
     """One path continued by one client loop: what its newest request looked like. `model` is the upstream's name."""
 
     id: str
@@ -105,8 +101,7 @@ class Thread:
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(msgspec.Struct, frozen=True):
     """One client chat. `hint` is the session the client names, or empty; `parent` the conversation it was forked or
     delegated from; `mode` what a person set for it, or empty; `dialect` the wire format its messages are in. The
     newest record wins."""

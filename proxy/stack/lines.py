@@ -14,7 +14,9 @@ What this module does not do: it decides nothing (`branching` does), and renders
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.events import CheckpointSet, Copied, FrameEvent, Injected, InjectionWanted, LineWanted, Switched
 
@@ -30,8 +32,7 @@ Look = tuple[str, str, str]
 """Of a request: the hashes of its system text and of its tools, and the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """A point: everything on the line `line` up to and with the entry `at`. `created` is in ms since the epoch."""
 
     name: str
@@ -42,8 +43,7 @@ class Checkpoint:
     created: int
 
 
-@dataclass(frozen=True, slots=True)
-class Injection:
+class Injection(msgspec.Struct, frozen=True):
     """Texts of the line `source` that wait for the next request on the line `line`."""
 
     line: str
@@ -51,15 +51,14 @@ class Injection:
     texts: tuple[Copied, ...]
 
 
-@dataclass(frozen=True)
-class Lines:
+class Lines(msgspec.Struct, frozen=True):
     """`begun` are the lines there are, with the checkpoint each began at (none: `main`), in order; `looks` how a
     request looked on each: the last one before it was left, or the one before the checkpoint it begins at."""
 
     current: str = MAIN
-    begun: Mapping[str, str] = field(default_factory=lambda: {MAIN: ""})
-    checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict)
-    looks: Mapping[str, Look] = field(default_factory=dict)
+    begun: Mapping[str, str] = msgspec.field(default_factory=lambda: {MAIN: ""})
+    checkpoints: Mapping[str, Checkpoint] = msgspec.field(default_factory=dict)
+    looks: Mapping[str, Look] = msgspec.field(default_factory=dict)
     wanted: LineWanted | None = None
     injections: tuple[Injection, ...] = ()
 

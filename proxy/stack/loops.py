@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import takewhile
@@ -57,8 +56,7 @@ NEARLY = 64
 """Characters by which the lengths of two such results may differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """`repeats`: same calls in direct succession that are a loop. `window`: how many of the newest calls are looked at.
     `period`: how many steps may take turns at most; 1 knows no alternation."""
 

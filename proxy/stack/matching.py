@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from itertools import chain, takewhile
@@ -174,8 +173,7 @@ class How(StrEnum):
     """Only the session the client names says so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """Where a request stands. `path` are the known entries of its first messages, in order; `aliases` the stored
     entries that later messages are another form of, by position; `adopts` the entry whose state goes on."""
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
+
+import msgspec
 
 from proxy.stack.context import Line
 from proxy.stack.ledger import JOINT, Kind
@@ -33,8 +34,7 @@ class What(Enum):
     STEP = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A text of the line and its tokens, about."""
 
     what: What

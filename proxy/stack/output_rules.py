@@ -15,15 +15,15 @@ What this module does not do: it shortens nothing (`pruning` and `minimizing` do
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+
+import msgspec
 
 from proxy.stack.observe.names import NAMES, Names, Role, plain_name
 from proxy.stack.ranking import CHARACTERS_PER_TOKEN
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRule:
+class OutputRule(msgspec.Struct, frozen=True):
     """One rule, by the words it stands under. `cap`, `head` and `tail` are tokens; a cap of 0 is that of all."""
 
     name: str
@@ -39,12 +39,11 @@ class OutputRule:
         return head, tail
 
 
-@dataclass(frozen=True)
-class OutputRules:
+class OutputRules(msgspec.Struct, frozen=True):
     """All rules, in the order they were written; `names` says what tools are for."""
 
     rules: Sequence[OutputRule] = ()
-    names: Names = field(default=NAMES)
+    names: Names = msgspec.field(default=NAMES)
 
     def __bool__(self) -> bool:
         return bool(self.rules)

@@ -9,7 +9,8 @@ What this module does not do: it evicts nothing (`trim`, `pruning`), and of a wi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.block import element
 from proxy.stack.context import on_line
@@ -24,8 +25,7 @@ BEFORE_EVICTION = 0.95
 """Of what a prompt may fill, the most that the bound may be: what evicts would come first otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(msgspec.Struct, frozen=True):
     """What a window holds: `tokens` in all, of which a prompt may fill `limit`; `share` of it is the bound."""
 
     tokens: int

@@ -16,7 +16,8 @@ What this module does not do: it never decides that pruning pays. Clearing in a 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.context import Line
 from proxy.stack.events import Replaced
@@ -114,8 +115,7 @@ def ref_of(placed: Placed) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- cleared
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """The result of a client's tool on the line, with the call it answers; `text` as the line tells it."""
 
     placed: Placed

@@ -12,8 +12,9 @@ What this module does not do: it knows no request and no line; `proxy.speaking` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 HEADING = "Additional user input, given while you work:"
 """What stands above the bullets; the user's own words follow as they were written."""
@@ -30,8 +31,7 @@ class State(StrEnum):
     REMOVED = "removed"
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
+class Queued(msgspec.Struct, frozen=True):
     """One message. Times are ms since the epoch; `expires` is when it is no longer told. `thread` is the only one that
     may be told, or empty. `settled` is when it was delivered or removed, `entry` the words of the ledger it became.
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.frames import Frame, Status
 
@@ -144,8 +145,7 @@ def _camel_parts(word: str) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------------- scores
-@dataclass(frozen=True, slots=True)
-class SiblingScore:
+class SiblingScore(msgspec.Struct, frozen=True):
     """`relevance` is what shared words give; the threshold is on it alone, since what every finished frame has
     anyway would lift all of them over it (D4)."""
 
@@ -157,8 +157,7 @@ class SiblingScore:
         return self.relevance + self.rest
 
 
-@dataclass(frozen=True, slots=True)
-class AncestorParts:
+class AncestorParts(msgspec.Struct, frozen=True):
     """What the score of an ancestor is the sum of (S1-54)."""
 
     nearness: int
@@ -172,8 +171,7 @@ class AncestorParts:
         return self.nearness + self.recency + self.status + self.results + self.artifacts
 
 
-@dataclass(frozen=True, slots=True)
-class SharedWords:
+class SharedWords(msgspec.Struct, frozen=True):
     """What the words give that a sibling shares with the frame being entered: those of its title and criteria, of its
     results, of its artifacts (S1-56)."""
 
@@ -186,8 +184,7 @@ class SharedWords:
         return self.criteria + self.results + self.artifacts
 
 
-@dataclass(frozen=True, slots=True)
-class SiblingRest:
+class SiblingRest(msgspec.Struct, frozen=True):
     """What a sibling's score has beside that, whatever it is about (S1-56)."""
 
     recency: float
@@ -241,8 +238,7 @@ def score_sibling(frame: Frame, keywords: frozenset[str], age_hours: float) -> S
 
 
 # ------------------------------------------------------------------------------------------------------------ selection
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The frames chosen, in the order they are shown, and how many were left out."""
 
     chosen: tuple[Frame, ...]

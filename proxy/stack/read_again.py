@@ -12,7 +12,10 @@ counts all the same. Reads by a command line and calls that name several files a
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.applying import apply
 from proxy.stack.compaction import READ
@@ -42,8 +45,7 @@ class ReadAgain:
         return ReadAgain(self.times + other.times, self.gone + other.gone, (*self.by, *other.by))
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(msgspec.Struct, frozen=True):
     """A read that worked: the turn or message that asked for it, and the entry of its result."""
 
     asked: Entry
@@ -61,8 +63,7 @@ class _Read:
         return self.part in ("", other.part) and same_file(self.path, other.path)
 
 
-@dataclass(frozen=True)
-class _Asking:
+class _Asking(msgspec.Struct, frozen=True):
     """What a model had in front of it when it asked. `held` is what the client sent, by the entry it is stored in."""
 
     story: Story
@@ -91,7 +92,7 @@ def read_again(ledger: Ledger, ours: Container[str]) -> dict[str, ReadAgain]:
         asking = _asking(ledger, read.asked, stories)
         node = read.asked.parent
         if again := _judged(ledger, asking, earlier, is_ours=node in ours):
-            found[node] = found.get(node, ReadAgain()) + replace(again, by=(read.tool,) * again.gone)
+            found[node] = found.get(node, ReadAgain()) + ReadAgain(again.times, again.gone, (read.tool,) * again.gone)
     return found
 
 

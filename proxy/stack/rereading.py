@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -51,8 +50,7 @@ GIVEN_AGAIN = "That earlier result is no longer in front of you. Here is what wa
 CUT = 'Cut here. The rest: stack_recall with ref "{entry}".'
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
+class Means(msgspec.Struct, frozen=True):
     """What supplying takes: the nonce of the conversation's markers, a counter, and the tokens one result may get."""
 
     nonce: str
@@ -60,8 +58,7 @@ class Means:
     room: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Access:
+class _Access(msgspec.Struct, frozen=True):
     """One text about one file: the result of a read, or the arguments of a call that wrote or changed it."""
 
     piece: Piece

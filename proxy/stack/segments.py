@@ -16,6 +16,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from proxy.stack.context import Scribe, owner_of
 from proxy.stack.facts import said_by
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, is_kept, is_left, path_to
@@ -41,8 +43,7 @@ class Segment:
     """Of a part: the model summed it up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(msgspec.Struct, frozen=True):
     """Tokens by place: what stands on the line at the odd places, the traces behind each of them at the even ones, the
     first of which is in front of all. What stands before `sent` had been sent before this request."""
 

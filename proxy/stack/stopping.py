@@ -12,10 +12,11 @@ What this module does not do: it stops no request (`flights` does), and stores n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import reduce
 
+import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from proxy.stack.applying import apply
 from proxy.stack.by_hand import Done, Hand, did
@@ -29,8 +30,7 @@ from proxy.stack.tools import moves
 REASON = "Stopped by the user."
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True):
     """What came of it: the ids of the frames that are blocked now, that were given up, and that are still under way,
     because a subagent does their work. `done` is None where there was nothing to do."""
 

@@ -11,7 +11,9 @@ so that nobody gives it what it has.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.context import owner_of
 from proxy.stack.frames import Tree, owners_shown, path_to
@@ -26,8 +28,7 @@ ENTRY_SHOWN = 12
 SOURCE_SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """One stored text. `ref` is the frame that owns it now, `owner` the segment it was made in, `at` the entry of the
     path it stands for, `lines` which of its lines these are (empty: all)."""
 

@@ -12,8 +12,10 @@ What this module does not do: it renders nothing and decides nothing about the l
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.applying import apply, reopened
 from proxy.stack.events import ROOT_TOLD, Dequeued, Switched, begins_root, read_event
@@ -24,8 +26,7 @@ from proxy.stack.lines import KINDS, Lines, after
 _NOTHING: Mapping[str, Sequence[Event]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """An entry (for a turn: one round of it) and the segment of a frame that owns it.
 
     `at` is the entry of the path it stands for: itself, or the alias that a client's rewriting made of it.
@@ -37,8 +38,7 @@ class Placed:
     at: str = ""
 
 
-@dataclass(frozen=True)
-class Story:
+class Story(msgspec.Struct, frozen=True, dict=True):
     """A path of the ledger, folded: the tree at its end, and everything on it with its owner, oldest first. `adopted`
     is what stands on the path whose state this one took over, by entry: later entries may be another form of it.
 
@@ -46,12 +46,12 @@ class Story:
     as they were left.
     """
 
-    tree: Tree = field(default_factory=Tree)
+    tree: Tree = msgspec.field(default_factory=Tree)
     placed: tuple[Placed, ...] = ()
     tip: str = ""
-    adopted: Mapping[str, Sequence[Placed]] = field(default_factory=dict)
-    lines: Lines = field(default_factory=Lines)
-    aside: Mapping[str, Story] = field(default_factory=dict)
+    adopted: Mapping[str, Sequence[Placed]] = msgspec.field(default_factory=dict)
+    lines: Lines = msgspec.field(default_factory=Lines)
+    aside: Mapping[str, Story] = msgspec.field(default_factory=dict)
 
     @cached_property
     def owned(self) -> tuple[Placed, ...]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.frames import Frame, Status, Tree, ancestors, children, path_to, siblings
 from proxy.stack.ranking import MINIMUM_RELEVANCE, SiblingScore, extract_keywords, relevant_siblings, score_sibling
@@ -22,8 +23,7 @@ RETRIED_FIRST = 1_000_000.0
 MS_PER_HOUR = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """A frame and what a block may say about the tree around it. `lineage` is the parent first, the root last;
     `levels` are the finished siblings of each frame on the path, the nearest level first, ranked; `below` counts the
     children of each frame. Ages are in hours."""

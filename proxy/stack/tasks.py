@@ -13,7 +13,8 @@ What this module does not do: it changes no frame, and reads no store.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.frames import Frame, Status, Tree, ancestors
 
@@ -27,8 +28,7 @@ STATUSES: Mapping[Status, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """`depth` counts from 0 at the root. `completed_at`: when it ended with a result, also a failed one. It is valid
     from its birth on, to when it was invalidated."""
 

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain, islice, zip_longest
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.block import element, leaf
 from proxy.stack.compaction import marked_results
@@ -61,8 +63,7 @@ SAID_THEN = "said then:"
 TAKEN_UP = "begun then, taken up since: "
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What is known exactly of what left: each in order, each once.
 
     `changed` are paths with how, where it is known: `src/b.py (created)`; `commands` end in their newest state:
@@ -77,11 +78,10 @@ class Facts:
     steps: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """What an earlier trace says, read back from its text."""
 
-    facts: Facts = field(default_factory=Facts)
+    facts: Facts = msgspec.field(default_factory=Facts)
     results: str = ""
     progress: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -146,8 +146,7 @@ def budget_of(messages: Iterable[Message], bare: int, earlier: int = 0) -> int:
     return min(MOST, max(bare + LEAST, earlier + share))
 
 
-@dataclass(frozen=True, slots=True)
-class _Around:
+class _Around(msgspec.Struct, frozen=True):
     """Everything of a trace that is not one of its sections."""
 
     frame: Frame
@@ -175,8 +174,7 @@ LAST_WORDS = "Past work: its messages left the context. stack_recall with the re
 """They stand last, so that a trace ends on what is, not on what was asked or begun."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sources:
+class _Sources(msgspec.Struct, frozen=True):
     """What the sections are written from."""
 
     results: str

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 
 import msgspec
+from msgspec.structs import replace
 
 OFFERED = 64
 """Arrays of tools whose digest is remembered."""
@@ -26,8 +26,7 @@ def is_stack_tool(name: str) -> bool:
     return name == "stack" or name.startswith(STACK_PREFIX)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A tool call as it was produced; `arguments` are its bytes, valid JSON or not."""
 
     id: str
@@ -39,8 +38,7 @@ class Call:
         return is_stack_tool(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One message of a conversation.
 
     `wire` is one message or item of the dialect; where the client's own holds several messages of ours, or a message
@@ -59,8 +57,7 @@ class Message:
     tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A piece of a client's request as it wrote it, and the messages it was read as, in order. `weighed`: their tokens
     are counted."""
 
@@ -69,8 +66,7 @@ class Source:
     weighed: bool
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, dict=True):
     """A completion request of a client, taken apart without losing a byte.
 
     `head` are the system and developer messages before the first other one; `messages` the rest, in order: together
@@ -145,8 +141,7 @@ def undeferred(offered: bytes) -> bytes:
         return offered
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """What the provider reported for one round, in tokens, normalised: `input` counts cached and written tokens too
     (C13)."""
 
@@ -161,8 +156,7 @@ REFUSED = "refused_calls"
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Spoken:
+class Spoken(msgspec.Struct, frozen=True):
     """One upstream round as it was produced: the whole assistant message and how it ended."""
 
     message: Message
@@ -175,7 +169,7 @@ class Spoken:
     """False when the upstream died or the client left before the end."""
     hidden_truncated: bool = False
     """A stack call was cut off by the output limit and has been dropped from `message`."""
-    extra: Mapping[str, bytes] = field(default_factory=dict)
+    extra: Mapping[str, bytes] = msgspec.field(default_factory=dict)
 
     @property
     def own_calls(self) -> tuple[Call, ...]:

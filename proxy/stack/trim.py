@@ -9,7 +9,8 @@ refuses a request for its length; it is no way to save.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.context import Line, owner_of
 from proxy.stack.events import Trimmed
@@ -108,8 +109,7 @@ def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------- stateless
-@dataclass(frozen=True, slots=True)
-class Shortened:
+class Shortened(msgspec.Struct, frozen=True):
     """What stays of a client's own history, before and behind the trace of the `gone` groups."""
 
     before: tuple[Message, ...]

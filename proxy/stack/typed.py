@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from proxy.stack.deeds import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.stack.frames import RETURNED
@@ -40,8 +41,7 @@ _PART = re.compile(r'\{.*"type"\s*:')
 """A picture or a file beside the words, as the text of a message tells it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(msgspec.Struct, frozen=True):
     """Words for a running agent: that of this conversation, or of the one whose id begins with `to`. With `follow_up`
     they wait until the model has nothing more to do."""
 
@@ -54,8 +54,7 @@ class Unclear(Exception):
     """A command that asks for nothing that can be done; the message says how it is written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True):
     """Positions of messages that are between a person and the proxy: commands with their answers, and `waiting`, the
     command at the end that waits for one, or -1. `before`: how many commands stand between it and the last message
     that is none of ours."""

@@ -11,7 +11,9 @@ What this module does not do: it chooses no folds (`folding` does), and it neith
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.errors import NotAllowed
 from proxy.stack.applying import apply
@@ -27,8 +29,7 @@ from proxy.stack.story import Placed, Story
 
 
 # ----------------------------------------------------------------------------------------------------------------- ask
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """What asking for a frame comes to: the fold of `frame` is taken back, and every path has to know that has one of
     `entries` on it, where it was folded. `is_new` is False where the same was asked before."""
 

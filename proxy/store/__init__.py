@@ -16,8 +16,9 @@ What it does not do: it decides nothing. Ids, order and content are made by the 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Ledger, Value
@@ -27,8 +28,7 @@ Body = tuple[bytes, ...]
 sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Anchored:
+class Anchored(msgspec.Struct, frozen=True):
     """Keys under which a conversation is found again, within its tenant and session hint."""
 
     conversation: str
@@ -37,8 +37,7 @@ class Anchored:
     created: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRecord:
+class RequestRecord(msgspec.Struct, frozen=True):
     """One client request: where it stands, what the client sent, and what came of it. `receipt` is a JSON object.
 
     Written when the request is accepted and again, with its receipt, when it is answered: the newer one replaces the
@@ -56,8 +55,7 @@ class RequestRecord:
     body: Body = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SentRecord:
+class SentRecord(msgspec.Struct, frozen=True):
     """One body as it left for the upstream, in round `round` of a request."""
 
     request: str
@@ -66,8 +64,7 @@ class SentRecord:
     created: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SettingRecord:
+class SettingRecord(msgspec.Struct, frozen=True):
     """What somebody set while the proxy runs, by its key. `value` is JSON; `null` takes it back. The newer one replaces
     the older."""
 
@@ -76,8 +73,7 @@ class SettingRecord:
     created: int
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(msgspec.Struct, frozen=True):
     """A record of one conversation that is a plain value of the ledger."""
 
     conversation: str
@@ -87,24 +83,21 @@ class Owned:
 Record = Conversation | Owned | Anchored | RequestRecord | SentRecord | SettingRecord
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRequest:
+class StoredRequest(msgspec.Struct, frozen=True):
     """A request read back, with the bodies sent for it in order of rounds."""
 
     record: RequestRecord
     sent: tuple[SentRecord, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
+class Forgotten(msgspec.Struct, frozen=True):
     """How much a deletion removed."""
 
     conversations: int = 0
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """What `doctor` and `/health` tell of the store."""
 
     ok: bool
@@ -112,15 +105,14 @@ class Health:
     reason: str = ""
     size_bytes: int = 0
     conversations: int = 0
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = msgspec.field(default=())
     queued: int = 0
     """Records that wait to be written."""
     dropped: int = 0
     """Records that were given up since the start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """A frame that ended with a result, whoever's it is. `status` is completed or failed, `ended` is when (ms);
     `criteria` begin as it was asked for, `noted` are files and decisions, one a line."""
 
@@ -135,8 +127,7 @@ class Finished:
     noted: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFrames:
+class FoundFrames(msgspec.Struct, frozen=True):
     """What a search found, the best first. `whole`: each has all the words; else they come close."""
 
     frames: tuple[Finished, ...] = ()

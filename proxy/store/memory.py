@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Value

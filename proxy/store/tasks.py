@@ -18,8 +18,9 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 
+from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import DBAPIError
 

@@ -11,9 +11,9 @@ known to the running proxy alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from typing_extensions import TypedDict
 
 from proxy.config import Config

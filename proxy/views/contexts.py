@@ -6,9 +6,9 @@ Tokens are as they were counted when each message came; those of a block are est
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import cast
 
+from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
 from proxy.config import Config

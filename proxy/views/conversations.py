@@ -8,8 +8,10 @@ the active frame is a property of a path, not of a conversation.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
+
+from msgspec.structs import replace
 
 from proxy.errors import UnknownFrame
 from proxy.stack.compaction import CHANGED

@@ -9,9 +9,9 @@ Tokens are estimated, four characters for one.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Literal, cast
 
+from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
 from proxy.config import Config

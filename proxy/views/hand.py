@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from msgspec.structs import replace
 from typing_extensions import TypedDict
 
 from proxy.acting import suffixed

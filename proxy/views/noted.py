@@ -10,8 +10,9 @@ What this module does not do: it looks at one path; what was decided on branches
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
+from msgspec.structs import replace
 from typing_extensions import TypedDict
 
 from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Parted, Popped, read_event
@@ -53,8 +54,7 @@ class ArtifactRow(TypedDict):
     recorded_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+class _Said(msgspec.Struct, frozen=True):
     """When something was said, or done: at which entry, when that was, and when the proxy saw it."""
 
     entry: str
@@ -62,8 +62,7 @@ class _Said:
     recorded_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
+class _Decision(msgspec.Struct, frozen=True):
     frame: str
     text: str
     said: _Said

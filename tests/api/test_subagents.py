@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.stack.ledger import Conversation
 from tests.api.conftest import Served

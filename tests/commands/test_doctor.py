@@ -2,10 +2,10 @@
 
 import json
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.commands.doctor import judged
 from proxy.report import Receipt

@@ -6,11 +6,11 @@ import asyncio
 import csv
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from proxy.report import Decision, Receipt
 from proxy.store import RequestRecord

@@ -1,11 +1,12 @@
 """Exports that are looked at: flame graphs, spans, the hand-over, and what is kept out of all of them."""
 
+import dataclasses
 import json
 import re
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from proxy.errors import BadRequest
 from proxy.export import flames, handover, spans
@@ -34,7 +35,7 @@ def busy(desk: Desk, small: Small) -> Material:
         _record(small.material.records[0], replace_receipt(receipt, frame, times, number))
         for number, (frame, times) in enumerate(paid)
     ]
-    return replace(small.material, records=tuple(records))
+    return dataclasses.replace(small.material, records=tuple(records))
 
 
 def replace_receipt(receipt: Receipt, frame: str, times: int, number: int) -> Receipt:
@@ -254,7 +255,7 @@ def test_the_newest_body_in_a_ledger_has_no_credentials(desk: Desk, small: Small
     request = small.material.request
     assert request is not None
     body = json.dumps({"model": "m", "api_key": "sk-1", "messages": []}).encode()
-    material = replace(small.material, request=replace(request, body=(body,)))
+    material = dataclasses.replace(small.material, request=replace(request, body=(body,)))
 
     assert b"sk-1" not in desk.export(material, "ledger", "out.jsonl").read_bytes()
 

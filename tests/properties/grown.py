@@ -10,8 +10,10 @@ import json
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
+
+from msgspec.structs import replace
 
 from proxy.dialects import DIALECTS
 from proxy.scribe import Writer

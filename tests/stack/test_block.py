@@ -1,11 +1,11 @@
 """The frame block: what a frame is told, in which words of XML, within which budget."""
 
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.stack.block import render_block
 from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned

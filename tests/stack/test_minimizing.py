@@ -1,8 +1,7 @@
 """Small windows: what was done in a line each, how things stand, and when older results are told in a line."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.stack.actions import SHOWN, actions_of, in_a_line
 from proxy.stack.economics import Prices, Reason

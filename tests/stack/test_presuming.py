@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.stack.events import Delegated
 from proxy.stack.presuming import waiting_call

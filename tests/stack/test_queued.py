@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.stack.queued import HEADING, Lane, Queued, State, told, waiting, waits_for
 
 
 def said(text: str, **about: object) -> Queued:
-    return replace(Queued(text, text, Lane.STEER, "", created=0, expires=100), **about)  # type: ignore[arg-type]
+    return replace(Queued(text, text, Lane.STEER, "", created=0, expires=100), **about)
 
 
 @pytest.mark.rows("S4-42", "C16")

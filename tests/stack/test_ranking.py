@@ -1,12 +1,12 @@
 """What is worth its tokens: the figures of S1-53 to S1-59, one test each, and the laws of cutting and escaping."""
 
-from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.stack.frames import Frame, Status
 from proxy.stack.ranking import (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from proxy.stack.applying import apply
 from proxy.stack.events import BlockRenewed, BlockStale, Entered, Folded, Popped, Woken

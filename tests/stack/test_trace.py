@@ -1,12 +1,12 @@
 """What stands on the line where an inferred frame left it."""
 
 import re
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.stack.frames import Frame, Status
 from proxy.stack.names import names_in_text

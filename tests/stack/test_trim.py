@@ -1,11 +1,10 @@
 """What leaves a line that does not fit, by values."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.dialects import OPENAI_CHAT
 from proxy.scribe import Writer

@@ -1,8 +1,7 @@
 """DESIGN 6, view `auto`: a child is isolated where its parent is long and that is cheaper for the child's requests."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from proxy.stack.economics import Prices
 from proxy.stack.events import Rooted

@@ -8,10 +8,10 @@ import asyncio
 import os
 import stat
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Event, Kind, Round

@@ -12,7 +12,7 @@ What this module does not do: it tells the model nothing, for nothing on the lin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from proxy.stack.advice import POP, PUSH
 from proxy.stack.applying import apply
@@ -33,8 +33,7 @@ BORN = 2_000
 """Added to the number of a frame born here, beside those that others decide at the same entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A request where it stands: the path up to its last entry `node`, at `now` (ms). `names` tell which tool does
     what."""
 

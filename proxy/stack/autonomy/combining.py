@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.advice import POP
 from proxy.stack.autonomy.heuristics import HEURISTICS, Score, half_up
@@ -38,8 +39,7 @@ def _mean(points: Sequence[int]) -> float:
 COMBINERS: Mapping[str, Callable[[Sequence[int]], float]] = {"max": _highest, "noisy_or": _noisy_or, "mean": _mean}
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What the heuristics say of a push or a pop. `scores` are of all of them that speak for it, enabled or not;
     `primary` is the enabled one with the most points, empty where none has any. `status` is what a pop would end as."""
 

@@ -11,7 +11,8 @@ What this module does not do: it weighs no heuristic against another (`combining
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from proxy.stack.advice import POP, PUSH
 from proxy.stack.autonomy.rules import HIGHEST
@@ -38,19 +39,17 @@ STUCK = 60
 USAGE: Steps = ((0.9, 90), (0.8, 70), (0.7, 50), (0.5, 20))
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(msgspec.Struct, frozen=True):
     """Points from 0 to 100 and what they are made of. `reason` is a few words for whoever reads a suggestion, `status`
     what a pop for this reason would end the frame as."""
 
     points: int
     reason: str
-    inputs: Mapping[str, Input] = field(default_factory=dict)
+    inputs: Mapping[str, Input] = msgspec.field(default_factory=dict)
     status: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Heuristic:
+class Heuristic(msgspec.Struct, frozen=True):
     """One of the seven; `kind` is what it speaks for."""
 
     name: str

@@ -8,8 +8,10 @@ What this module does not do: it scores nothing. It imports nothing that would m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.advice import PUSH, Chosen
 
@@ -31,8 +33,7 @@ HIGHEST = 100
 """Of a score, a combined score and a threshold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Autonomy:
+class Autonomy(msgspec.Struct, frozen=True):
     """How much the proxy decides. Thresholds are from 0 to 100; `heuristics` are those that count; `settable` is what
     the model may change of it by a tool."""
 

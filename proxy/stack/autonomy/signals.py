@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from proxy.stack.context import owner_of
 from proxy.stack.facts import said_by
 from proxy.stack.frames import Frame
@@ -48,8 +50,7 @@ _CHANGING = frozenset({Role.WRITE, Role.EDIT, Role.DELETE, Role.MOVE, Role.EDITO
 _PATCHED = "*** "
 
 
-@dataclass(frozen=True, slots=True)
-class Signals:
+class Signals(msgspec.Struct, frozen=True):
     """What the heuristics look at. `errors` are those since the last success; `goal` is a new one, told apart from what
     the frame is for, or empty. `aims` and `wanted` are the keywords of the frame and of that goal. `files` were changed
     in the newest turns, `artifacts` anywhere in the frame. `covered` and `usage` are shares: of the frame's keywords

@@ -11,7 +11,7 @@ What this module does not do: it takes no word off a line. That a suggestion has
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from proxy.stack.advice import POP, PUSH, Advice, Suggestion, Tally
 from proxy.stack.autonomy.combining import Verdict, judged

@@ -18,7 +18,8 @@ patterns here comes in as an argument (`proxy.grammars`), where there is time to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.context import owner_of
 from proxy.stack.filemap.contents import CHARACTERS, SeenFile, newest, seen_in
@@ -44,8 +45,7 @@ LOOKED_AT_ENTRY = 500
 """Entries of a path, the newest ones, in which contents are looked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(msgspec.Struct, frozen=True):
     """The files of a path with their symbols ranked, the first first; `seen` counts those without symbols too."""
 
     files: tuple[Ranked, ...]

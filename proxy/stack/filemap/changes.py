@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.filemap.results import LONGEST, Shown, lines_shown
 from proxy.stack.observe.commands import command_lines
@@ -36,16 +37,14 @@ PLACES = ("insert_line", "insert_after")
 MOST_EDITS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(msgspec.Struct, frozen=True):
     """Lines of a file that were read or written."""
 
     path: str
     shown: Shown
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
+class Edited(msgspec.Struct, frozen=True):
     """`new` stands where `old` stood, everywhere or at one place; an empty `old` tells no place."""
 
     path: str
@@ -54,8 +53,7 @@ class Edited:
     everywhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(msgspec.Struct, frozen=True):
     """The file is no longer there; `to` is where it was moved to, if it was."""
 
     path: str

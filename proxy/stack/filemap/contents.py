@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import msgspec
+
 from proxy.stack.facts import steps_of
 from proxy.stack.filemap.changes import Change, Content, Edited, Gone, changes_of
 from proxy.stack.filemap.results import LONGEST
@@ -28,8 +30,7 @@ LOOSE = 50
 """Texts of a file that have no known place, the newest ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenFile:
+class SeenFile(msgspec.Struct, frozen=True):
     """The lines of a file that were seen, in order, each with its number; 0 where only an edit told of it and its place
     is not known. `whole`: all of the file, as far as anybody said."""
 
@@ -101,8 +102,7 @@ class _Pile:
         return SeenFile(path, tuple(n for n, _ in chosen), tuple(line for _, line in chosen), is_whole)
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(msgspec.Struct, frozen=True):
     """The files that were seen, the one that was touched last at the end. `touched` are the results in which each was
     seen: (entry, path), in order."""
 

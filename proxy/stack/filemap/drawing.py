@@ -18,7 +18,8 @@ What this module does not do: it ranks nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from proxy.stack.block import element
 from proxy.stack.filemap.ranking import Ranked

@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import sqrt
+
+import msgspec
 
 from proxy.stack.filemap.contents import SeenFile
 from proxy.stack.filemap.symbols import Definition, Symbols
@@ -36,8 +37,7 @@ Edges = Mapping[int, Mapping[tuple[int, str], float]]
 """From a file to (another, for the sake of a name), with a weight; files by index."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(msgspec.Struct, frozen=True):
     """A file with its rank, and its definitions in the order of lines, each with its own rank."""
 
     path: str

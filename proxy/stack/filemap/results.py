@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 LONGEST = 65_536
 """Characters of a content that are looked at; of a file no more is kept."""
@@ -33,8 +34,7 @@ _FROM = re.compile(r"\blines?\s(\d{1,7})\s?(?:-|to)\s?\d", re.IGNORECASE)
 _REMINDER, _REMINDED = "<system-reminder>", "</system-reminder>"
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """Lines of a file with their numbers. `whole`: nothing says that there is more of it."""
 
     numbers: tuple[int, ...]

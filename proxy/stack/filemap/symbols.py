@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.filemap.contents import SeenFile
 
@@ -21,8 +22,7 @@ SHOWN = 90
 """Characters of the line of a definition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(msgspec.Struct, frozen=True):
     """A name, the number of its line (0 where that is not known), and the line."""
 
     name: str
@@ -30,8 +30,7 @@ class Definition:
     shown: str
 
 
-@dataclass(frozen=True, slots=True)
-class Symbols:
+class Symbols(msgspec.Struct, frozen=True):
     """What a file defines, in the order of its lines, and how often it uses which names."""
 
     definitions: tuple[Definition, ...] = ()

@@ -9,7 +9,7 @@ What this package does not do: it keeps no state, opens no frame and renders no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from proxy.stack.observe.commands import Ran, commands_seen
 from proxy.stack.observe.decisions import decisions_seen
@@ -22,8 +22,7 @@ from proxy.stack.observe.step import Done, Step
 __all__ = ["NAMES", "Done", "Names", "Seen", "Step", "observe"]
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """All that one step tells, each part in the order of its calls."""
 
     plan: tuple[PlanSeen, ...] = ()

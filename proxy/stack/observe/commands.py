@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from proxy.stack.observe.names import Known, Names, Role
 from proxy.stack.observe.results import exit_code, failed, output_of, parts_of
@@ -37,8 +38,7 @@ class State(StrEnum):
 TEST, LINT, BUILD, TYPES = "test", "lint", "build", "types"
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(msgspec.Struct, frozen=True):
     """A command on one line, how it ended, and what kind it is: test, lint, build, types, or empty."""
 
     command: str

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.observe.commands import Ran, State, commands_seen
 from proxy.stack.observe.names import NAMES, Names, Role
@@ -39,8 +40,7 @@ _EXIT_LINE = re.compile(r"^\W*(?:\w+\s){0,4}?exit(?:ed)?\s(?:with\s)?(?:code|sta
 _NUMBERS = re.compile(r"\d+|0x[0-9a-f]+")
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorSeen:
+class ErrorSeen(msgspec.Struct, frozen=True):
     """An error on one line, and the kind of the command it arose in: test, lint, build, types, or empty."""
 
     line: str

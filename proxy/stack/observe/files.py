@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from proxy.stack.compaction import CHANGED, READ, Touched
 from proxy.stack.observe.commands import command_lines
@@ -38,8 +39,7 @@ class How(StrEnum):
     DELETED = "deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class FileSeen:
+class FileSeen(msgspec.Struct, frozen=True):
     """A file and what was done to it; not `sure` where only a command line says so."""
 
     path: str

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+
+import msgspec
+from msgspec.structs import replace
 
 
 class Role(StrEnum):
@@ -86,8 +88,7 @@ _BUILT_IN: Mapping[Role, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What the table says of one tool."""
 
     role: Role
@@ -107,8 +108,7 @@ def plain_name(name: str) -> str:
     return _SERVER.sub("", name).translate(_JOINTS).casefold()
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     """Tools by plain name."""
 
     tools: Mapping[str, Known]

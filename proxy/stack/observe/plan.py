@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from proxy.stack.observe.names import Known, Names, Role
 from proxy.stack.observe.results import failed
@@ -50,8 +51,7 @@ _WORDS_FOR: Mapping[ItemStatus, str] = {
 _STATUS = {word: status for status, words in _WORDS_FOR.items() for word in words.split()}
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True):
     """One item as the client says it. `key` is the client's id when it gives one, else the title."""
 
     key: str
@@ -59,8 +59,7 @@ class Item:
     status: ItemStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """The whole list as it is from now on, in its order."""
 
     items: tuple[Item, ...]
@@ -68,8 +67,7 @@ class Listed:
     """Id of the result's entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """One item was created or updated. Title and status are None where the call leaves them as they are."""
 
     key: str
@@ -219,8 +217,7 @@ def _goal(arguments: Mapping[str, object], known: Known, done: Done) -> Changed 
 
 
 # ----------------------------------------------------------------------------------------------------------- mirroring
-@dataclass(frozen=True, slots=True)
-class Mirrored:
+class Mirrored(msgspec.Struct, frozen=True):
     """An item as it was mirrored last. `frame` is empty for one that `reconciled` has just found."""
 
     frame: str
@@ -229,8 +226,7 @@ class Mirrored:
     status: ItemStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """What is to happen to which item. Each list is in the plan's order; they are to be worked off in this order of
     lists, so that what is new exists before it is entered. New items stand in `planned` with no frame and the status
     they came with, and again, as the same value, in `entered` or `completed` where that applies; no two new items are

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 MOST = 30
 """Commands of a line that are told apart."""
@@ -31,8 +32,7 @@ _ESCAPED = re.compile(r"\\([\"\\$`])")
 _ASSIGNED = re.compile(r"^[A-Za-z_]\w*=")
 
 
-@dataclass(frozen=True, slots=True)
-class Simple:
+class Simple(msgspec.Struct, frozen=True):
     """One command: its words without quotes and assignments, where its output goes, and whether another command takes
     that output or hides its exit code."""
 

@@ -9,7 +9,6 @@ What this module does not do: it knows no tool and judges nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 
@@ -23,8 +22,7 @@ LONGEST_LINE = 240
 """Lines in which one word is found, and characters of each, that are looked at more closely."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """A call of the client's tools and its result; `entry` is the id of the result's entry, `result` its text, answered
     False where none came."""
 
@@ -34,8 +32,7 @@ class Done:
     answered: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One call group with its results, complete, and what stands around it."""
 
     said: str

@@ -10,8 +10,9 @@ What this module does not do: it pushes and pops nothing; whoever asks decides.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from typing import Any, get_args
+
+from msgspec.structs import asdict, replace
 
 from proxy.stack.advice import POP, PUSH, Chosen, Suggestion
 from proxy.stack.autonomy.combining import Verdict, judged

@@ -14,8 +14,10 @@ What this module does not do: it weighs nothing; whether something pays is `econ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from typing import Any
+
+import msgspec
+from msgspec.structs import fields
 
 from proxy.stack.block_forms import block_of
 from proxy.stack.context import on_line
@@ -36,8 +38,7 @@ LISTED = 10
 
 
 # ---------------------------------------------------------------------------------------------------------------- info
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """What there is on the line of the active frame, in tokens. `changed` are budgets that the configuration sets
     otherwise than they come; `block` is what was told as the frame was entered, `siblings` of the `finished` ones were
     told in it; `usage` is what the provider said of the newest round."""
@@ -152,8 +153,7 @@ def _length(told: object) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------- compaction
-@dataclass(frozen=True, slots=True)
-class Compactions:
+class Compactions(msgspec.Struct, frozen=True):
     """Ids of frames: `returned` stand as the result of their call, `folded` as a trace, and so do `parted`, parts of
     long work; `ended` are over and stand on the line still, until it pays to fold them; `wanted` were asked back and
     come at the next cheap moment; `completing` are subagents' whose result is awaited. `trims`: how often the line

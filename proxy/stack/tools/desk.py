@@ -8,8 +8,9 @@ do; it is never an exception that reaches the client.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from proxy.stack.autonomy.rules import Autonomy
 from proxy.stack.block_forms import FLAT, Form
@@ -30,8 +31,7 @@ class Mistake(Exception):
     """The model asked for something that cannot be done; the message tells it what to do instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budgets:
+class Budgets(msgspec.Struct, frozen=True):
     """Tokens for the frame block and its parts (S1-48 to S1-51); `total` bounds the whole of it, tags included."""
 
     total: int = 4000
@@ -40,8 +40,7 @@ class Budgets:
     current: int = 800
 
 
-@dataclass(frozen=True, slots=True)
-class Subagents:
+class Subagents(msgspec.Struct, frozen=True):
     """How subagents are tracked. Times are milliseconds."""
 
     enabled: bool = True
@@ -54,11 +53,10 @@ class Subagents:
     model_may_configure: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What of the configuration the tools need. `recall_page` and `recall_call` are tokens."""
 
-    budgets: Budgets = field(default_factory=Budgets)
+    budgets: Budgets = msgspec.field(default_factory=Budgets)
     child_view: str = "fork"
     isolate_above: int = 60_000
     """Tokens of the parent's line, with `child_view: auto`."""
@@ -67,16 +65,15 @@ class Settings:
     recall_call: int = 8000
     keep_siblings: int = 3
     checkpoint_at_push: bool = False
-    autonomy: Autonomy = field(default_factory=Autonomy)
-    subagents: Subagents = field(default_factory=Subagents)
+    autonomy: Autonomy = msgspec.field(default_factory=Autonomy)
+    subagents: Subagents = msgspec.field(default_factory=Subagents)
     names: Names = NAMES
     """Which tool of which client is for what."""
     form: Form = FLAT
     """How the block of a frame is written for the model that is asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """What has happened so far in the group of calls at hand.
 
     `alone`: every call of the group is a stack call. `home` is the frame it was made in. `opened`: the frame that a
@@ -90,8 +87,7 @@ class Group:
     returned: Opening | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
+class Elsewhere(msgspec.Struct, frozen=True):
     """Finished frames of other conversations that a query found, the best first, as texts to recall. `whole`: each has
     all its words."""
 
@@ -99,8 +95,7 @@ class Elsewhere:
     whole: bool
 
 
-@dataclass(frozen=True)
-class Desk:
+class Desk(msgspec.Struct, frozen=True):
     """`story` is the path up to this round, earlier calls of the group included; `on_line` are the entries the model
     sees now. `turn`, `call` (a `call_key`) and `number` name the call: `number` counts the calls of the whole turn
     from 0. `now` is ms since the epoch."""
@@ -114,13 +109,13 @@ class Desk:
     now: int
     nonce: str
     count: Callable[[str], int]
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = msgspec.field(default_factory=Settings)
     on_line: frozenset[str] = frozenset()
     recallable: int = UNBOUNDED
     """Tokens that may still be recalled in this turn."""
     beside: tuple[Ledger, ...] = ()
     """Conversations of the same tenant that this one was delegated to, or came from."""
-    elsewhere: Mapping[str, Elsewhere] = field(default_factory=dict)
+    elsewhere: Mapping[str, Elsewhere] = msgspec.field(default_factory=dict)
     """What queries found in other conversations of the same tenant, by query; nothing where that is off."""
     prices: Prices = UNKNOWN_PRICES
     """Of the model that is asked."""
@@ -132,19 +127,17 @@ class Desk:
         return self.story.tree
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """Events in the order they happen, and what the model is told. `group` is the group after this call, where it
     changed; `settings` are keys of `subagent` to be set for everybody, where that can be."""
 
     text: str
     events: tuple[FrameEvent, ...] = ()
     group: Group | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """`op` is its name behind the dispatcher; `core` tools are offered by themselves, and those that are not `listed`
     are only offered where every tool is: they are for people rather than for the model."""
 

@@ -11,10 +11,10 @@ What this module does not do: it changes nothing. It says what happened, and wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.applying import apply, way_back
 from proxy.stack.attempts import failed_before, lesson

@@ -10,7 +10,8 @@ What this module does not do: it finds no texts (that is `recall`), and changes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.ranking import CHARACTERS_PER_TOKEN, Count, longest_fitting
 from proxy.stack.stored import Piece, between_markers
@@ -30,8 +31,7 @@ CAREFUL = 0.97
 """Of what fits by the density of the text, what is tried."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A piece, or one part of it: number `number` of `of`, or of an unknown number."""
 
     piece: Piece
@@ -45,8 +45,7 @@ class Part:
         return between_markers(self.piece, self.text, nonce, part=part, page=page)
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(msgspec.Struct, frozen=True):
     """Tokens of a page, markers included, and of one that a single text without line breaks may take alone."""
 
     page: int

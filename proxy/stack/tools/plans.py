@@ -9,8 +9,9 @@ What this module does not do: planned frames cost no line and begin nothing by t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from proxy.stack.applying import apply, way_back
 from proxy.stack.compaction import derived_compaction

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+
+import msgspec
 
 from proxy.stack.compaction import READ
 from proxy.stack.events import Folded, read_event
@@ -53,8 +54,7 @@ MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path; or 
 
 
 # ---------------------------------------------------------------------------------------------------------------- what
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What a ref stands for: its texts, and a line that says what it is."""
 
     title: str

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from math import log
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.ranking import Count, longest_fitting
 from proxy.stack.stored import Piece
@@ -41,8 +41,7 @@ CLOSE = 0.5
 MOST_REPEATS = 99
 
 
-@dataclass(frozen=True, slots=True)
-class Hits:
+class Hits(msgspec.Struct, frozen=True):
     """What a search found: passages, the best first, and how many texts they come from."""
 
     passages: tuple[Piece, ...]
@@ -119,8 +118,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------------------------------------- words
-@dataclass(frozen=True, slots=True)
-class Sought:
+class Sought(msgspec.Struct, frozen=True):
     """A query: as it was written, without case, and its words."""
 
     exact: str

@@ -10,8 +10,9 @@ clients delegated, and counting anew, is for people: `/stack/subagents`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from proxy.stack.events import Popped, read_event
 from proxy.stack.frames import RETURNED, Frame, Tree
@@ -27,8 +28,7 @@ FILTERS = ("all", "active", "completed", "with-frame", "without-frame")
 
 
 # --------------------------------------------------------------------------------------------------------------- count
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """Of conversations that others began: `detected` all of them, `framed` those with a frame, `skipped` those too
     short for one, `by_result` frames that the result of their call ended, or silence, `by_hand` those ended by somebody
     (S1-71g)."""

@@ -10,8 +10,9 @@ What this module does not do: it counts nothing and knows no prices; both come i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
+
+import msgspec
 
 from proxy.stack.context import owner_of
 from proxy.stack.economics import Prices
@@ -25,8 +26,7 @@ USUAL_REQUESTS = 12
 """Of a child, where no frame of the conversation has ended yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """`parent` and `isolated` are tokens: of the parent's line, and of what a child would see of it alone. `requests`
     are those expected in the child."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.stack.advice import EXPIRES_MS, LEFT, MOST, POP, PUSH, Advice, Chosen, Suggestion, acted_upon, suggested
 from proxy.stack.applying import apply
