@@ -31,6 +31,7 @@ from proxy.loop_warnings import refuses
 from proxy.meanwhile import Meanwhile
 from proxy.overheard import overheard
 from proxy.passing import Passing, bypass, is_fine, record_of, renamed, under_its_name
+from proxy.patience import within
 from proxy.recalling import beside, elsewhere
 from proxy.referring import whole
 from proxy.stack.context import Line
@@ -99,15 +100,13 @@ async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing
     if (trouble := parts.keeper.store.trouble()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
     patience_s = parts.config.assembly_budget_ms / 1000
-    async with asyncio.timeout(patience_s):
-        request, kept_there = await whole(parts, incoming, request)
+    request, kept_there = await within(patience_s, whole(parts, incoming, request))
     request = await weighed(parts, request)
     arrival = Arrival(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
-    async with asyncio.timeout(patience_s):
-        if not kept_there:
-            return await parts.reception.stand(arrival)
-        if apart := await parts.reception.beside(arrival, kept_there):
-            return apart
+    if not kept_there:
+        return await within(patience_s, parts.reception.stand(arrival))
+    if apart := await within(patience_s, parts.reception.beside(arrival, kept_there)):
+        return apart
     raise Unfit("a part of the request is kept by the provider", code=kept_there)
 
 
@@ -250,7 +249,9 @@ class Call:
 
     def _own_request(self) -> Request:
         """The client's request, less the reasoning that its provider binds to a prefix only a line of ours has (L8)."""
-        own, model = replace(self._request, body=self._incoming.body), self._route.model
+        own, model = self._request, self._route.model
+        if own.body is not self._incoming.body:
+            own = replace(own, body=self._incoming.body)
         config, dialect = self._parts.config, self._parts.dialect
         behind = made_behind_ours(self._standing.ledger, self._standing.story, len(own.messages))
         if not behind or self._standing.status == "bypass" or not binds(config, dialect, model):
