@@ -6,7 +6,7 @@ a cache key or a request id that a client shares between threads, or repeats, is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 SESSION = (b"x-stack-session", b"x-session-id", b"x-session-affinity", b"thread-id", b"x-claude-code-session-id")
 """Ours first; opencode's two, which are equal; Codex; Claude Code."""
@@ -22,17 +22,23 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 def session_hint(headers: Headers) -> str:
     """The session the client names, or empty; an agent of a session is one of its own."""
-    headers = tuple(headers)
-    session, agent = _first(headers, SESSION), _first(headers, (AGENT,))
+    told = _told(headers)
+    session, agent = _first(told, SESSION), _first(told, (AGENT,))
     return f"{session}/{agent}" if session and agent else session
 
 
 def parent_hint(headers: Headers) -> str:
     """The session that this one was delegated by, or empty."""
-    headers = tuple(headers)
-    return _first(headers, PARENT) or (_first(headers, SESSION) if _first(headers, (AGENT,)) else "")
+    told = _told(headers)
+    return _first(told, PARENT) or (_first(told, SESSION) if _first(told, (AGENT,)) else "")
 
 
-def _first(headers: Headers, names: tuple[bytes, ...]) -> str:
-    told = {name.lower(): value for name, value in headers}
-    return next((told[n][:LONGEST].decode("latin-1").strip() for n in names if told.get(n, b"").strip()), "")
+def _told(headers: Headers) -> Mapping[bytes, bytes]:
+    return {name.lower(): value for name, value in headers}
+
+
+def _first(told: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> str:
+    for name in names:
+        if name in told and (value := told[name].strip()):
+            return value[:LONGEST].decode("latin-1").strip()
+    return ""

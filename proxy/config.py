@@ -389,6 +389,8 @@ class Config(Strict):
 
     def for_model(self, name: str) -> ModelSettings:
         """The exceptions for a model: its own entry, else the first glob that fits, else none."""
+        if not self.models:
+            return _NOTHING_ELSE
         exact = self.models.get(name)
         if exact is not None:
             return exact

@@ -430,8 +430,9 @@ class Call:
         return True
 
     def _draft_soon(self, turn: Turn | None) -> None:
-        """Persist a long answer while it arrives, also where nothing follows what came."""
-        if turn is not None and self._drafting is None:
+        """Persist a long answer while it arrives, also where nothing follows what came. One that does not stream can
+        be read only when all of it is here."""
+        if turn is not None and self._drafting is None and self._request.stream:
             self._drafting = asyncio.get_running_loop().call_later(DRAFT_S, self._draft, turn)
 
     def _draft_no_more(self) -> None:

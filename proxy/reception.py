@@ -46,7 +46,7 @@ from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.roots import begun, begun_beside
 from proxy.stack.story import Story, extend, turned
 from proxy.stack.tools.desk import Settings
-from proxy.stack.transcript import OFFERED, Request, is_stack_tool
+from proxy.stack.transcript import OFFERED, Message, Request, is_stack_tool
 from proxy.standing import Arrival, Headers, Standing, here
 from proxy.store import Anchored, Record
 from proxy.telling import Note, Teller, noted
@@ -94,7 +94,8 @@ class Reception:
             part = self._part(arrival, shelved, found)
             if part is Part.SIDE and shelved is not None:
                 return self._beside(arrival, shelved, found)
-            whole = await self._look_over(arrival, found, self._mode(arrival, asked, ""))
+            new = arrival.request.messages[len(found.path) :]
+            whole = len(new) > LOOKED_AT and await self._look_over(arrival, new, self._mode(arrival, asked, ""))
             origin, bound = Origin(), _NOTHING
             if shelved is None or part is Part.FORK:
                 known = fork_point(shelved, found) if shelved else await self.origins.of(arrival)
@@ -109,14 +110,12 @@ class Reception:
             await self.origins.returned(standing)
             return standing
 
-    async def _look_over(self, arrival: Arrival, found: Match, mode: str) -> bool:
+    async def _look_over(self, arrival: Arrival, new: Sequence[Message], mode: str) -> bool:
         """A history that comes whole is looked over bit by bit, so that others have their turn: a trace will ask for
         the names in all of it at once. It comes before anything is decided, and leaves nothing but what is
-        remembered. False where little is new."""
-        request = arrival.request
-        new = request.messages[len(found.path) :][-MOST_LOOKED_OVER:]
-        awake = mode != "off" and request.tokens >= self.config.wake_at_tokens and bool(request.tool_names)
-        if not awake or len(new) <= LOOKED_AT:
+        remembered. False where its thread sleeps."""
+        request, new = arrival.request, new[-MOST_LOOKED_OVER:]
+        if mode == "off" or request.tokens < self.config.wake_at_tokens or not request.tool_names:
             return False
         for at in range(0, len(new), LOOKED_AT):
             remember(new[at : at + LOOKED_AT])

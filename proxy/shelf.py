@@ -75,9 +75,14 @@ class Shelved:
         """These values were handed to the store at `now` (s, monotonic)."""
         self._settle(now)
         self.ticket = ticket
-        if any(_changes_lines(value) for value in values):
-            self.decided = ticket
-        written = {v.id if isinstance(v, Entry) else v.turn for v in values if isinstance(v, Entry | Round)}
+        written: set[str] = set()
+        for value in values:
+            if isinstance(value, Entry):
+                written.add(value.id)
+            elif isinstance(value, Round):
+                written.add(value.turn)
+            if _changes_lines(value):
+                self.decided = ticket
         self.fresh.append(Fresh(now, ticket, frozenset(written)))
         self.on_its_way.update(dict.fromkeys(written, ticket))
 

@@ -14,7 +14,7 @@ conversation (that is `matching`), and reads no store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
@@ -160,17 +160,16 @@ class Ledger:
 
     def add_round(self, done: Round) -> None:
         """A finished round is written once; a draft of it, written while it streamed, is replaced."""
-        known = self.rounds.get(done.turn, ())
-        if done.turn not in self.entries or any(r.number == done.number and r.spoken.complete for r in known):
+        turn, known = self.entries.get(done.turn), self.rounds.get(done.turn, ())
+        if turn is None or any(r.number == done.number and r.spoken.complete for r in known):
             return
-        others = [r for r in known if r.number != done.number]
-        self.rounds[done.turn] = tuple(sorted((*others, done), key=lambda r: r.number))
+        rounds = (done,) if not known else tuple(sorted((*_but(known, done), done), key=lambda r: r.number))
+        self.rounds[done.turn] = rounds
         self.size += len(done.spoken.message.wire) + sum(len(r.wire) for r in done.results)
-        parent = self.entries[done.turn].parent
-        for identity in forms(self.rounds[done.turn]):
-            _note(self.by_identity.setdefault((parent, identity), []), done.turn)
+        for identity in forms(rounds):
+            _note(self.by_identity.setdefault((turn.parent, identity), []), done.turn)
             _note(self.produced.setdefault(identity, []), done.turn)
-        if calls := seen_calls(self.rounds[done.turn]):
+        if calls := seen_calls(rounds):
             _note(self.produced.setdefault(calls_key(calls), []), done.turn)
 
     def add_event(self, event: Event) -> bool:
@@ -198,6 +197,10 @@ class Ledger:
     def newest_tip(self) -> Entry | None:
         """The entry of a path created last, or None in an empty conversation."""
         return next((e for e in reversed(self.entries.values()) if not e.is_beside), None)
+
+
+def _but(rounds: Sequence[Round], done: Round) -> Iterator[Round]:
+    return (r for r in rounds if r.number != done.number)
 
 
 def _note(turns: list[str], turn: str) -> None:
@@ -273,9 +276,9 @@ def seen_identity(rounds: Sequence[Round]) -> str:
 def forms(rounds: Sequence[Round]) -> set[str]:
     """The identities a finished turn may come back under: whole, or without its text where it has calls (crewai drops
     it)."""
-    text, calls = seen_text(rounds), seen_calls(rounds)
-    found = {seen_identity(rounds)} if text or calls else set()
-    return found | ({identity_of("assistant", "", calls)} if calls else set())
+    if calls := seen_calls(rounds):
+        return {seen_identity(rounds), identity_of("assistant", "", calls)}
+    return {seen_identity(rounds)} if seen_text(rounds) else set()
 
 
 def echoes(rounds: Sequence[Round], message: Message) -> bool:

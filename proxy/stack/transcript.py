@@ -174,19 +174,22 @@ class Spoken(msgspec.Struct, frozen=True):
     @property
     def own_calls(self) -> tuple[Call, ...]:
         """Those that are answered here: of our tools, and what was kept from the client."""
+        if not self.message.calls:
+            return ()
         refused = self.refused
         return tuple(c for c in self.message.calls if c.is_ours or c.id in refused)
 
     @property
     def client_calls(self) -> tuple[Call, ...]:
+        if not self.message.calls:
+            return ()
         refused = self.refused
         return tuple(c for c in self.message.calls if not c.is_ours and c.id not in refused)
 
     @property
     def shown(self) -> Message:
         """The message, whose `calls` do not name what was kept from the client; its bytes still have it."""
-        kept = self.refused
-        if not kept:
+        if not self.message.calls or not (kept := self.refused):
             return self.message
         return replace(self.message, calls=tuple(c for c in self.message.calls if c.id not in kept))
 
