@@ -226,16 +226,15 @@ class Answering(ABC, Generic[R]):
         """What was held of the last round's ending."""
 
     def _streamed(self, chunk: bytes) -> bytes:
-        events = self._events.feed(chunk)
         reading, plain = self._round, self._round.plain
         if not self._intercept:
-            for event in events:
-                if not plain(event.data):
-                    reading.read(event.data)
+            for data in self._events.said(chunk):
+                if not plain(data):
+                    reading.read(data)
             return chunk
         show = self._show
         out: list[bytes] = []
-        for event in events:
+        for event in self._events.feed(chunk):
             raw = self._renamed(event.raw)
             if raw and show.passes and plain(event.data, text=show.passes_text, calls=show.passes_calls):
                 out.append(raw)

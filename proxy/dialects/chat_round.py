@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -61,8 +61,27 @@ class _Chunk(msgspec.Struct, gc=False):
     error: Any = None
 
 
+class _TextDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    content: str
+
+
+class _TextChoice(msgspec.Struct, gc=False):
+    delta: _TextDelta
+    index: Literal[0] = 0
+    finish_reason: None = None
+
+
+class _TextChunk(msgspec.Struct, gc=False):
+    """One more piece of a text, and nothing else: two thirds of the time that a chunk of any kind takes."""
+
+    choices: tuple[_TextChoice]
+    usage: None = None
+    error: None = None
+
+
 _REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
 _CHUNK = msgspec.json.Decoder(_Chunk)
+_TEXT_CHUNK = msgspec.json.Decoder(_TextChunk)
 
 
 def _chunk(data: bytes) -> _Chunk | None:
@@ -119,6 +138,8 @@ class Round(Reading):
     _parts: list[Any] = field(default_factory=list)
     _role: str = ""
     _said: bool = False
+    _in_text: bool = False
+    """The last piece was one of a text, so the next one is expected to be."""
     _grown: dict[str, list[str]] = field(default_factory=dict)
     _extras: dict[str, Any] = field(default_factory=dict)
     _call_extras: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -129,6 +150,13 @@ class Round(Reading):
 
         The path nearly every chunk goes, so it comes before everything that needs a decision.
         """
+        if self._in_text and text and not self._parts:
+            try:
+                self._texts.append(_TEXT_CHUNK.decode(data).choices[0].delta.content)
+            except _REFUSED:
+                self._in_text = False
+            else:
+                return True
         try:
             chunk = _CHUNK.decode(data)
         except _REFUSED:
@@ -153,6 +181,7 @@ class Round(Reading):
         if taken:
             self._said = True
             self.model = self.model or chunk.model or ""
+            self._in_text = name == "content" and bool(self.model)
         return taken
 
     def _goes_on(self, listed: object) -> bool:

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from proxy.dialects.chat_answer import Answer
+from proxy.dialects.chat_round import Round
 from tests.dialects.chat_streams import (
     DONE,
     MIXED,
@@ -329,3 +330,40 @@ def test_a_legacy_function_call_of_ours_is_hidden_and_the_clients_is_not() -> No
     assert played.out == stream
     assert [(c.id, c.name, c.arguments) for c in played.spoken[0].message.calls] == [("", "bash", "{}")]
     assert b"stack_" not in play(stream.replace(b"bash", b"stack_recall")).out
+
+
+# -------------------------------------------------------------------------------------------------------- one reading
+ODD = (
+    b'{"choices":[{"index":0,"delta":{"content":"b"}}],"usage":{"prompt_tokens":3}}',
+    b'{"choices":[{"index":0,"delta":{"content":"b"}}],"usage":{}}',
+    b'{"choices":[{"index":0,"delta":{"content":"b"}}],"error":{"message":"no"}}',
+    b'{"choices":[{"index":1,"delta":{"content":"b"}}]}',
+    b'{"choices":[{"index":null,"delta":{"content":"b"}}]}',
+    b'{"choices":[{"delta":{"content":"b"}},{"index":1,"delta":{"content":"c"}}]}',
+    b'{"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}',
+    b'{"choices":[{"delta":{"content":"b"},"finish_reason":""}]}',
+    b'{"choices":[{"delta":{"content":"b","reasoning_content":"r"}}]}',
+    b'{"choices":[{"delta":{"reasoning_content":"r"}}]}',
+    b'{"choices":[{"delta":{"content":null}}]}',
+    b'{"choices":[{"delta":{"content":[{"type":"text","text":"b"}]}}]}',
+    b'{"choices":[{"delta":{"content":"\\ud83d"}}]}',
+    b'{"choices":[{"message":{"role":"assistant","content":"b"}}]}',
+    b'{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"bash","arguments":"{}"}}]}}]}',
+    b'{"choices":[]}',
+    b'{"choices":[{"delta":{"content":"b"}}],"choices":[]}',
+    b"no chunk",
+    b"",
+)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+def test_a_piece_of_a_text_is_told_from_what_only_looks_like_one(odd: bytes) -> None:
+    """What is expected to be more text, as nearly every chunk is, is read no other way than without expecting it."""
+    text = b'{"model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}'
+    expecting, careful = Round(), Round()
+    for data in (text, text, odd, text, text, odd, text, b'{"choices":[{"delta":{},"finish_reason":"length"}]}'):
+        if not expecting.plain(data):
+            expecting.read(data)
+        careful.read(data)
+    assert expecting.spoken(complete=True) == careful.spoken(complete=True)
+    assert (expecting.failed, expecting.finish, expecting.usage) == (careful.failed, careful.finish, careful.usage)

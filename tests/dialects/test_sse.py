@@ -73,6 +73,14 @@ def test_s1_any_cut_of_any_stream_reads_the_same(parts: list[bytes], data: st.Da
     assert b"".join(e.raw for e in found) == stream
 
 
+@given(st.lists(st.sampled_from([b"data: a", b"data:b", b"\n\n", b"\n", b"\r\n", b":c"]), max_size=30), st.data())
+def test_s1_what_is_said_is_the_data_of_the_events_however_it_is_cut(parts: list[bytes], data: st.DataObject) -> None:
+    pieces = cut_at(b"".join(parts), data.draw(st.lists(st.integers(0, 200), max_size=8)))
+    events = Events()
+    said = [each for piece in pieces for each in events.said(piece)]
+    assert said + [event.data for event in events.end()] == [event.data for event in read(pieces)]
+
+
 def test_an_event_leaves_as_soon_as_its_blank_line_is_there() -> None:
     events = Events()
     assert events.feed(b"data: a\r\n\r") == []
