@@ -148,6 +148,40 @@ class _UntilClose(RequestResponseCycle):
         await super().send(message)
 
 
+class _HeadHeld:
+    """A connection in whose place a cycle writes the head of its answer. It leaves together with what follows it within
+    the same turn of the loop: a write is a call of the system, 30 to 60 us. After that the connection has its place
+    back."""
+
+    __slots__ = ("_connection", "_cycle", "_head")
+
+    def __init__(self, connection: asyncio.Transport, cycle: RequestResponseCycle) -> None:
+        self._connection = connection
+        self._cycle = cycle
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._head is None:
+            self._head = data
+            asyncio.get_running_loop().call_soon(self._let_go)
+        else:
+            self._head += data
+            self._let_go()
+
+    def is_closing(self) -> bool:
+        return self._connection.is_closing()
+
+    def close(self) -> None:
+        self._let_go()
+        self._connection.close()
+
+    def _let_go(self) -> None:
+        self._cycle.transport = self._connection
+        head, self._head = self._head, None
+        if head and not self._connection.is_closing():
+            self._connection.write(head)
+
+
 _SAID_BY_US = ("Invalid HTTP request received.", "ASGI callable returned without completing response.")
 """What was no HTTP, and an answer that we broke off because its upstream did: the line of ours has an id (O3)."""
 
@@ -252,6 +286,8 @@ class _Connection(HttpToolsProtocol):
         if self.parser.get_http_version() == "1.0":
             # The library has no seam for this; the cycle has not begun to run yet.
             self.cycle.__class__ = _UntilClose
+        if not self.cycle.waiting_for_100_continue:  # that word comes before the head, and may not wait
+            self.cycle.transport = _HeadHeld(self.transport, self.cycle)  # type: ignore[assignment] # as far as it asks
         self._in_body, self._body_bytes = True, 0
 
     def on_body(self, body: bytes) -> None:

@@ -1,7 +1,7 @@
 """A small application behind the real edge and the real server, run as a process of its own by the tests beside it.
 
 It answers what it was given as JSON; `/short` streams two events and ends; `/stream` sends an event, waits for SIGTERM,
-and sends another; `/endless` never ends.
+and sends another; `/endless` never ends; `/silent` has a head and then says nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ class Echo:
             await lifespan(receive, send)
         elif scope["path"] == "/short":
             await two_events(send)
+        elif scope["path"] == "/silent":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await asyncio.Event().wait()
         elif scope["path"] in {"/stream", "/endless"}:
             await self.stream(send, endless=scope["path"] == "/endless")
         else:
