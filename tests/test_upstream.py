@@ -463,6 +463,47 @@ async def test_s11_a_slow_reader_holds_back_the_provider() -> None:
         await answer.aclose()
 
 
+async def test_s11_what_waits_is_handed_on_before_more_is_read() -> None:
+    """A client that takes a piece and then nothing: never more than one read of the socket waits in us."""
+    whole = 8 * 1024 * 1024
+    ok = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % whole
+    async with provider(answering(ok + bytes(whole))) as there, upstream_at(there.url) as upstream:
+        answer = await upstream.send("GET", "/v1/x", b"", [], b"")
+        taken = 0
+        async for piece in answer.chunks():
+            taken += len(piece)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert answer._response.content.total_bytes - taken <= 256 * 1024
+        assert taken == whole
+
+
+async def test_s5_an_answer_may_take_longer_than_a_silence() -> None:
+    def slowly(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await scripted.read_request(reader)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n")
+            for _ in range(6):
+                await asyncio.sleep(0.1)
+                writer.write(b"x")
+
+        return run
+
+    async with provider(slowly) as there, upstream_at(there.url, idle_timeout_s=0.4) as upstream:
+        assert await (await upstream.send("GET", "/v1/x", b"", [], b"")).body() == b"xxxxxx"
+
+
+async def test_s5_a_client_that_reads_slowly_is_no_silence_of_the_provider() -> None:
+    whole = 1024 * 1024
+    ok = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % whole
+    held_back = answering(ok + bytes(whole))
+    async with provider(held_back) as there, upstream_at(there.url, idle_timeout_s=0.05) as upstream:
+        arriving = (await upstream.send("GET", "/v1/x", b"", [], b"")).chunks()
+        taken = len(await anext(arriving))
+        await asyncio.sleep(0.2)  # the wait is what is tested
+        assert taken + sum([len(piece) async for piece in arriving]) == whole
+
+
 @pytest.mark.parametrize(
     ("base", "path", "where"),
     [
