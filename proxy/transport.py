@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
+from itertools import compress
 from typing import Any
 from urllib.parse import quote_from_bytes, urlsplit
 
@@ -52,8 +53,6 @@ HOP_BY_HOP = frozenset(
     | {b"transfer-encoding", b"upgrade"}
 )
 """RFC 9110 section 7.6.1, and the older names of RFC 2616: they belong to one connection, not to the message."""
-
-_NEVER_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 _POOL_IDLE_S = 30.0
 """Shorter than servers keep an idle connection, so that few requests meet one that has just been closed."""
@@ -93,7 +92,10 @@ class Answer(ABC):
 
     def header(self, name: bytes) -> bytes:
         """First value of a header, empty where there is none. `name` in lower case."""
-        return next((value for key, value in self.headers if key.lower() == name), b"")
+        for key, value in self.headers:
+            if len(key) == len(name) and key.lower() == name:
+                return value
+        return b""
 
 
 class Upstream(ABC):
@@ -188,8 +190,7 @@ class HttpUpstream(Upstream):
             method,
             URL(address, encoded=True),
             data=_Body(body) if body else None,
-            headers=CIMultiDict((_text(name), _text(value)) for name, value in headers),
-            skip_auto_headers=_NEVER_ADDED,
+            headers=_texts(headers),
             allow_redirects=False,
             proxy=self.settings.proxy,
             ssl=self._ssl,
@@ -257,6 +258,20 @@ class _Connector(aiohttp.TCPConnector):
         return await super()._create_connection(*args, **kwargs)
 
 
+class _Request(aiohttp.ClientRequest):
+    """A request with no header but those it was given, its host and its length. The library would look for each of its
+    own among ours, and copies them one by one."""
+
+    _skip_auto_headers = CIMultiDict([("Content-Type", None)])
+
+    def update_headers(self, headers: Any) -> None:
+        self.headers = CIMultiDict(Host=self.url.host_port_subcomponent or "")
+        self.headers.extend(headers)
+
+    def update_auto_headers(self, skip_auto_headers: Any) -> None:
+        pass
+
+
 class Pool:
     """The process's one client session: kept connections, no cookies, no redirects, no proxies from the environment."""
 
@@ -268,6 +283,7 @@ class Pool:
         """Made at first use, because it belongs to the running event loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
+                request_class=_Request,
                 connector=_Connector(limit=0, keepalive_timeout=_POOL_IDLE_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
@@ -287,9 +303,10 @@ class Pool:
 
 def end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
     """Headers of an answer less those that belong to one connection, and less `x-stack-*`, which only we may say."""
-    dropped = HOP_BY_HOP | named_by_connection(headers)
-    lowered = [(name.lower(), name, value) for name, value in headers]
-    return [(name, value) for low, name, value in lowered if low not in dropped and not low.startswith(b"x-stack-")]
+    names = [name.lower() for name, _ in headers]
+    dropped = HOP_BY_HOP | named_by_connection(headers) if b"connection" in names else HOP_BY_HOP
+    kept = [name not in dropped and not name.startswith(b"x-stack-") for name in names]
+    return list(compress(headers, kept))
 
 
 def named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
@@ -357,8 +374,15 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
     return os.strerror(number) if number and number > 0 else str(error.os_error) or type(error.os_error).__name__
 
 
+def _texts(headers: RawHeaders) -> CIMultiDict[str]:
+    """The texts that the library turns back into these bytes (it writes UTF-8)."""
+    try:
+        return CIMultiDict([(name.decode(), value.decode()) for name, value in headers])
+    except UnicodeDecodeError:
+        return CIMultiDict([(_text(name), _text(value)) for name, value in headers])
+
+
 def _text(value: bytes) -> str:
-    """The text that the library turns back into these bytes (it writes UTF-8)."""
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:
