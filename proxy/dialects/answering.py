@@ -232,17 +232,24 @@ class Answering(ABC, Generic[R]):
                 if not plain(data):
                     reading.read(data)
             return chunk
-        show = self._show
         out: list[bytes] = []
+        passes, text, calls = self._passes()
         for event in self._events.feed(chunk):
             raw = self._renamed(event.raw)
-            if raw and show.passes and plain(event.data, text=show.passes_text, calls=show.passes_calls):
+            if raw and passes and plain(event.data, text=text, calls=calls):
                 out.append(raw)
             else:
                 # Before the event is read, so that an error in it finds the same whether or not it came with the rest.
                 self.round_shown = self.round_shown or any(out)
                 out += self._seen(event)
+                passes, text, calls = self._passes()
         return self._left(b"".join(out))
+
+    def _passes(self) -> tuple[bool, bool, bool]:
+        """What of the next event needs no decision: anything plain, more of a text, more of a client's call. It stays
+        so until one was seen."""
+        show = self._show
+        return show.passes, show.passes_text, show.passes_calls
 
     def _left(self, out: bytes) -> bytes:
         """What really leaves now. A later round that fails before anything of it left may be repeated, so its error
