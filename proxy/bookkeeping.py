@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from operator import attrgetter
 from time import perf_counter
 
 import msgspec
@@ -190,7 +191,7 @@ class Record:
         told = self.settled or outcome
         self.keeper.metrics.settled(told, self.calls, self.tries)
         level = logging.WARNING if self.status in ("bypass", "error") else logging.INFO
-        log.log(level, "request", extra=_line(told, self.calls, self.tries))
+        log.log(level, "request", extra={"stack": _line(told, self.calls, self.tries)})
         self._write()
 
     def _outcome(self, client_status: int) -> Outcome:
@@ -307,26 +308,31 @@ _IDS = ("id", "conversation", "thread", "frame", "model", "upstream", "mode", "s
 _ENDED = ("client_status", "upstream_status", "finish_reason", "stream")
 _FIGURES = ("rounds", "hidden_calls", "duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "tokens_saved")
 _MONEY = ("cost", "cost_untouched", "saved", "basis")
-_LOGGED = tuple((f"stack_{name}", name) for name in (*_IDS, *_ENDED, *_FIGURES, *_MONEY))
-_UNCOUNTED = tuple((field, name) for field, name in _LOGGED if name in Outcome.__struct_fields__)
-_USAGE = tuple((f"stack_reported_{name}", name) for name in ("input", "cached", "written", "output"))
-_SELDOM = tuple((f"stack_{name}", name) for name in ("recalls", "would_send", "lost_reasoning"))
+_UNCOUNTED = (*_IDS, *_ENDED, "hidden_calls", "duration_ms", "overhead_ms")
+_LOGGED = (*_IDS, *_ENDED, *_FIGURES, *_MONEY)
+_uncounted, _logged = attrgetter(*_UNCOUNTED), attrgetter(*_LOGGED)
+_SELDOM = ("recalls", "would_send", "lost_reasoning")
 
 
 def _line(told: Outcome, calls: Mapping[str, int], tries: int) -> dict[str, object]:
     """The story of a request for the log: ids, figures and names of ours. What is seldom is there when it happened."""
-    logged = _LOGGED if isinstance(told, Receipt) else _UNCOUNTED
-    line: dict[str, object] = {field: getattr(told, name) for field, name in logged}
-    if isinstance(told, Receipt) and told.usage.input:
-        line |= {field: getattr(told.usage, name) for field, name in _USAGE}
-    line |= {field: figure for field, name in _SELDOM if (figure := getattr(told, name))}
+    if not isinstance(told, Receipt):
+        line = dict(zip(_UNCOUNTED, _uncounted(told), strict=True))
+    else:
+        line = dict(zip(_LOGGED, _logged(told), strict=True))
+        if (usage := told.usage).input:
+            line["reported_input"], line["reported_cached"] = usage.input, usage.cached
+            line["reported_written"], line["reported_output"] = usage.written, usage.output
+    for name in _SELDOM:
+        if figure := getattr(told, name):
+            line[name] = figure
     if tries:
-        line["stack_tries"] = tries
+        line["tries"] = tries
     if calls:
-        line["stack_calls"] = dict(calls)
+        line["calls"] = dict(calls)
     if told.events:
-        line["stack_events"] = list(told.events)
+        line["events"] = list(told.events)
     if told.decisions:
         asked = (f"{d.kind} {'done' if d.done else 'not now'} {d.reason}".rstrip() for d in told.decisions)
-        line["stack_decisions"] = dict(Counter(asked))
+        line["decisions"] = dict(Counter(asked))
     return line

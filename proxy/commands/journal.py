@@ -13,7 +13,7 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal
@@ -28,6 +28,9 @@ MOST_CAUSES = 5
 """Exceptions told of one chain, the last one first."""
 OURS = "stack_"
 """What our fields begin with, so that none has the name of one of the library's."""
+TOGETHER = "stack"
+"""The field that holds all others of its line as one mapping, by their own names: for the line of every request, in
+which thirty fields, each put into the record and found there again, cost as much as all the rest."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -52,7 +55,8 @@ class Object(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        told |= {name: _plain(value) for name, value in _fields(record)}
+        for name, value in _fields(record):
+            told[name] = _plain(value)
         if record.exc_info:
             told["exception"] = _trace(record.exc_info[1])
         return _ascii(told)
@@ -68,9 +72,13 @@ def _ascii(told: dict[str, object]) -> str:
     return line.decode() if line.isascii() else json.dumps(told)
 
 
-def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+def _fields(record: logging.LogRecord) -> Iterable[tuple[str, object]]:
     """What whoever logged has added, in that order."""
-    return ((name.removeprefix(OURS), value) for name, value in vars(record).items() if name not in _STANDARD)
+    said = vars(record)
+    together: Mapping[str, object] | None = said.get(TOGETHER)
+    if together is not None:
+        return together.items()
+    return [(name.removeprefix(OURS), value) for name, value in said.items() if name not in _STANDARD]
 
 
 def _trace(error: BaseException | None) -> str:
@@ -112,15 +120,15 @@ def _as_text(value: object) -> str:
 
 def _plain(value: object) -> object:
     """As JSON says it: figures stay figures, lists and counts stay what they are, anything else is a short text."""
-    if isinstance(value, str):  # nearly all fields are one of these two, and a pattern is asked at three times the cost
-        return _short(value)
+    if isinstance(value, str):  # nearly all fields are one of these, and a pattern is asked at three times the cost
+        return value if len(value) <= LONGEST else _short(value)
     if isinstance(value, int):
         return value
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
     match value:
         case None:
             return value
-        case float():
-            return float(f"{value:.6g}")
         case dict():
             return {_short(str(name)): _plain(each) for name, each in value.items()}
         case list():
@@ -140,7 +148,9 @@ def keep_journal(level: str, form: Literal["auto", "text", "json"]) -> None:
     handler.setFormatter(Line() if is_text else Object())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("proxy").setLevel(level.upper())
-    # Of threads, processes and places in the source no line tells anything, and asking for them costs as much as the
-    # line. (All four switches are those that the library's own manual names.)
+    # Of threads, processes, tasks and places in the source no line tells anything, and asking for them costs as much
+    # as the line. (All five switches are those that the library's own manual names.)
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    if sys.version_info >= (3, 12):
+        logging.logAsyncioTasks = False
     logging._srcfile = None

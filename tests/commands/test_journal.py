@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import sys
 
 import pytest
@@ -38,6 +39,20 @@ def test_an_object_has_the_same_fields_with_their_types() -> None:
         "level": "info", "logger": "proxy.test", "event": "request", "id": "r1", "reason": "", "overhead_ms": 1.23457,
         "stream": True, "calls": {"stack": 2}, "events": ["woken"],
     }  # fmt: skip
+
+
+@FORMS
+def test_fields_that_come_together_are_told_as_if_each_came_by_itself(form: logging.Formatter) -> None:
+    """The line of every request says them in one."""
+    fields = {"id": "r1", "reason": "", "model": "x" * 1_000, "cost": 1.23456789, "stream": True, "calls": {"stack": 2}}
+    together = logged("request", form, stack=fields)
+    each = logged("request", form, **{f"stack_{name}": value for name, value in fields.items()})
+
+    def but_its_time(line: str) -> str:
+        return re.sub(r"\d{4}-\S+?Z", "", line)
+
+    assert "1.23457" in together
+    assert but_its_time(together) == but_its_time(each)
 
 
 def test_lists_and_counts_are_read_in_text_too() -> None:

@@ -114,7 +114,7 @@ class Journal(logging.Handler):
     @property
     def requests(self) -> list[dict[str, Any]]:
         """The fields of the one line that each request leaves."""
-        return [dict(vars(record)) for record in self.records if record.getMessage() == "request"]
+        return [_fields(record) for record in self.records if record.getMessage() == "request"]
 
     def wait_for_requests(self, count: int) -> list[dict[str, Any]]:
         """The lines of so many requests, once they are there. Fails when they do not come."""
@@ -128,7 +128,14 @@ class Journal(logging.Handler):
 
     def about(self, request: str) -> list[logging.LogRecord]:
         """The lines that name a request."""
-        return [record for record in self.records if request in map(str, vars(record).values())]
+        return [record for record in self.records if request in map(str, _fields(record).values())]
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What a record says, each field by a name of its own; those that came together in one begin with `stack_` too."""
+    said = dict(vars(record))
+    together: dict[str, Any] = said.pop("stack", {})
+    return said | {f"stack_{name}": value for name, value in together.items()}
 
 
 def _trace(record: logging.LogRecord) -> str:
