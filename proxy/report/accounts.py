@@ -24,7 +24,7 @@ from typing import Literal
 
 import msgspec
 
-from proxy.report.prefix_cache import MOST_HEADS, CacheKey, CacheUse, Chain, PrefixCache
+from proxy.report.prefix_cache import MOST_HEADS, CacheKey, CacheUse, Chain, PrefixCache, marked
 from proxy.report.receipts import Outcome, Receipt, usd
 from proxy.stack.transcript import Usage
 from proxy.tariffs import Tariff, tariff_for
@@ -41,32 +41,32 @@ class Account:
     def __init__(self, accountant: Accountant, key: CacheKey, chain: Chain) -> None:
         self._accountant, self._key = accountant, key
         self._tariff = accountant.tariff_of(key[2])
-        self._warm = len(chain) > 2 and not accountant.untouched.knows(key, chain)
-        self._untouched = accountant.untouched.use(key, chain, self._tariff, accountant.clock(), warm=self._warm)
+        self._chain, self._line = chain, marked(chain)
+        self._warm = len(chain) > 2 and not accountant.untouched.knows(key, self._line)
+        self._untouched = accountant.untouched.use(key, self._line, self._tariff, accountant.clock(), warm=self._warm)
         self._fixed, self._tail = (chain[0][1], chain[-1][1]) if chain else (0, 0)
         self._rounds: list[CacheUse] = []
         self._own = (0, 0, 0)
         self.tokens_in = self._untouched.total
-
-    @property
-    def tokens_sent(self) -> int:
+        self.tokens_sent = 0
         """So far, all rounds together."""
-        return sum(use.total for use in self._rounds)
 
     def note_sent(self, chain: Chain, *, own_tools: int = 0, own_texts: int = 0, own_traces: int = 0) -> None:
         """A round leaves. `own_tools` and `own_texts` are tokens in `chain` that are ours; `own_traces` are those of
         `own_texts` that stand for frames."""
-        warm = self._warm and not self._rounds
-        cache = self._accountant.really_sent
-        self._rounds.append(cache.use(self._key, chain, self._tariff, self._accountant.clock(), warm=warm))
+        accountant, warm = self._accountant, self._warm and not self._rounds
+        line = self._line if chain == self._chain else chain  # a thread that sleeps sends what came
+        use = accountant.really_sent.use(self._key, line, self._tariff, accountant.clock(), warm=warm)
+        self._rounds.append(use)
         self._own = (own_tools, own_texts, own_traces)
+        self.tokens_sent += use.total
 
     def settle(self, outcome: Outcome, usage: Sequence[Usage | None] = ()) -> Receipt:
         """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None."""
         rounds = len(self._rounds)
         reported = (*usage, *[None] * rounds)[:rounds]
-        last = self._rounds[-1].total if rounds else 0
-        total = self.tokens_sent
+        newest = self._rounds[-1] if rounds else _NO_USE
+        total, last = self.tokens_sent, newest.total
         tariff = self._tariff
         self._accountant.note_report(self._key, reported)
         basis: Literal["reported", "estimated"] = (
@@ -88,7 +88,7 @@ class Account:
             own_texts=self._own[1],
             own_traces=self._own[2],
             own_rounds=total - last,
-            sent=sum(self._rounds, _NO_USE),
+            sent=newest if rounds == 1 else sum(self._rounds, _NO_USE),
             untouched=self._untouched,
             usage=_sum_of(reported),
             usage_by_round=reported,
@@ -100,7 +100,7 @@ class Account:
             output_priced=tariff.output is not None,
             tariffs_as_of=tariff.as_of,
             fixed_untouched=fixed,
-            fixed_once=_front(self._rounds[-1], self._fixed) if rounds else _NO_USE,
+            fixed_once=_front(newest, self._fixed),
             cost_fixed=0.0 if failed or not rounds else min(_price(fixed, tariff), cost, cost + saved),
             counter=self._accountant.counter,
         )
@@ -109,7 +109,7 @@ class Account:
         """Cost and saving in USD. A request that the provider refused is not billed, with us or without."""
         billed = list(zip(self._rounds[:-1] if failed else self._rounds, reported, strict=False))
         output = [_output_price(usage, self._tariff) for _, usage in billed if usage]
-        charged = sum(_charged(use, usage, self._tariff, basis) for use, usage in billed)
+        charged = sum([_charged(use, usage, self._tariff, basis) for use, usage in billed])
         cost = charged + sum(output)
         if failed:
             return cost, -cost
@@ -120,9 +120,9 @@ class Account:
 
     def _difference(self, billed: Sequence[Billed], charged: float, basis: str) -> float:
         """USD of input that the untouched run would have paid more than `charged`; negative where it is less."""
-        uses, told = [use for use, _ in billed], [usage for _, usage in billed if usage]
-        if uses == [self._untouched]:
+        if len(billed) == 1 and billed[0][0] == self._untouched:
             return 0.0
+        uses, told = [use for use, _ in billed], [usage for _, usage in billed if usage]
         ratio = _ratio([use for use, usage in billed if usage], told)
         if basis == "reported" and _as_simulated(uses, told):
             return min(1.0, ratio) * _price(self._luckiest(uses, told), self._tariff) - charged
@@ -169,7 +169,9 @@ def _charged(use: CacheUse, usage: Usage | None, tariff: Tariff, basis: str) -> 
     """USD of a round's input: as reported, else split as we think and as many tokens as the provider says."""
     if usage is None:
         return _price(use, tariff)
-    return _price(_use_of(usage), tariff) if basis == "reported" else _price(use, tariff) * _ratio([use], [usage])
+    if basis == "reported":
+        return _price(_use_of(usage), tariff)
+    return _price(use, tariff) * _to_one(usage.input, use.total)
 
 
 def _as_simulated(billed: Iterable[CacheUse], told: Iterable[Usage]) -> bool:
@@ -179,7 +181,10 @@ def _as_simulated(billed: Iterable[CacheUse], told: Iterable[Usage]) -> bool:
 
 def _ratio(billed: Iterable[CacheUse], told: Iterable[Usage]) -> float:
     """The provider's tokens to ours; 1 where it reported none."""
-    ours, theirs = sum(use.total for use in billed), sum(usage.input for usage in told)
+    return _to_one(sum(usage.input for usage in told), sum(use.total for use in billed))
+
+
+def _to_one(theirs: int, ours: int) -> float:
     return theirs / ours if ours and theirs else 1.0
 
 
@@ -197,6 +202,8 @@ def _use_of(usage: Usage) -> CacheUse:
 
 def _sum_of(reported: Iterable[Usage | None]) -> Usage:
     told = [usage for usage in reported if usage]
+    if len(told) == 1:
+        return told[0]
     return Usage(
         sum(usage.input for usage in told),
         sum(usage.output for usage in told),
@@ -221,11 +228,12 @@ class Accountant:
 
     def note_report(self, key: CacheKey, reported: Iterable[Usage | None]) -> None:
         """A provider that once told of cached tokens is believed from then on, also when it tells of none."""
-        if any(usage and (usage.cached or usage.written) for usage in reported):
-            self._reporting[key] = None
-            self._reporting.move_to_end(key)
-            if len(self._reporting) > MOST_HEADS:
-                self._reporting.popitem(last=False)
+        for usage in reported:
+            if usage and (usage.cached or usage.written):
+                self._reporting[key] = None
+                self._reporting.move_to_end(key)
+                if len(self._reporting) > MOST_HEADS:
+                    self._reporting.popitem(last=False)
 
     def reports_caches(self, key: CacheKey) -> bool:
         return key in self._reporting

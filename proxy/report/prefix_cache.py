@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -33,7 +33,7 @@ MARK = 8
 """Bytes a piece is remembered by."""
 
 
-class CacheUse(msgspec.Struct, frozen=True):
+class CacheUse(msgspec.Struct, frozen=True, gc=False):
     """Input tokens by what they cost: read from the cache, written to it, paid in full."""
 
     cached: int = 0
@@ -53,6 +53,18 @@ class CacheUse(msgspec.Struct, frozen=True):
     @property
     def total(self) -> int:
         return self.cached + self.written + self.uncached
+
+
+class Marked(msgspec.Struct, frozen=True, gc=False):
+    """A chain as caches compare it, made once for all that are asked about it. `marks` are its identities in a row,
+    eight bytes each: long chains compare at the speed of memory. `head` and `opening` are the first and the first two
+    of them, `total` is the sum of `tokens`."""
+
+    marks: bytes
+    head: bytes
+    opening: bytes
+    tokens: tuple[int, ...]
+    total: int
 
 
 @dataclass(slots=True)
@@ -78,54 +90,55 @@ class PrefixCache:
         self._shelves: OrderedDict[tuple[CacheKey, bytes], list[_Line]] = OrderedDict()
         self._heads: OrderedDict[tuple[CacheKey, bytes], int] = OrderedDict()
 
-    def knows(self, key: CacheKey, chain: Chain) -> bool:
+    def knows(self, key: CacheKey, chain: Chain | Marked) -> bool:
         """Whether a conversation that begins like this was seen, however long ago."""
-        return (key, _marks(identity for identity, _ in chain[:2])) in self._shelves
+        return (key, marked(chain).opening) in self._shelves
 
-    def use(self, key: CacheKey, chain: Chain, tariff: Tariff, now: int, *, warm: bool = False) -> CacheUse:
+    def use(self, key: CacheKey, chain: Chain | Marked, tariff: Tariff, now: int, *, warm: bool = False) -> CacheUse:
         """Account for one request at `now` (ms) and remember it. `warm`: all but its last piece is in the cache."""
-        identities, tokens = zip(*chain, strict=True) if chain else ((), ())
-        marks = _marks(identities)
+        line = marked(chain)
+        tokens, total = line.tokens, line.total
         since = now - tariff.ttl_s * 1000
-        found = len(chain) - 1 if warm else self._found(key, marks, since)
-        self._remember(key, marks, since, now)
-        total = sum(tokens)
-        prefix = sum(tokens[:found])
+        found = self._used(key, line, since, now)
+        prefix = sum(tokens[:-1] if warm else tokens[:found])
         cached = _storable(prefix, tariff)
         # Where storing costs nothing extra, what is stored is plain input.
         written = max(0, _storable(total, tariff) - cached) if tariff.write != 1 else 0
         return CacheUse(cached, written, total - cached - written, prefix)
 
-    def _found(self, key: CacheKey, marks: bytes, since: int) -> int:
-        """Pieces at the beginning that are still warm."""
-        warm = [
-            _shared(line.marks, marks) for line in self._shelves.get((key, marks[: 2 * MARK]), ()) if line.used >= since
-        ]
-        head = int(self._heads.get((key, marks[:MARK]), since - 1) >= since)
-        return max(head, *warm) if warm else head
-
-    def _remember(self, key: CacheKey, marks: bytes, since: int, now: int) -> None:
-        opening = (key, marks[: 2 * MARK])
-        before = self._shelves.pop(opening, [])
+    def _used(self, key: CacheKey, line: Marked, since: int, now: int) -> int:
+        """How many pieces at the beginning of a line were still warm; from `now` on all of them are."""
+        opening, head, marks = (key, line.opening), (key, line.head), line.marks
+        before, head_used = self._shelves.pop(opening, []), self._heads.pop(head, since - 1)
+        warm = [other for other in before if other.used >= since]
         # A line that goes on is the same line, longer.
-        kept = [line for line in before if line.used >= since and not marks.startswith(line.marks)][-MOST_LINES + 1 :]
-        self._shelves[opening] = [*kept, _Line(marks, now)]
-        self._pieces += _size(self._shelves[opening]) - _size(before)
-        self._heads[(key, marks[:MARK])] = now
-        self._heads.move_to_end((key, marks[:MARK]))
+        kept = [other for other in warm if not marks.startswith(other.marks)][1 - MOST_LINES :]
+        self._shelves[opening] = after = [*kept, _Line(marks, now)]
+        self._heads[head] = now
+        self._pieces += _size(after) - _size(before)
+        self._make_room()
+        return max([int(head_used >= since), *[_shared(other.marks, marks) for other in warm]])
+
+    def _make_room(self) -> None:
         while len(self._heads) > MOST_HEADS:
             self._heads.popitem(last=False)
         while self._pieces > self._most_pieces and len(self._shelves) > 1:
             self._pieces -= _size(self._shelves.popitem(last=False)[1])
 
 
-def _marks(identities: Iterable[str]) -> bytes:
-    """The identities in a row, eight bytes each: long chains compare at the speed of memory."""
-    return array("q", list(map(hash, identities))).tobytes()
+def marked(chain: Chain | Marked) -> Marked:
+    """A chain as caches compare it."""
+    if isinstance(chain, Marked):
+        return chain
+    if not chain:
+        return Marked(b"", b"", b"", (), 0)
+    identities, tokens = zip(*chain, strict=True)
+    marks = array("q", list(map(hash, identities))).tobytes()
+    return Marked(marks, marks[:MARK], marks[: 2 * MARK], tokens, sum(tokens))
 
 
-def _size(lines: Iterable[_Line]) -> int:
-    return sum(len(line.marks) // MARK for line in lines)
+def _size(lines: Sequence[_Line]) -> int:
+    return sum([len(line.marks) for line in lines]) // MARK
 
 
 def _shared(one: bytes, other: bytes) -> int:
