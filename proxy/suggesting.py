@@ -13,6 +13,7 @@ What this module does not do: it finds no reason and words none (`stack.autonomy
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from proxy.acting import Actor
 from proxy.config import Config
@@ -37,7 +38,7 @@ class Suggesting:
     config: Config
 
     def __call__(self, standing: Standing) -> Standing:
-        rules = self.config.autonomy_rules.with_chosen(standing.story.tree.advice.chosen)
+        rules = self._configured.with_chosen(standing.story.tree.advice.chosen)
         if standing.mode != "active" or rules.level == "manual":
             return standing
         reading = self._read(standing)
@@ -50,6 +51,10 @@ class Suggesting:
             if events := by_itself(where, reading, seen, rules):
                 return self.teller.recorded(standing, events)
         return self._suggested(standing, seen, rules)
+
+    @cached_property
+    def _configured(self) -> Autonomy:
+        return self.config.autonomy_rules
 
     def _suggested(self, standing: Standing, seen: Signals, rules: Autonomy) -> Standing:
         tree = standing.story.tree

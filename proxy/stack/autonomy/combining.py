@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from proxy.stack.advice import POP
+from proxy.stack.advice import POP, PUSH
 from proxy.stack.autonomy.heuristics import HEURISTICS, Score, half_up
 from proxy.stack.autonomy.rules import HIGHEST, Autonomy
 from proxy.stack.autonomy.signals import Signals
@@ -63,9 +63,22 @@ def judged(kind: str, seen: Signals, rules: Autonomy) -> Verdict:
     """What speaks for a push or a pop, by these rules."""
     scores = {name: each.score(seen) for name, each in HEURISTICS.items() if each.kind == kind}
     enabled = {name: score for name, score in scores.items() if name in rules.heuristics}
-    confidence = min(HIGHEST, half_up(COMBINERS[rules.combine]([score.points for score in enabled.values()])))
+    confidence = _combined([score.points for score in enabled.values()], rules)
     primary = max(enabled, key=lambda name: enabled[name].points, default="")
     if primary and not enabled[primary].points:
         primary = ""
     status = (enabled[primary].status if primary else "") or (Status.BLOCKED if kind == POP and primary else "")
     return Verdict(kind, confidence, rules.threshold(kind), scores, primary, status)
+
+
+def may_be_reached(kind: str, seen: Signals, rules: Autonomy) -> bool:
+    """Whether the points alone reach the threshold: nearly never, and then no word need be made of them."""
+    points = [each.points(seen) for each in _BY_KIND[kind] if each.name in rules.heuristics]
+    return _combined([min(HIGHEST, each) for each in points], rules) >= rules.threshold(kind)
+
+
+def _combined(points: Sequence[int], rules: Autonomy) -> int:
+    return min(HIGHEST, half_up(COMBINERS[rules.combine](points)))
+
+
+_BY_KIND = {kind: [each for each in HEURISTICS.values() if each.kind == kind] for kind in (PUSH, POP)}

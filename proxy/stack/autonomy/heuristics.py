@@ -50,78 +50,118 @@ class Score(msgspec.Struct, frozen=True):
 
 
 class Heuristic(msgspec.Struct, frozen=True):
-    """One of the seven; `kind` is what it speaks for."""
+    """One of the seven; `kind` is what it speaks for. `points` are asked with every request, `told` only of what has
+    some weight: it makes the score of them."""
 
     name: str
     kind: str
-    score: Callable[[Signals], Score]
+    points: Callable[[Signals], int]
+    told: Callable[[Signals, int], Score]
+
+    def score(self, seen: Signals) -> Score:
+        return self.told(seen, self.points(seen))
 
 
-def failure_boundary(seen: Signals) -> Score:
+# ---------------------------------------------------------------------------------------------------------- the points
+def _points_for_failures(seen: Signals) -> int:
+    return min(MOST_FOR_ERRORS, PER_ERROR * seen.errors) + FOR_NEW_GOAL * bool(seen.goal)
+
+
+def _points_for_a_switch(seen: Signals) -> int:
+    return _points_for_words(seen) + _step(FILES_SWITCHED, seen.files)
+
+
+def _points_for_words(seen: Signals) -> int:
+    """The share is of the request's own keywords; without a new goal the words count nothing."""
+    if not seen.wanted:
+        return 0
+    return half_up(FOR_OTHER_WORDS * (1 - len(seen.aims & seen.wanted) / len(seen.wanted)))
+
+
+def _points_for_complexity(seen: Signals) -> int:
+    return _step(MESSAGES, seen.messages) + _step(FILES_CHANGED, seen.files)
+
+
+def _points_for_length(seen: Signals) -> int:
+    return _step(TOKENS, seen.tokens)
+
+
+def _points_for_completion(seen: Signals) -> int:
+    successes = min(MOST_FOR_SUCCESSES, PER_SUCCESS * len(seen.successes))
+    artifacts = min(MOST_FOR_ARTIFACTS, PER_ARTIFACT * seen.artifacts)
+    return successes + artifacts + half_up(FOR_COVERAGE * seen.covered)
+
+
+def _points_for_stagnation(seen: Signals) -> int:
+    return _step(IDLE_TURNS, seen.idle) + _step(FAILURES, len(seen.failures))
+
+
+def _points_for_usage(seen: Signals) -> int:
+    return _step(USAGE, seen.usage)
+
+
+# ---------------------------------------------------------------------------------------------------------- the scores
+def failure_boundary(seen: Signals, points: int) -> Score:
     """Errors without a success since, and something else to do: a unit that may be tried again (S0-05)."""
-    points = min(MOST_FOR_ERRORS, PER_ERROR * seen.errors) + FOR_NEW_GOAL * bool(seen.goal)
     told = [_counted(seen.errors, "error") + " since the last success"] if seen.errors else []
     told += ["a new goal"] if seen.goal else []
     return _scored(points, " and ".join(told), errors=seen.errors, new_goal=bool(seen.goal))
 
 
-def context_switch(seen: Signals) -> Score:
-    """The user asks for something in other words, and other files come into it (S0-06). The share is of the request's
-    own keywords; without a new goal the words count nothing."""
+def context_switch(seen: Signals, points: int) -> Score:
+    """The user asks for something in other words, and other files come into it (S0-06)."""
     shared = len(seen.aims & seen.wanted)
-    words = half_up(FOR_OTHER_WORDS * (1 - shared / len(seen.wanted))) if seen.wanted else 0
+    words = _points_for_words(seen)
     told = [f"{shared} of the {len(seen.wanted)} keywords of the request are this frame's"] if words else []
     told += [f"{seen.files} files changed lately"] if seen.files > 1 else []
-    inputs: dict[str, Input] = {"keywords": len(seen.wanted), "shared": shared, "files": seen.files}
-    return Score(min(HIGHEST, words + _step(FILES_SWITCHED, seen.files)), ", ".join(told), inputs)
+    return _scored(points, ", ".join(told), keywords=len(seen.wanted), shared=shared, files=seen.files)
 
 
-def complexity(seen: Signals) -> Score:
+def complexity(seen: Signals, points: int) -> Score:
     """So much was done that a part of it deserves a summary of its own (S0-07)."""
-    points = _step(MESSAGES, seen.messages) + _step(FILES_CHANGED, seen.files)
     told = f"{seen.messages} messages and {_counted(seen.files, 'changed file')} in this frame"
     return _scored(points, told, messages=seen.messages, files=seen.files)
 
 
-def duration(seen: Signals) -> Score:
+def duration(seen: Signals, points: int) -> Score:
     """The frame's own messages have grown long."""
-    return _scored(_step(TOKENS, seen.tokens), f"{seen.tokens:,} tokens in this frame", tokens=seen.tokens)
+    return _scored(points, f"{seen.tokens:,} tokens in this frame", tokens=seen.tokens)
 
 
-def goal_completion(seen: Signals) -> Score:
+def goal_completion(seen: Signals, points: int) -> Score:
     """What the frame was for seems to be done."""
-    points = min(MOST_FOR_SUCCESSES, PER_SUCCESS * len(seen.successes))
-    points += min(MOST_FOR_ARTIFACTS, PER_ARTIFACT * seen.artifacts)
-    points += half_up(FOR_COVERAGE * seen.covered)
     signs = f" ({', '.join(seen.successes[:3])})" if seen.successes else ""
     told = f"{_counted(len(seen.successes), 'sign')} of success{signs}, {_counted(seen.artifacts, 'file')} made"
     covered, artifacts = round(seen.covered, 2), seen.artifacts
     return _scored(points, told, Status.COMPLETED, successes=len(seen.successes), artifacts=artifacts, covered=covered)
 
 
-def stagnation(seen: Signals) -> Score:
+def stagnation(seen: Signals, points: int) -> Score:
     """Turns that gave nothing new, and failures that stayed."""
-    points = _step(IDLE_TURNS, seen.idle) + _step(FAILURES, len(seen.failures))
     failing = len(seen.failures) > len(seen.successes)
     status = (Status.FAILED if failing else Status.BLOCKED) if points > STUCK else ""
     told = f"{_counted(seen.idle, 'turn')} without progress, {_counted(len(seen.failures), 'failure')}"
     return _scored(points, told, status, idle_turns=seen.idle, failures=len(seen.failures))
 
 
-def context_overflow(seen: Signals) -> Score:
+def context_overflow(seen: Signals, points: int) -> Score:
     """The model's window is nearly full."""
     share = round(seen.usage, 3)
     status = Status.COMPLETED if len(seen.successes) > len(seen.failures) else Status.BLOCKED
-    return _scored(_step(USAGE, seen.usage), f"the window is {seen.usage:.0%} full", status, usage=share)
+    return _scored(points, f"the window is {seen.usage:.0%} full", status, usage=share)
 
 
 HEURISTICS: Mapping[str, Heuristic] = {
-    each.__name__: Heuristic(each.__name__, kind, each)
-    for kind, those in (
-        (PUSH, (failure_boundary, context_switch, complexity, duration)),
-        (POP, (goal_completion, stagnation, context_overflow)),
+    told.__name__: Heuristic(told.__name__, kind, points, told)
+    for kind, points, told in (
+        (PUSH, _points_for_failures, failure_boundary),
+        (PUSH, _points_for_a_switch, context_switch),
+        (PUSH, _points_for_complexity, complexity),
+        (PUSH, _points_for_length, duration),
+        (POP, _points_for_completion, goal_completion),
+        (POP, _points_for_stagnation, stagnation),
+        (POP, _points_for_usage, context_overflow),
     )
-    for each in those
 }
 
 
@@ -131,7 +171,10 @@ def half_up(value: float) -> int:
 
 
 def _step(steps: Steps, value: float) -> int:
-    return next((points for exceeded, points in steps if value > exceeded), 0)
+    for exceeded, points in steps:
+        if value > exceeded:
+            return points
+    return 0
 
 
 def _scored(points: int, reason: str, status: str = "", **inputs: Input) -> Score:

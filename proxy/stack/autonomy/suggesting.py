@@ -14,7 +14,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from proxy.stack.advice import POP, PUSH, Advice, Suggestion, Tally
-from proxy.stack.autonomy.combining import Verdict, judged
+from proxy.stack.autonomy.combining import Verdict, judged, may_be_reached
 from proxy.stack.autonomy.rules import Autonomy
 from proxy.stack.autonomy.signals import Signals
 from proxy.stack.block import element
@@ -30,7 +30,9 @@ COMMENT = "<!-- Stack Autonomy Suggestions -->"
 def suggestion(tree: Tree, seen: Signals, rules: Autonomy, max_depth: int, now: int) -> Suggestion | None:
     """What is to be suggested at `now` (ms), or None. A pop goes before a push: what is done is ended first."""
     for kind in (POP, PUSH):
-        if pointless(tree, kind, max_depth) or any(s.kind == kind and s.waits(now) for s in tree.advice.history):
+        if not may_be_reached(kind, seen, rules) or pointless(tree, kind, max_depth):
+            continue
+        if any(s.kind == kind and s.waits(now) for s in tree.advice.history):
             continue
         verdict = judged(kind, seen, rules)
         if verdict.reached:

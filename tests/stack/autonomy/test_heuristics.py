@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.stack.advice import POP, PUSH, Chosen
-from proxy.stack.autonomy.combining import COMBINERS, judged
+from proxy.stack.autonomy.combining import COMBINERS, judged, may_be_reached
 from proxy.stack.autonomy.heuristics import HEURISTICS
 from proxy.stack.autonomy.rules import NAMES, Autonomy, clamped
 from proxy.stack.autonomy.signals import Signals
@@ -113,6 +113,23 @@ def test_a_confidence_lies_between_0_and_100_and_names_an_enabled_reason(
     assert bool(verdict.primary) == any(verdict.scores[name].points for name in enabled & set(verdict.scores))
     assert not verdict.reached or verdict.reason
     assert bool(verdict.status) == (kind == POP and bool(verdict.primary))
+
+
+@given(
+    signals,
+    st.sampled_from([PUSH, POP]),
+    st.sampled_from(sorted(COMBINERS)),
+    st.sets(st.sampled_from(NAMES)),
+    st.integers(0, 100),
+)
+def test_the_points_alone_tell_whether_a_threshold_is_reached(
+    seen: Signals, kind: str, combine: str, enabled: set[str], threshold: int
+) -> None:
+    rules = Autonomy(combine=combine, heuristics=tuple(enabled), push_threshold=threshold, pop_threshold=threshold)
+    verdict = judged(kind, seen, rules)
+
+    assert may_be_reached(kind, seen, rules) == (verdict.confidence >= threshold)
+    assert may_be_reached(kind, seen, rules) or not verdict.reached
 
 
 # ------------------------------------------------------------------------------------------------- the reachable region
