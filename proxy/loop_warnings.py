@@ -8,6 +8,7 @@ What this module does not do: it finds no loop and words no warning (`stack.loop
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -36,7 +37,7 @@ class LoopWarning:
         if standing.mode != "active" or not takes:
             return standing
         names = self.actor.watch.names
-        loop = arisen(standing.story, names, loop_rules(self.config))
+        loop = arisen(standing.story, names, self._rules)
         if loop is not None:
             words = note(loop, self.actor.nonce(standing.conversation))
             looped = Looped(standing.frame, replace(loop, at=standing.node))
@@ -44,6 +45,10 @@ class LoopWarning:
         if self.config.loops == "block":
             standing = replace(standing, refused=refused(standing.story, names, self.config.loop_window))
         return standing
+
+    @cached_property
+    def _rules(self) -> Rules:
+        return loop_rules(self.config)
 
 
 def loop_rules(config: Config) -> Rules:

@@ -16,7 +16,7 @@ model is told of a loop is written by `warning`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from itertools import takewhile
@@ -27,7 +27,7 @@ import msgspec
 from proxy.stack.context import owner_of
 from proxy.stack.facts import said_by
 from proxy.stack.frames import Frame, Loop, Status, Tree, children
-from proxy.stack.ledger import Kind
+from proxy.stack.ledger import Kind, Round
 from proxy.stack.observe.effects import is_waiting, may_change
 from proxy.stack.observe.names import Names, Role, plain_name
 from proxy.stack.observe.step import Done, decoded
@@ -187,25 +187,25 @@ def _steps(run: Sequence[Placed], names: Names) -> list[Stepped]:
     results: dict[str, Message] = {}
     found: list[Stepped] = []
     for placed in reversed(run):
-        results |= {result.answers: result for result in _results_of(placed)}
+        if placed.round is not None:
+            results |= _results_in(placed.round)
         message = said_by(placed)
         if message is None:
             continue
         if message.answers:
             results[message.answers] = message
         elif message.calls:
-            acted = tuple(_acted(call, results[call.id], names) for call in message.calls if call.id in results)
+            acted = tuple([_acted(call, results[call.id], names) for call in message.calls if call.id in results])
             if acted:
-                found.append(Stepped(tuple(sorted(each.signature for each in acted)), acted))
+                found.append(Stepped(tuple(sorted([each.signature for each in acted])), acted))
             results = {}
     return found[::-1]
 
 
-def _results_of(placed: Placed) -> Iterator[Message]:
-    """What was answered here. A call that was refused did nothing."""
-    if placed.round is not None:
-        refused_ids = placed.round.spoken.refused
-        yield from (result for result in placed.round.results if result.answers not in refused_ids)
+def _results_in(hidden: Round) -> dict[str, Message]:
+    """What was answered here, by call. A call that was refused did nothing."""
+    refused_ids = hidden.spoken.refused
+    return {result.answers: result for result in hidden.results if result.answers not in refused_ids}
 
 
 def _acted(call: Call, result: Message, names: Names) -> Acted:
@@ -346,8 +346,10 @@ def failed_again(tree: Tree) -> Loop | None:
     """The task below the active frame that ended last, where it failed and had failed before: attempts are known by
     what they retry, or by their title (S3-23)."""
     ended = [f for f in children(tree, tree.active) if f.status in (Status.FAILED, Status.COMPLETED)]
-    newest = max(ended, key=lambda frame: (frame.updated_at, frame.order), default=None)
-    if newest is None or newest.status is not Status.FAILED:
+    if not ended:
+        return None
+    newest = max(ended, key=lambda frame: (frame.updated_at, frame.order))
+    if newest.status is not Status.FAILED:
         return None
     attempts = [f for f in ended if f.status is Status.FAILED and _is_attempt(tree, f, newest)]
     if len(attempts) < FAILED_TWICE:
