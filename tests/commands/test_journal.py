@@ -1,14 +1,16 @@
 """The log of a running proxy: one event is one line, whatever somebody put into its fields."""
 
+import asyncio
 import io
 import json
 import logging
 import re
 import sys
+import weakref
 
 import pytest
 
-from proxy.commands.journal import LONGEST, MOST_CAUSES, Line, Object
+from proxy.commands.journal import LONGEST, MOST_CAUSES, Line, Object, Page
 
 FORMS = pytest.mark.parametrize("form", [Line(), Object()], ids=["text", "json"])
 
@@ -103,3 +105,80 @@ def test_a_field_forges_no_line_and_moves_no_cursor(form: logging.Formatter) -> 
 @FORMS
 def test_a_field_has_an_end(form: logging.Formatter) -> None:
     assert len(logged("request", form, stack_model="x" * 10_000)) < LONGEST + 150
+
+
+# ------------------------------------------------------------------------------------------------------------- together
+class Written(io.StringIO):
+    """What was written, each write by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+        self.written = asyncio.Event()
+
+    def write(self, text: str) -> int:
+        self.writes.append(text)
+        self.written.set()
+        return super().write(text)
+
+
+@pytest.fixture
+def stream() -> Written:
+    return Written()
+
+
+@pytest.fixture
+def log(stream: Written) -> logging.Logger:
+    log = logging.Logger("proxy.test")
+    log.addHandler(Page(stream))
+    return log
+
+
+async def test_news_is_written_together_and_soon(log: logging.Logger, stream: Written) -> None:
+    for number in range(3):
+        log.info("line %d", number)
+    assert stream.writes == []
+
+    await asyncio.wait_for(stream.written.wait(), 10)
+
+    assert stream.writes == ["line 0\nline 1\nline 2\n"]
+
+
+async def test_what_is_graver_is_written_at_once_with_all_before_it(log: logging.Logger, stream: Written) -> None:
+    log.info("first")
+    log.warning("second")
+    written = list(stream.writes)
+    log.info("third")
+    log.handlers[0].flush()
+
+    assert written == ["first\nsecond\n"]
+    assert stream.getvalue() == "first\nsecond\nthird\n"
+
+
+def test_without_a_loop_nothing_waits(log: logging.Logger, stream: Written) -> None:
+    log.info("first")
+    log.info("second")
+
+    assert stream.writes == ["first\n", "second\n"]
+
+
+async def test_what_a_thread_says_stays_behind_what_waits(log: logging.Logger, stream: Written) -> None:
+    await asyncio.to_thread(log.info, "at once")
+    log.info("of the loop")
+    await asyncio.to_thread(log.info, "of the thread")
+    await asyncio.to_thread(log.warning, "a warning")
+
+    assert stream.writes == ["at once\n", "of the loop\nof the thread\na warning\n"]
+
+
+async def test_what_waits_is_written_at_the_end(log: logging.Logger, stream: Written) -> None:
+    log.info("last words")
+    logging.shutdown([weakref.ref(log.handlers[0])])
+
+    assert stream.writes == ["last words\n"]
+
+
+async def test_a_stream_that_is_gone_stops_nobody(log: logging.Logger, stream: Written) -> None:
+    stream.close()
+
+    log.warning("nobody reads this")
