@@ -109,15 +109,26 @@ class PrefixCache:
     def _used(self, key: CacheKey, line: Marked, since: int, now: int) -> int:
         """How many pieces at the beginning of a line were still warm; from `now` on all of them are."""
         opening, head, marks = (key, line.opening), (key, line.head), line.marks
-        before, head_used = self._shelves.pop(opening, []), self._heads.pop(head, since - 1)
-        warm = [other for other in before if other.used >= since]
-        # A line that goes on is the same line, longer.
-        kept = [other for other in warm if not marks.startswith(other.marks)][1 - MOST_LINES :]
-        self._shelves[opening] = after = [*kept, _Line(marks, now)]
+        before, head_used = self._shelves.pop(opening, ()), self._heads.pop(head, since - 1)
+        found, gone = int(head_used >= since), 0
+        after: list[_Line] = []
+        for other in before:
+            if other.used < since:
+                gone += len(other.marks)
+            elif marks.startswith(other.marks):  # a line that goes on is the same line, longer
+                gone += len(other.marks)
+                found = max(found, len(other.marks) // MARK)
+            else:
+                found = max(found, _shared(other.marks, marks))
+                after.append(other)
+        if len(after) >= MOST_LINES:
+            gone += len(after.pop(0).marks)
+        after.append(_Line(marks, now))
+        self._shelves[opening] = after
         self._heads[head] = now
-        self._pieces += _size(after) - _size(before)
+        self._pieces += len(line.tokens) - gone // MARK
         self._make_room()
-        return max([int(head_used >= since), *[_shared(other.marks, marks) for other in warm]])
+        return found
 
     def _make_room(self) -> None:
         while len(self._heads) > MOST_HEADS:
