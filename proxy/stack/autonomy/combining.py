@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
-from proxy.stack.advice import POP, PUSH
+from proxy.stack.advice import POP
 from proxy.stack.autonomy.heuristics import HEURISTICS, Score, half_up
 from proxy.stack.autonomy.rules import HIGHEST, Autonomy
 from proxy.stack.autonomy.signals import Signals
 from proxy.stack.frames import Status
+
+REMEMBERED = 64
+"""Choices of heuristics whose points are at hand: the configuration's, and those of conversations with their own."""
 
 
 def _highest(points: Sequence[int]) -> float:
@@ -73,12 +77,14 @@ def judged(kind: str, seen: Signals, rules: Autonomy) -> Verdict:
 
 def may_be_reached(kind: str, seen: Signals, rules: Autonomy) -> bool:
     """Whether the points alone reach the threshold: nearly never, and then no word need be made of them."""
-    points = [each.points(seen) for each in _BY_KIND[kind] if each.name in rules.heuristics]
-    return _combined([min(HIGHEST, each) for each in points], rules) >= rules.threshold(kind)
+    points = [min(HIGHEST, points(seen)) for points in _points_of(kind, rules.heuristics)]
+    return _combined(points, rules) >= rules.threshold(kind)
+
+
+@lru_cache(REMEMBERED)
+def _points_of(kind: str, names: tuple[str, ...]) -> list[Callable[[Signals], int]]:
+    return [each.points for name, each in HEURISTICS.items() if each.kind == kind and name in names]
 
 
 def _combined(points: Sequence[int], rules: Autonomy) -> int:
     return min(HIGHEST, half_up(COMBINERS[rules.combine](points)))
-
-
-_BY_KIND = {kind: [each for each in HEURISTICS.values() if each.kind == kind] for kind in (PUSH, POP)}

@@ -30,9 +30,9 @@ COMMENT = "<!-- Stack Autonomy Suggestions -->"
 def suggestion(tree: Tree, seen: Signals, rules: Autonomy, max_depth: int, now: int) -> Suggestion | None:
     """What is to be suggested at `now` (ms), or None. A pop goes before a push: what is done is ended first."""
     for kind in (POP, PUSH):
-        if not may_be_reached(kind, seen, rules) or pointless(tree, kind, max_depth):
+        if pointless(tree, kind, max_depth) or any(s.kind == kind and s.waits(now) for s in tree.advice.history):
             continue
-        if any(s.kind == kind and s.waits(now) for s in tree.advice.history):
+        if not may_be_reached(kind, seen, rules):
             continue
         verdict = judged(kind, seen, rules)
         if verdict.reached:
