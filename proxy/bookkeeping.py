@@ -232,7 +232,7 @@ class Record:
         while entry is not None and entry.created >= since:
             new.append(entry.parent)
             entry = ledger.entries.get(entry.parent)
-        hanging = (event for node in reversed(new) for event in ledger.events.get(node, ()))
+        hanging = [event for node in reversed(new) for event in ledger.events.get(node, ())]
         return [_told(event) for event in hanging if event.created >= since]
 
     def _write(self) -> None:
@@ -240,10 +240,10 @@ class Record:
         if standing is None or receipt is None:
             return
         kept = RequestRecord(
-            self.id,
-            standing.conversation,
-            standing.thread,
-            standing.frame,
+            receipt.id,
+            receipt.conversation,
+            receipt.thread,
+            receipt.frame,
             standing.node,
             receipt.created,
             self.status,

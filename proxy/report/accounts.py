@@ -100,7 +100,7 @@ class Account:
             output_priced=tariff.output is not None,
             tariffs_as_of=tariff.as_of,
             fixed_untouched=fixed,
-            fixed_once=_front(newest, self._fixed),
+            fixed_once=fixed if newest == self._untouched else _front(newest, self._fixed),
             cost_fixed=0.0 if failed or not rounds else min(_price(fixed, tariff), cost, cost + saved),
             counter=self._accountant.counter,
         )

@@ -153,9 +153,9 @@ def run_of(story: Story, window: int) -> list[Placed]:
         cleared = tree.loops_cleared and tree.loops_cleared in (placed.at, placed.entry.id)
         if cleared or owner_of(story, placed) != owner:
             break
-        if _is_news(story.placed, at):
-            break
         said = said_by(placed)
+        if said is not None and said.role == "user" and _is_news(story.placed, at):
+            break
         calls += len(said.calls) if said else 0
         if calls > window:
             break
