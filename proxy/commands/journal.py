@@ -35,39 +35,46 @@ OURS = "stack_"
 TOGETHER = "stack"
 """The field that holds all others of its line as one mapping, by their own names: for the line of every request, in
 which thirty fields, each put into the record and found there again, cost as much as all the rest."""
-WAIT_S = 0.05
+WAIT_S = 0.02
 """How long a line of news waits for others, in seconds. Each write lets go of the interpreter, and to get it back from
-the thread that writes to the store costs as much as the line: 16 us of CPU for each request under load."""
+the thread that writes to the store costs as much as the line: 16 us of CPU for each request under load. A page is as
+long as the event loop then works on it: 0.3 ms at 1,700 requests a second."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class Page(logging.StreamHandler[TextIO]):
-    """Writes lines together where an event loop sees to it, each by itself elsewhere."""
+    """Writes lines together where an event loop sees to it, each by itself elsewhere. What was said is put into words
+    only then: many lines in a row cost half of what each costs between other work. So nobody changes a value that was
+    said."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._lines: list[str] = []
+        self._said: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._lines.append(self.format(record))
-        except Exception:  # as every handler of the library: a line that cannot be made is told of, and costs no more
-            self.handleError(record)
-        if record.levelno > logging.INFO or not (len(self._lines) > 1 or self._flushed_soon()):
+        self._said.append(record)
+        if record.levelno > logging.INFO or not (len(self._said) > 1 or self._flushed_soon()):
             self.flush()
 
     def flush(self) -> None:
         """Everything that waits. Where the stream is gone there is nobody to tell."""
         self.acquire()
         try:
-            lines, self._lines = self._lines, []
-            if lines:
-                self.stream.write("\n".join([*lines, ""]))
+            said, self._said = self._said, []
+            if page := "".join([self._line(record) for record in said]):
+                self.stream.write(page)
                 self.stream.flush()
         except (OSError, ValueError):
             pass
         finally:
             self.release()
+
+    def _line(self, record: logging.LogRecord) -> str:
+        try:
+            return self.format(record) + self.terminator
+        except Exception:  # as every handler of the library: a line that cannot be made is told of, and costs no more
+            self.handleError(record)
+            return ""
 
     def _flushed_soon(self) -> bool:
         """Whether somebody will: the first line of a page sees to it."""

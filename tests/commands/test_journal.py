@@ -178,6 +178,17 @@ async def test_what_waits_is_written_at_the_end(log: logging.Logger, stream: Wri
     assert stream.writes == ["last words\n"]
 
 
+async def test_a_line_that_cannot_be_made_costs_no_other(
+    log: logging.Logger, stream: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.info("first")
+    log.info("%d", "no number")
+    log.warning("third")
+
+    assert stream.writes == ["first\nthird\n"]
+    assert "Logging error" in capsys.readouterr().err
+
+
 async def test_a_stream_that_is_gone_stops_nobody(log: logging.Logger, stream: Written) -> None:
     stream.close()
 
