@@ -21,7 +21,7 @@ from proxy.stack.ledger import Conversation, Entry, Event, Round, Thread, Value
 from proxy.stack.queued import Queued
 from proxy.stack.transcript import Message
 from proxy.store import Anchored, Body, Owned, Record, RequestRecord, SentRecord, SettingRecord, rows, schema
-from proxy.store.statements import Statements
+from proxy.store.statements import Driver, Statements, driver_of
 from proxy.store.tasks import News, Tasks
 
 Owner = tuple[str, str]
@@ -74,7 +74,8 @@ def commit(
     """Write `batches` in order, in one transaction."""
     done = Committed()
     with connection.begin():
-        known = _known(connection, statements, batches)
+        driver = driver_of(connection)
+        known = _known(driver, statements, batches)
         gathered = _Gathered(going.place, going.drafted)
         news: dict[Owner, News] = defaultdict(News)
         for batch in batches:
@@ -87,16 +88,16 @@ def commit(
         for owner in gathered.made - known:
             news[owner].opened = True
         done.conversations = len(gathered.made - known)
-        _write_bodies(connection, statements, gathered)
+        _write_bodies(driver, statements, gathered)
         for table, values in gathered.rows.items():
-            statements.inserts[table].run(connection, values)
-        statements.drafts.run(connection, gathered.drafts)
+            statements.inserts[table].run(driver, values)
+        statements.drafts.run(driver, gathered.drafts)
         for tenant, digests in gathered.finished.items():
             for taken_away in statements.finished:
-                taken_away.run(connection, tenant, digests)
-        statements.newest.run(connection, gathered.newest_rows())
+                taken_away.run(driver, tenant, digests)
+        statements.newest.run(driver, gathered.newest_rows())
         told = ({**row, "written": going.place()} for row in going.tasks.after(connection, news))
-        statements.inserts[schema.task_rows].run(connection, told)
+        statements.inserts[schema.task_rows].run(driver, told)
     return done
 
 
@@ -136,7 +137,7 @@ def weight(record: Record) -> int:
             return 200
 
 
-def _known(connection: Connection, statements: Statements, batches: Iterable[Batch]) -> set[Owner]:
+def _known(driver: Driver, statements: Statements, batches: Iterable[Batch]) -> set[Owner]:
     """Which of the conversations that `batches` write to are in the store."""
     asked: dict[str, set[str]] = defaultdict(set)
     for tenant, conversation in set().union(*map(owners_of, batches)):
@@ -144,7 +145,7 @@ def _known(connection: Connection, statements: Statements, batches: Iterable[Bat
     found: set[Owner] = set()
     for tenant, ids in asked.items():
         spelled = {rows.words(i): i for i in ids}
-        there = statements.conversations.found(connection, rows.words(tenant), spelled)
+        there = statements.conversations.found(driver, rows.words(tenant), spelled)
         found.update((tenant, spelled[i]) for i in there)
     return found
 
@@ -285,14 +286,14 @@ class _Gathered:
         self.newest[tenant, conversation] = max(created, self.newest.get((tenant, conversation), 0))
 
 
-def _write_bodies(connection: Connection, statements: Statements, gathered: _Gathered) -> None:
+def _write_bodies(driver: Driver, statements: Statements, gathered: _Gathered) -> None:
     """Add the rows of the pages that are new. What a known page names is known too: both went in together."""
     asked: dict[str, list[bytes]] = defaultdict(list)
     for tenant, digest in gathered.pages:
         asked[tenant].append(digest)
     known: set[tuple[str, bytes]] = set()
     for tenant, digests in asked.items():
-        known.update((tenant, bytes(digest)) for digest in statements.blobs.found(connection, tenant, digests))
+        known.update((tenant, bytes(digest)) for digest in statements.blobs.found(driver, tenant, digests))
     for (tenant, digest), page in gathered.pages.items():
         if (tenant, digest) in known:
             continue

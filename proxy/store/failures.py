@@ -2,6 +2,9 @@
 
 The codes are those of `proxy.store`; the numbers are SQLite's primary result codes. What is not a failure of the
 database (a value it cannot take, a bug of ours) is `store_failed`.
+
+SQLite's own error and the one that SQLAlchemy wraps around it are told by the same word: what writes a group runs on
+the driver, everything else on SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from proxy.errors import StoreError
+
+OF_A_DATABASE = (DBAPIError, sqlite3.Error)
+"""What a database says, whichever way it was asked."""
 
 CODES = {
     sqlite3.SQLITE_BUSY: "store_locked",
@@ -65,4 +71,4 @@ def _code(caught: BaseException) -> str:
         return "store_full"  # what a limit on the size of files gives; a disk that is broken looks the same
     if number is not None:
         return CODES.get(number & 0xFF, "store_failed")
-    return "store_unreachable" if isinstance(caught, OperationalError) else "store_failed"
+    return "store_unreachable" if isinstance(caught, OperationalError | sqlite3.OperationalError) else "store_failed"

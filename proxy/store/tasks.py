@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, select
-from sqlalchemy.exc import DBAPIError
 
 from proxy.stack.applying import apply, reopened
 from proxy.stack.events import begins_root, read_event
@@ -32,6 +31,7 @@ from proxy.stack.lines import SWITCHED
 from proxy.stack.story import extend, follow
 from proxy.stack.tasks import task_of
 from proxy.store import reading, rows, schema
+from proxy.store.failures import OF_A_DATABASE
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Tasks:
             if written.entries or written.events:
                 try:
                     changed += self._followed(connection, owner, written)
-                except DBAPIError:
+                except OF_A_DATABASE:
                     raise
                 except Exception as caught:  # the edge of the fold: what is stored may have been written by others
                     self._at.pop(owner, None)

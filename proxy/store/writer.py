@@ -29,13 +29,12 @@ from itertools import takewhile
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine, delete
-from sqlalchemy.exc import DBAPIError
 
 from proxy.errors import StoreError
 from proxy.store import Record, reading, schema
 from proxy.store.circuit import Circuit
 from proxy.store.committing import Batch, Committed, Ongoing, Owner, Place, commit, owner_of, owners_of, weight
-from proxy.store.failures import as_store_error
+from proxy.store.failures import OF_A_DATABASE, as_store_error
 from proxy.store.statements import Statements, statements_for
 from proxy.store.tasks import Tasks
 from proxy.store.waiting import Waiter, again, tell
@@ -369,7 +368,7 @@ class Writer:
         self._going.tasks.forget()
         error = as_store_error(caught)
         log.warning("store write failed", extra={"code": error.code, "cause": type(caught).__name__})
-        if not isinstance(caught, DBAPIError | OSError | StoreError):
+        if not isinstance(caught, (*OF_A_DATABASE, OSError, StoreError)):
             return error
         with self._changed:
             self._circuit.failed()

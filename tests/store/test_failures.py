@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import shutil
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +17,12 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
 
 from proxy.errors import StoreError
 from proxy.store import Owned
+from proxy.store.failures import as_store_error
 from proxy.store.sql import SqlStore
 from proxy.store.writer import Bounds
 from tests.store.conftest import Making, locked, rows
@@ -318,7 +322,87 @@ async def test_given_damage_while_running_then_it_is_told_and_the_store_goes_on_
     assert await store.secret() == secret
 
 
+async def test_given_damage_that_the_writer_finds_then_the_store_goes_on_with_a_new_file(
+    making: Making, path: Path
+) -> None:
+    """D7: nobody reads before it writes."""
+    before = await making()
+    await before.durable(before.write("a", opened("c1", *(entry(f"m{n}", text="x" * 900) for n in range(200)))))
+    await before.close()
+    store = await making()
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (path.stat().st_size - 4096))
+
+    assert await writing(store, "c2") == "store_corrupt"
+
+    await recovered(store)
+    assert any(".corrupt-" in p.name for p in path.parent.iterdir())
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+SAID_NO: dict[str, str] = {
+    "a table that is gone": "INSERT INTO gone VALUES (1)",
+    "a row that breaks a rule": "INSERT INTO kept VALUES (NULL)",
+    "a key that is there": "INSERT INTO kept VALUES (1)",
+    "a value that is too big": "INSERT INTO kept VALUES (zeroblob(2000000000))",
+    "no statement": "INSERT",
+    "a file that may not be written": "PRAGMA query_only=ON; INSERT INTO kept VALUES (2)",
+}
+
+
+@pytest.mark.parametrize("refused", SAID_NO.values(), ids=SAID_NO.keys())
+def test_an_error_of_the_driver_is_told_as_the_one_that_is_wrapped_around_it(refused: str) -> None:
+    """What writes a group meets the one, who reads the other."""
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
+        raw = connection.connection.driver_connection
+        assert isinstance(raw, sqlite3.Connection)
+        raw.execute("CREATE TABLE kept (id INTEGER NOT NULL UNIQUE, CHECK (id IS NOT NULL))")
+        raw.execute("INSERT INTO kept VALUES (1)")
+        *before, statement = refused.split("; ")
+        for said in before:
+            raw.execute(said)
+        with pytest.raises(sqlite3.Error) as bare:
+            raw.executemany(statement, [()])
+        with pytest.raises(DBAPIError) as wrapped:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+    assert isinstance(wrapped.value.orig, type(bare.value))
+    assert (str(as_store_error(bare.value)), as_store_error(bare.value).code) == (
+        str(as_store_error(wrapped.value)),
+        as_store_error(wrapped.value).code,
+    )
+
+
+@pytest.mark.parametrize("kind", [sqlite3.OperationalError, sqlite3.InterfaceError, sqlite3.DatabaseError])
+def test_an_error_without_a_number_is_told_by_its_kind_alone(kind: type[sqlite3.Error]) -> None:
+    bare = kind("said by the driver, not by SQLite")
+    wrapped = DBAPIError.instance("", (), bare, sqlite3.Error)
+
+    assert as_store_error(bare).code == as_store_error(wrapped).code
+
+
 # ---------------------------------------------------------------------------------------------------------------- gone
+async def test_given_a_table_that_somebody_dropped_then_the_circuit_opens_and_it_is_well_when_it_is_back(
+    store: SqlStore, path: Path
+) -> None:
+    """An error of a statement, and not of the value in it, says something about the store."""
+    await store.durable(store.write("a", opened("before", entry("m1"))))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("ALTER TABLE entries RENAME TO elsewhere")
+
+    assert await writing(store, "c1") == "store_failed"
+    assert await until_the_circuit_opens(store) == "store_failed"
+    assert store.trouble() is not None
+    other.execute("ALTER TABLE elsewhere RENAME TO entries")
+    other.close()
+
+    await recovered(store)
+    assert await store.load("a", "before") is not None
+
+
 async def test_given_a_file_deleted_while_running_then_a_new_one_is_begun_and_what_was_lost_is_not_gone_on_with(
     store: SqlStore, path: Path
 ) -> None:
