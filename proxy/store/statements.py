@@ -50,13 +50,14 @@ NOUGHT: ColumnElement[int] = literal_column("0")
 MANY = 1_000
 """Rows of a table from which they are inserted in blocks. Fewer go one by one, which is up to a third faster where
 nobody else wants to run."""
-BLOCKS = (64, 8, 1)
-"""Rows of one insert, the largest that fits first; 64 rows of any table stay below 999 parameters, which every SQLite
-takes."""
+BLOCKS = (64, 8)
+"""Rows of one insert, the largest that fits first; what is left goes one by one. 64 rows of any table stay below 999
+parameters, which every SQLite takes."""
 ASKED = 500
 """Keys looked up at a time, by whoever writes the question out for them."""
-KEYS = 64
-"""Keys of one statement about keys; a last one with fewer is filled with one of its own."""
+KEYS = (1, 8, 64)
+"""Keys of one statement about keys. The smallest that takes all is run, or the largest again and again; where it takes
+more than there are, it is filled with one of its own."""
 
 
 def chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
@@ -103,19 +104,21 @@ class InBlocks:
     def __init__(self, insert: SqliteInsert | PostgresInsert, dialect: Dialect, columns: Iterable[str]) -> None:
         compiled = insert.compile(dialect=dialect, column_keys=list(columns))
         self._order = itemgetter(*compiled.positiontup or ())
+        self._one_by_one = str(compiled)
         row = "(" + ", ".join("?" * len(compiled.positiontup or ())) + ")"
         # SQLAlchemy would write the rows out as well, and take 50 ms of every start for it.
-        self._blocks = [(size, str(compiled).replace(row, ", ".join([row] * size), 1)) for size in BLOCKS]
+        self._blocks = [(size, self._one_by_one.replace(row, ", ".join([row] * size), 1)) for size in BLOCKS]
 
     def run(self, driver: Driver, values: Iterable[rows.Values]) -> None:
         """Insert `values`, which name every column."""
         left = list(map(self._order, values))
-        for size, sql in self._blocks if len(left) >= MANY else self._blocks[-1:]:
+        for size, sql in self._blocks if len(left) >= MANY else ():
             whole = len(left) - len(left) % size
             if whole:
-                blocks = [tuple(chain.from_iterable(left[at : at + size])) for at in range(0, whole, size)]
-                _run(driver, sql, blocks)
+                _run(driver, sql, [tuple(chain.from_iterable(left[at : at + size])) for at in range(0, whole, size)])
             left = left[whole:]
+        if left:
+            _run(driver, self._one_by_one, left)
 
 
 def _run(driver: Driver, sql: str, given: list[Any]) -> None:
@@ -132,22 +135,28 @@ class OfKeys:
     def __init__(
         self, statement: Select[Any] | Delete, table: Table, key: ColumnElement[Any], dialect: Dialect
     ) -> None:
-        self._names = [f"key_{number}" for number in range(KEYS)]
-        of_keys = key.in_([bindparam(name) for name in self._names])
-        self._prepared = Prepared(statement.where(table.c.tenant == bindparam("of_tenant"), of_keys), dialect)
+        self._names = [f"key_{number}" for number in range(KEYS[-1])]
+        of_tenant = statement.where(table.c.tenant == bindparam("of_tenant"))
+        self._prepared = {
+            size: Prepared(of_tenant.where(key.in_([bindparam(name) for name in self._names[:size]])), dialect)
+            for size in KEYS
+        }
 
     def found(self, driver: Driver, tenant: str, keys: Iterable[Any]) -> Iterator[Any]:
         """The first column of what there is."""
-        for values in self._values(tenant, keys):
-            yield from self._prepared.found(driver, values)
+        for prepared, values in self._steps(tenant, keys):
+            yield from prepared.found(driver, values)
 
     def run(self, driver: Driver, tenant: str, keys: Iterable[Any]) -> None:
-        self._prepared.run(driver, self._values(tenant, keys))
+        for prepared, values in self._steps(tenant, keys):
+            prepared.run(driver, [values])
 
-    def _values(self, tenant: str, keys: Iterable[Any]) -> Iterator[rows.Values]:
+    def _steps(self, tenant: str, keys: Iterable[Any]) -> Iterator[tuple[Prepared, rows.Values]]:
         left = iter(keys)
-        while some := list(islice(left, KEYS)):
-            yield {"of_tenant": tenant, **dict(zip_longest(self._names, some, fillvalue=some[-1]))}
+        while some := list(islice(left, KEYS[-1])):
+            size = next(size for size in KEYS if size >= len(some))
+            filled = zip_longest(self._names[:size], some, fillvalue=some[-1])
+            yield self._prepared[size], {"of_tenant": tenant, **dict(filled)}
 
 
 class Statements:

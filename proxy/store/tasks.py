@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from sqlalchemy import Connection, select
 
 from proxy.stack.applying import apply, reopened
@@ -40,7 +40,6 @@ CONVERSATIONS = 1_000
 ENTRIES = 64
 """The newest entries of a conversation whose trees are kept: a retry, an edit or a second loop goes on from one of
 them."""
-TEXT = frozenset({"goal", "result", "parent_id"})
 CRITERIA = 2_000
 """Characters that are kept of what was asked for: of a request, the user's message."""
 NOTED = 4_000
@@ -199,7 +198,11 @@ def _folded(ledger: Ledger | None) -> _Paths:
 
 def _without_texts(frame: Frame) -> Frame:
     """What later events and rows need of it."""
-    opening = replace(frame.opening, before="", block="") if frame.opening else None
+    opening = frame.opening
+    if opening and (opening.before or opening.block):
+        opening = replace(opening, before="", block="")
+    elif not (frame.criteria or frame.criteria_compacted or frame.results_compacted):
+        return frame  # like most that change: they lost their texts when they changed before
     return replace(frame, criteria="", criteria_compacted="", results_compacted="", opening=opening)
 
 
@@ -208,9 +211,21 @@ def _rows(owner: Owner, tree: Tree, frames: Iterable[Frame]) -> Iterator[rows.Va
     """Whoever writes them says `written`. Criteria that are no longer at hand are empty, and stay as they were."""
     tenant, conversation = map(rows.words, owner)
     for frame in frames:
-        told = asdict(task_of(tree, frame))
-        texts = {name: rows.words(value) for name in TEXT if (value := told[name]) is not None}
-        noted = "\n".join((*frame.artifacts, *frame.decisions))
-        texts |= {"criteria": rows.words(frame.criteria[:CRITERIA]), "noted": rows.words(noted[:NOTED])}
-        own = {"id": rows.words(frame.id), "tenant": tenant, "session_id": conversation, "written": 0}
-        yield {**told, **texts, **own}
+        told = task_of(tree, frame)
+        yield {
+            "tenant": tenant,
+            "session_id": conversation,
+            "id": rows.words(told.id),
+            "parent_id": rows.words(told.parent_id) if told.parent_id is not None else None,
+            "goal": rows.words(told.goal),
+            "status": told.status,
+            "result": rows.words(told.result) if told.result is not None else None,
+            "depth": told.depth,
+            "created_at": told.created_at,
+            "completed_at": told.completed_at,
+            "valid_from": told.valid_from,
+            "valid_to": told.valid_to,
+            "criteria": rows.words(frame.criteria[:CRITERIA]),
+            "noted": rows.words("\n".join((*frame.artifacts, *frame.decisions))[:NOTED]),
+            "written": 0,
+        }
