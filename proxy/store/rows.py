@@ -37,6 +37,7 @@ LONG = 96
 OF_ENTRY = -1
 """The round under which an entry's own message stands."""
 
+NUL = "\x00"
 ESCAPE = "\x10"
 """Data link escape: four hex digits of the character that is meant follow."""
 
@@ -48,7 +49,7 @@ _SPELLED = re.compile("\x10([0-9a-f]{4})")
 # --------------------------------------------------------------------------------------------------------------- text
 def words(text: str) -> str:
     """`text` as every database takes it: itself, unless it holds NUL, a lone surrogate, or the escape."""
-    if text.isprintable():  # what is refused is not; an id is looked at four times as fast
+    if text.isascii() and NUL not in text and ESCAPE not in text:  # 0.1 us, where the search takes 3 us per 1,000
         return text
     return _REFUSED.sub(lambda found: f"{ESCAPE}{ord(found[0]):04x}", text)
 
@@ -73,7 +74,10 @@ def bytes_of(stored: str) -> bytes:
 def as_json(value: object) -> str:
     """Readable JSON: only what databases refuse is escaped. Raw surrogates stay as they are for `words` to spell, for
     an ASCII spelling would join two lone ones into a character."""
-    return words(_WRITER.encode(value))
+    try:
+        return words(msgspec.json.encode(value).decode())
+    except UnicodeEncodeError:  # a lone surrogate
+        return words(_WRITER.encode(value))
 
 
 def from_json(stored: str) -> Any:
