@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from sqlalchemy import Connection, Table
 
 from proxy.errors import StoreError
@@ -30,8 +31,7 @@ Place = tuple[str, str, str, int]
 """Of a round: tenant, conversation, turn and number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """What one `write` handed over."""
 
     ticket: int
@@ -75,12 +75,12 @@ def commit(
     done = Committed()
     with connection.begin():
         driver = driver_of(connection)
-        known = _known(driver, statements, batches)
+        owners = [owners_of(batch) for batch in batches]
+        known = _known(driver, statements, set().union(*owners))
         gathered = _Gathered(going.place, going.drafted)
         news: dict[Owner, News] = defaultdict(News)
-        for batch in batches:
-            missing = gathered.missing(batch, known)
-            if missing:
+        for batch, its_owners in zip(batches, owners, strict=True):
+            if missing := gathered.missing(batch, its_owners, known):
                 done.refused[batch.ticket] = StoreError(f"conversation {missing} is not in the store any more")
             else:
                 gathered.take(batch)
@@ -112,8 +112,16 @@ def owner_of(tenant: str, record: Record) -> Owner | None:
 
 def owners_of(batch: Batch) -> set[Owner]:
     """Every conversation the batch writes to, new ones included."""
-    made = {(batch.tenant, r.id) for r in batch.records if isinstance(r, Conversation)}
-    return made | {owner for r in batch.records if (owner := owner_of(batch.tenant, r))}
+    owners: set[Owner] = set()
+    for record in batch.records:
+        match record:
+            case Owned() | Anchored():
+                owners.add((batch.tenant, record.conversation))
+            case Conversation():
+                owners.add((batch.tenant, record.id))
+            case RequestRecord() | SentRecord() | SettingRecord():
+                pass
+    return owners
 
 
 def weight(record: Record) -> int:
@@ -122,9 +130,9 @@ def weight(record: Record) -> int:
         case Owned():
             match record.value:
                 case Entry() as entry:
-                    return 200 + (len(entry.message.wire) + len(entry.message.text) if entry.message else 0)
+                    return 200 + (_size(entry.message) if entry.message else 0)
                 case Round() as done:
-                    return 200 + sum(len(m.wire) + len(m.text) for m in (done.spoken.message, *done.results))
+                    return 200 + _size(done.spoken.message) + sum(map(_size, done.results))
                 case Queued() as said:
                     return 200 + len(said.text)
                 case _:
@@ -137,10 +145,14 @@ def weight(record: Record) -> int:
             return 200
 
 
-def _known(driver: Driver, statements: Statements, batches: Iterable[Batch]) -> set[Owner]:
-    """Which of the conversations that `batches` write to are in the store."""
+def _size(message: Message) -> int:
+    return len(message.wire) + len(message.text)
+
+
+def _known(driver: Driver, statements: Statements, owners: Iterable[Owner]) -> set[Owner]:
+    """Which of these conversations are in the store."""
     asked: dict[str, set[str]] = defaultdict(set)
-    for tenant, conversation in set().union(*map(owners_of, batches)):
+    for tenant, conversation in owners:
         asked[tenant].add(conversation)
     found: set[Owner] = set()
     for tenant, ids in asked.items():
@@ -178,13 +190,12 @@ class _Gathered:
         self._blobs: set[tuple[str, bytes]] = set()
         self._holds: set[tuple[str, str, bytes]] = set()
 
-    def missing(self, batch: Batch, known: set[Owner]) -> str:
-        """A conversation that `batch` needs and nobody made, or empty."""
+    def missing(self, batch: Batch, owners: set[Owner], known: set[Owner]) -> str:
+        """A conversation of its `owners` that `batch` needs and nobody made, or empty."""
+        if owners <= known:
+            return ""
         made = {(batch.tenant, r.id) for r in batch.records if isinstance(r, Conversation)}
-        for owner in (owner_of(batch.tenant, r) for r in batch.records):
-            if owner is not None and not (owner in known or owner in self.made or owner in made):
-                return owner[1]
-        return ""
+        return next((conversation for _, conversation in owners - known - self.made - made), "")
 
     def take(self, batch: Batch) -> None:
         tenant = rows.words(batch.tenant)
@@ -265,9 +276,16 @@ class _Gathered:
         self._row(at, entry, where, rows.message_row(message, digest), final=final)
 
     def _row(self, at: rows.Values, entry: str, where: tuple[int, int], said: rows.Values, *, final: bool) -> None:
-        place = {"entry": rows.words(entry), "round": where[0], "position": where[1], "final": int(final)}
-        owner = {"tenant": at["tenant"], "conversation": at["conversation"]}
-        self.rows[schema.messages].append(owner | place | said)
+        row = {
+            **said,
+            "tenant": at["tenant"],
+            "conversation": at["conversation"],
+            "entry": rows.words(entry),
+            "round": where[0],
+            "position": where[1],
+            "final": int(final),
+        }
+        self.rows[schema.messages].append(row)
 
     def _anchored(self, tenant: str, record: Anchored) -> None:
         at = {"tenant": tenant, "hint": rows.words(record.hint), "conversation": rows.words(record.conversation)}
@@ -283,7 +301,9 @@ class _Gathered:
         return rows.page_list(made)
 
     def _aged(self, tenant: str, conversation: str, created: int) -> None:
-        self.newest[tenant, conversation] = max(created, self.newest.get((tenant, conversation), 0))
+        owner = (tenant, conversation)
+        if created >= self.newest.get(owner, 0):
+            self.newest[owner] = created
 
 
 def _write_bodies(driver: Driver, statements: Statements, gathered: _Gathered) -> None:

@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine, delete
@@ -233,7 +233,7 @@ class Writer:
                 self._write([batch for batch in work if isinstance(batch, Batch)])
         self._database.close()
 
-    def _next(self) -> list[Batch | Job] | None:
+    def _next(self) -> Sequence[Batch | Job] | None:
         """The next group or job; empty when a probe is due; None at the end."""
         with self._changed:
             while not self._queue:
@@ -258,22 +258,24 @@ class Writer:
         full = self._records > self._bounds.group_records or self._bytes > self._bounds.group_bytes
         return full or self._closing or bool(self._waiters) or any(isinstance(w, Job) for w in self._queue)
 
-    def _group(self) -> list[Batch | Job]:
+    def _group(self) -> Sequence[Batch | Job]:
         """As many batches as go into one transaction, or one job. Where somebody waits, receipts are left for the next
         one, until the first of them has been left for as long as a batch may wait for company."""
         if isinstance(self._queue[0], Job):
             return [self._queue.popleft()]
-        ready = list(takewhile(lambda work: isinstance(work, Batch), self._queue))
-        batches = [work for work in ready if isinstance(work, Batch)]
+        batches = [w for w in takewhile(lambda each: isinstance(each, Batch), self._queue) if isinstance(w, Batch)]
         waited_for = any(not waiter.settled_only for waiter in self._waiters)
         now = time.monotonic()
         may_wait = self._gave_way is None or now - self._gave_way < LINGER_S
         urgent = [batch for batch in batches if not batch.is_receipt] if waited_for and may_wait else []
         group = self._that_fit(urgent or batches)
         self._gave_way = (self._gave_way or now) if urgent else None
-        taken = {batch.ticket for batch in group}
-        self._queue = deque(work for work in self._queue if work.ticket not in taken)
-        return list(group)
+        if urgent:
+            taken = {batch.ticket for batch in group}
+            self._queue = deque(work for work in self._queue if work.ticket not in taken)
+        else:
+            self._queue = deque(islice(self._queue, len(group), None))
+        return group
 
     def _that_fit(self, batches: Sequence[Batch]) -> list[Batch]:
         """The first of them, and those behind it that go into the same transaction."""
