@@ -333,7 +333,7 @@ def test_a_legacy_function_call_of_ours_is_hidden_and_the_clients_is_not() -> No
 
 
 # -------------------------------------------------------------------------------------------------------- one reading
-ODD = (
+NO_PLAIN_TEXT = (
     b'{"choices":[{"index":0,"delta":{"content":"b"}}],"usage":{"prompt_tokens":3}}',
     b'{"choices":[{"index":0,"delta":{"content":"b"}}],"usage":{}}',
     b'{"choices":[{"index":0,"delta":{"content":"b"}}],"error":{"message":"no"}}',
@@ -356,7 +356,7 @@ ODD = (
 )
 
 
-@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize("odd", NO_PLAIN_TEXT, ids=range(len(NO_PLAIN_TEXT)))
 def test_a_piece_of_a_text_is_told_from_what_only_looks_like_one(odd: bytes) -> None:
     """What is expected to be more text, as nearly every chunk is, is read no other way than without expecting it."""
     text = b'{"model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}'
