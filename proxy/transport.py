@@ -229,7 +229,7 @@ class _Connection(ResponseHandler):
 
     def resume_reading(self, *args: Any, **kwargs: Any) -> None:
         answer = self._payload
-        waits = answer is not None and answer._buffer and not answer.is_eof()
+        waits = answer is not None and not answer.is_eof() and answer._buffer
         if self._reading_paused and not waits:
             super().resume_reading(*args, **kwargs)
 

@@ -139,6 +139,13 @@ async def test_a_request_without_a_body_has_none(method: str) -> None:
         assert b"content-type" not in there.received[0].lower()
 
 
+async def test_a_connection_that_answered_without_a_body_answers_the_next_request_with_one() -> None:
+    async with provider(answering(OK.removesuffix(b"ok"), OK)) as there, upstream_at(there.url) as upstream:
+        for method, body in (("HEAD", b""), ("GET", b"ok")):
+            assert await (await upstream.send(method, "/v1/x", b"", [], b"")).body() == body
+        assert there.connections == 1
+
+
 async def test_a_body_of_many_megabytes_leaves_whole() -> None:
     body = bytes(range(256)) * 4096 * 3
     async with provider(answering(OK)) as there, upstream_at(there.url) as upstream:
