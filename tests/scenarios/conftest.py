@@ -5,12 +5,11 @@ streamed alone, which is how agents ask. A scenario about the bytes of single di
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from proxy.scripted import Model, ScriptedProvider
 from tests.harness import Conversation, Listening, Stage, staged
