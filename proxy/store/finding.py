@@ -163,7 +163,8 @@ class Index:
             del self._keys[number]
         if is_finished(row):
             texts = (row["goal"], row["criteria"], row["result"] or "", row["noted"])
-            self._words.execute(INSERT, (self._next, *(" ".join(words_in(text)) for text in texts)))
+            said = (" ".join(words_in(rows.plain(text))) for text in texts)
+            self._words.execute(INSERT, (self._next, *said))
             self._numbers[key], self._keys[self._next] = self._next, key
             self._next += 1
         self.upto = max(self.upto, row["written"])

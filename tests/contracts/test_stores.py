@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -565,6 +565,8 @@ async def test_any_text_is_a_query(store: Store, query: str) -> None:
 
 
 @given(query=st.text(st.characters(codec="utf-8"), max_size=20))
+@example(query="\x000")
+@example(query="left\x10right")
 @settings(max_examples=60, deadline=None)
 def test_what_a_frame_says_finds_it_in_every_script(kept: tuple[asyncio.Runner, Store], query: str) -> None:
     """S2-38: whatever characters a title is made of; what is no letter and no digit is no word."""
