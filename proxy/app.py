@@ -26,6 +26,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__, exchange, passing, responding
+from proxy.afterwards import Afterwards
 from proxy.asking import Incoming, Parts
 from proxy.bookkeeping import Record
 from proxy.config import Config
@@ -92,6 +93,7 @@ class App:
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics = Metrics()
         self.feed = Feed()
+        self.afterwards = Afterwards()
         self._held: Callable[[], int] = lambda: 0
         self._edge = Edge(self._inside, config, self.metrics.refused)
 
@@ -163,6 +165,7 @@ class App:
             metrics=self.metrics,
             feed=self.feed,
             flights=flights,
+            afterwards=self.afterwards,
             summaries=summaries(
                 self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _request_id
             ),
@@ -223,6 +226,7 @@ class App:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._routes.aclose()
+        self.afterwards.catch_up()
         await self._store.close()
 
     def tenant_of(self, headers: Headers) -> Tenant:
@@ -241,6 +245,7 @@ class App:
             await self._tell_metrics(scope, reply)
             return
         if path in OURS or path.startswith("/stack/"):
+            self.afterwards.catch_up()
             management = await self._management()
             await management(scope, receive, self._telling_refusals(send))
             return
@@ -289,6 +294,7 @@ class App:
             await self._refuse(_request_id(), reply, error)
             return
         exposed = await asyncio.to_thread(_exposition)
+        self.afterwards.catch_up()
         kind, page = exposed(self.metrics, self._store.health(), self._held(), self._started)
         await _tell(reply, 200, kind, page, body=scope["method"] == "GET")
 

@@ -1,7 +1,7 @@
 """What is told and kept of a request: the headers, the receipt, the record with its bodies, one line in the log.
 
-The law: **bookkeeping never fails a request**. What cannot be kept is counted and said in the log; the answer is the
-client's already.
+The law: **bookkeeping never fails a request, and keeps none waiting**. What cannot be kept is counted and said in the
+log; the answer is the client's already, and what went well is told afterwards.
 
 What this module does not do: it computes no money (`report` does) and logs neither content nor keys.
 """
@@ -12,13 +12,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from operator import attrgetter
 from time import perf_counter
 
 import msgspec
 
+from proxy.afterwards import Afterwards
 from proxy.dialects import Dialect
 from proxy.errors import StoreError
 from proxy.feed import Feed
@@ -57,6 +58,7 @@ class Bookkeeper:
     now: Callable[[], int]
     metrics: Metrics = field(default_factory=Metrics)
     feed: Feed = field(default_factory=Feed)
+    afterwards: Afterwards = field(default_factory=lambda: Afterwards(0))
 
 
 @dataclass
@@ -179,7 +181,7 @@ class Record:
         return [(name.encode(), value.encode()) for name, value in pairs]
 
     def settle(self, client_status: int) -> None:
-        """The receipt and the line in the log, once; kept with the bodies in what time the store takes.
+        """The receipt, once, and afterwards the line in the log; kept with the bodies in what time the store takes.
         `client_status` is 0 where the client left before it was told any."""
         if self.told:
             return
@@ -187,11 +189,15 @@ class Record:
         outcome = self._outcome(client_status)
         if self.account is not None:
             self.settled = self.account.settle(outcome, self.usages)
+        trouble = self.status in ("bypass", "error")
+        level = logging.WARNING if trouble else logging.INFO
+        self.keeper.afterwards.add(partial(self._book, self.settled or outcome, level), now=trouble)
+
+    def _book(self, outcome: Outcome, level: int) -> None:
+        if self.settled is not None:
             self.keeper.feed.answered(self.tenant, self.settled)
-        told = self.settled or outcome
-        self.keeper.metrics.settled(told, self.calls, self.tries)
-        level = logging.WARNING if self.status in ("bypass", "error") else logging.INFO
-        log.log(level, "request", extra={"stack": _line(told, self.calls, self.tries)})
+        self.keeper.metrics.settled(outcome, self.calls, self.tries)
+        log.log(level, "request", extra={"stack": _line(outcome, self.calls, self.tries)})
         self._write()
 
     def _outcome(self, client_status: int) -> Outcome:

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 
 from proxy.acting import Actor, suffixed
+from proxy.afterwards import Afterwards
 from proxy.asking import Parts
 from proxy.blocking import Blocking
 from proxy.bookkeeping import Bookkeeper
@@ -78,6 +79,7 @@ class Process:
     metrics: Metrics = field(default_factory=Metrics)
     feed: Feed = field(default_factory=Feed)
     flights: Flights = field(default_factory=Flights)
+    afterwards: Afterwards = field(default_factory=lambda: Afterwards(0))
     summaries: Summaries | None = None
     """None where it is off."""
 
@@ -139,7 +141,15 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
             process.fresh_id,
         ),
         kit=kit,
-        keeper=Bookkeeper(process.store, process.accountant, dialect, process.now, process.metrics, process.feed),
+        keeper=Bookkeeper(
+            process.store,
+            process.accountant,
+            dialect,
+            process.now,
+            process.metrics,
+            process.feed,
+            process.afterwards,
+        ),
         known=Known(),
         weigh=actor.weigh,
         now=process.now,

@@ -83,6 +83,7 @@ def _serve(settings: Config) -> None:
         asyncio.get_running_loop().call_soon_threadsafe(farewell)
 
     def farewell() -> None:
+        app.afterwards.catch_up()
         log.warning("stopping", extra={"stack_drain_s": settings.drain_s})
 
     try:

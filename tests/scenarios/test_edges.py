@@ -490,3 +490,19 @@ def test_a_line_that_only_we_made_too_long_is_left_to_the_client(stage: Stage, p
     assert answer.status == 200
     assert answer.stack_status == "bypass; reason=window"
     assert provider.received[0].raw == stage.notes[0].body
+
+
+def test_whoever_has_the_answer_can_read_what_was_booked_of_it(provider: ScriptedProvider, chat: Conversation) -> None:
+    """Books are kept when nobody waits; that is not seen by whoever reads them a moment later."""
+    chat.proxy.receipts()  # the management API is built when it is first asked for, which takes longer than any book
+
+    for answered in range(1, 7):
+        provider.will(says("yes"))
+        chat.says(f"{answered}?")
+        if answered % 2:
+            assert len(chat.proxy.receipts()) == answered
+        else:
+            assert (
+                f'callstack_answers_total{{client_status="2xx",upstream="default",upstream_status="2xx"}} {answered}.0'
+                in (chat.proxy.page("/metrics"))
+            )
