@@ -1,7 +1,8 @@
 """The store over a SQL database: a writer's thread, a pool that reads, and this, which puts them together.
 
-The law: **a read sees everything this process queued before it**. So a read waits until that is settled, then runs in
-a thread of its own on a connection that cannot write; a writer never holds it up, nor does it hold up a writer.
+The law: **a read sees everything this process queued before it**. So a read waits until that is settled, or what of
+it the read could find, then runs in a thread of its own on a connection that cannot write; a writer never holds it up,
+nor does it hold up a writer.
 
 Values in and out are those of `proxy.store`; statements stand in `committing`, `reading` and `deleting`, what only
 SQLite understands in `sqlite`, and how writing fails in `writer`.
@@ -22,6 +23,7 @@ from sqlalchemy import Connection, Engine
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Ledger
 from proxy.store import (
+    Anchored,
     Forgotten,
     FoundFrames,
     Health,
@@ -33,6 +35,7 @@ from proxy.store import (
     reading,
 )
 from proxy.store.circuit import Circuit
+from proxy.store.committing import Batch
 from proxy.store.failures import as_store_error
 from proxy.store.finding import Finder
 from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile
@@ -87,10 +90,19 @@ class SqlStore:
 
     # --------------------------------------------------------------------------------------------------------- reading
     async def find(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
-        return await self._read(lambda c: reading.find(c, tenant, hint, keys, limit))
+        wanted = frozenset(keys)
+
+        def anchors(batch: Batch) -> bool:
+            held = (r.keys for r in batch.records if isinstance(r, Anchored) and r.hint == hint)
+            return batch.tenant == tenant and not all(map(wanted.isdisjoint, held))
+
+        return await self._read(lambda c: reading.find(c, tenant, hint, keys, limit), concerns=anchors)
 
     async def sessions(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
-        return await self._read(lambda c: reading.sessions(c, tenant, hint, limit))
+        def opens(batch: Batch) -> bool:
+            return batch.tenant == tenant and any(isinstance(r, Conversation) and r.hint == hint for r in batch.records)
+
+        return await self._read(lambda c: reading.sessions(c, tenant, hint, limit), concerns=opens)
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
         found = await self._read(lambda c: reading.load(c, tenant, conversation))
@@ -183,8 +195,13 @@ class SqlStore:
         )
 
     # ------------------------------------------------------------------------------------------------------- underneath
-    async def _read(self, read: Callable[[Connection], Read], thread: ThreadPoolExecutor | None = None) -> Read:
-        await self._writer.settle()
+    async def _read(
+        self,
+        read: Callable[[Connection], Read],
+        thread: ThreadPoolExecutor | None = None,
+        concerns: Callable[[Batch], bool] = lambda _: True,
+    ) -> Read:
+        await self._writer.settle(concerns)
         if not self._database.is_open:
             await self._writer.wait(self._writer.reopen())
         return await asyncio.get_running_loop().run_in_executor(thread or self._readers, self._with_connection, read)

@@ -37,6 +37,7 @@ from proxy.store.committing import Batch, Committed, Ongoing, Owner, Place, comm
 from proxy.store.failures import OF_A_DATABASE, as_store_error
 from proxy.store.statements import Statements, statements_for
 from proxy.store.tasks import Tasks
+from proxy.store.under_way import Job, UnderWay
 from proxy.store.waiting import Waiter, again, tell
 
 log = logging.getLogger(__name__)
@@ -73,15 +74,6 @@ class Database(Protocol):
     def set_aside(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Something else to do with the connection that writes, in its turn. It does its own transactions."""
-
-    ticket: int
-    run: Callable[[], None]
-    size: int = 0
-
-
 class Writer:
     """Every method but `_run` and what it calls may be called from any thread."""
 
@@ -95,9 +87,7 @@ class Writer:
         self._queue: deque[Batch | Job] = deque()
         self._records = 0
         self._bytes = 0
-        self._ticket = 0
-        self._outstanding: dict[int, None] = {}
-        """Tickets that are neither on disk nor given up, in their order."""
+        self._under_way = UnderWay()
         self._gave_way: float | None = None
         """Since when receipts are left for what somebody waits for."""
         self._failed: dict[int, StoreError] = {}
@@ -131,10 +121,9 @@ class Writer:
             too_many = self._records + len(records) > self._bounds.records or self._bytes + size > self._bounds.bytes
             if too_many and self._queue:
                 raise StoreError("too much waits to be written to the store", code="store_busy")
-            ticket = self._next_ticket()
             self._records += len(records)
             self._bytes += size
-            self._queue.append(Batch(ticket, tenant, tuple(records), size))
+            ticket = self._took(Batch(self._under_way.next, tenant, tuple(records), size))
             if len(self._queue) == 1:
                 self._changed.notify()
             return ticket
@@ -143,15 +132,13 @@ class Writer:
         """Queue a job for the writer's thread; its ticket."""
         with self._changed:
             self._refuse_if_closed()
-            ticket = self._next_ticket()
-            self._queue.append(Job(ticket, run))
+            ticket = self._took(Job(self._under_way.next, run))
             self._changed.notify()
             return ticket
 
-    def _next_ticket(self) -> int:
-        self._ticket += 1
-        self._outstanding[self._ticket] = None
-        return self._ticket
+    def _took(self, work: Batch | Job) -> int:
+        self._queue.append(work)
+        return self._under_way.took(work)
 
     def reopen(self) -> int:
         """Queue the opening of a store that was closed by a failure, or could not be opened yet; a ticket."""
@@ -161,9 +148,13 @@ class Writer:
         """Until `ticket` is on disk. Raises StoreError when it is not going to be, or not soon."""
         await self._wait(ticket, settled_only=False)
 
-    async def settle(self) -> None:
-        """Until everything queued so far is on disk or given up. Raises StoreError when that takes long."""
-        await self._wait(self._ticket, settled_only=True)
+    async def settle(self, concerns: Callable[[Batch], bool] = lambda _: True) -> None:
+        """Until everything queued so far is on disk or given up that `concerns` a reader. Raises StoreError when that
+        takes long."""
+        with self._changed:
+            under_way, stalled = self._under_way, self._stalled is not None
+            ticket = under_way.newest if stalled else under_way.newest_that(concerns)
+        await self._wait(ticket, settled_only=True)
 
     def found_again(self, tenant: str, conversation: str) -> None:
         """Its owner is reading it: what it knows is what the store has, from now on."""
@@ -195,20 +186,13 @@ class Writer:
                 raise again(error)
             loop = asyncio.get_running_loop()
             waiter = Waiter(ticket, settled_only, loop, loop.create_future())
-            if self._is_over(waiter):
+            if self._under_way.is_over(waiter):
                 return
             if self._stalled is not None:
                 raise again(self._stalled)
             self._waiters.append(waiter)
             self._changed.notify()
         await waiter.future
-
-    def _is_over(self, waiter: Waiter) -> bool:
-        """Whether nothing is left that this one waits for: all up to its ticket, or the ticket alone. What a
-        conversation consists of is written in order."""
-        if waiter.settled_only:
-            return next(iter(self._outstanding), self._ticket + 1) > waiter.ticket
-        return waiter.ticket not in self._outstanding
 
     def _refuse_if_closed(self) -> None:
         if self._closing or self._thread is None:
@@ -432,14 +416,14 @@ class Writer:
             self._failed |= failed
             _forget_oldest(self._failed)
             for item in items:
-                self._outstanding.pop(item.ticket, None)
+                self._under_way.ended(item.ticket)
                 if isinstance(item, Batch):
                     self._records -= len(item.records)
                     self._bytes -= item.size
             if not self._circuit.is_open:
                 self._stalled = None
-            told = [w for w in self._waiters if self._is_over(w)]
-            self._waiters = [w for w in self._waiters if not self._is_over(w)]
+            told = [w for w in self._waiters if self._under_way.is_over(w)]
+            self._waiters = [w for w in self._waiters if not self._under_way.is_over(w)]
             news = [(w, None if w.settled_only else self._failed.get(w.ticket)) for w in told]
         tell(news)
 

@@ -1,0 +1,57 @@
+"""A read waits for what it could find, and for nothing else that is being written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import StoreError
+from proxy.store import Anchored, Record
+from proxy.store.sql import SqlStore
+from proxy.store.under_way import LOOKED_THROUGH
+from tests.store.conftest import locked
+from tests.store.values import entry, opened
+
+
+def anchored(conversation: str, key: str, *, tenant: str = "a", hint: str = "") -> list[Record]:
+    made = opened(conversation, entry(f"{conversation} m1"), tenant=tenant, hint=hint)
+    return [*made, Anchored(conversation, hint, (key,), 1)]
+
+
+async def kept(store: SqlStore) -> None:
+    """Two conversations, on disk."""
+    await store.durable(store.write("a", anchored("known", "key")))
+    await store.durable(store.write("a", anchored("session", "its key", hint="s")))
+
+
+async def test_a_read_does_not_wait_for_what_it_cannot_find(store: SqlStore, path: Path) -> None:
+    """While another process holds the file nothing is written: whoever waited would be told so, after 250 ms."""
+    await kept(store)
+    with locked(path):
+        store.write("a", anchored("c1", "another key"))
+        store.write("b", anchored("c2", "key", tenant="b"))
+        store.write("a", anchored("c3", "key", hint="another"))
+
+        assert await store.find("a", "", ["key"]) == ("known",)
+        assert await store.sessions("a", "s") == ("session",)
+
+
+@pytest.mark.parametrize("unrelated", [0, 3, LOOKED_THROUGH])
+async def test_a_read_sees_what_was_queued_before_it(store: SqlStore, unrelated: int) -> None:
+    await kept(store)
+    store.write("a", anchored("new", "key", hint="s"))
+    store.write("a", anchored("newer", "key"))
+    for number in range(unrelated):
+        store.write("a", anchored(f"c{number}", f"another key {number}"))
+
+    assert set(await store.find("a", "", ["no key", "key"])) == {"known", "newer"}
+    assert set(await store.sessions("a", "s")) == {"session", "new"}
+
+
+async def test_a_read_waits_for_what_it_could_find(store: SqlStore, path: Path) -> None:
+    await kept(store)
+    with locked(path):
+        store.write("a", anchored("new", "key"))
+        with pytest.raises(StoreError):
+            await store.find("a", "", ["key"])
