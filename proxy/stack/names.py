@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 
 from proxy.stack.transcript import Message
 
@@ -54,6 +55,7 @@ _SIGN = r"[A-Za-z0-9_.@+~$/#\w-]"
 """What a word ends in and is made of. ASCII is spelled out beside `\\w`, for it is found sooner so; and a look ahead
 spares the white space both attempts. Both together take a third of the time away."""
 _WORD = re.compile(rf"(?={_SIGN})(?:\$[\d,]*\d[\d.]*|{_SIGN}*{_LETTER})")
+_BLANKED = {code: " " for code in range(128) if not re.match(_SIGN, chr(code))}
 _ARGUMENT = re.compile(rf"(?:\\[nrt])?{_SIGN}*{_LETTER}")
 """Arguments travel as JSON: a word at the beginning of a line stands behind an escaped tab or line end there."""
 _PARAMETER = re.compile(r'"\w+":')
@@ -86,7 +88,7 @@ def names_in_word(word: str) -> tuple[str, ...]:
     if word[1:].islower() and word.isalpha():
         return ()  # nearly every word, and no name
     escape, word = (word[:2], word[2:]) if word.startswith("\\") else ("", word)
-    word = word.lstrip("-+").rstrip(".-+~$/#")
+    word = word.lstrip("-+").rstrip(".-+~$/#@")
     if not SHORTEST_WORD <= len(word) <= LONGEST:
         return ()
     if "/" in word.strip("/"):
@@ -114,7 +116,7 @@ def _without_slashes(word: str) -> Iterator[str]:
 # --------------------------------------------------------------------------------------------------------------- texts
 def names_in_text(text: str) -> frozenset[str]:
     """Every name that a text shows."""
-    return frozenset(name for word in set(_WORD.findall(text)) for name in names_in_word(word))
+    return frozenset(chain.from_iterable(map(names_in_word, set(_words(text)))))
 
 
 def names_in(messages: Iterable[Message]) -> frozenset[str]:
@@ -136,23 +138,31 @@ def _named_in(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Who says which names, each as often as it is said: the text of a message, and the arguments of its calls without
     the names of parameters."""
     if text := message.text:
-        yield message.role, _names_of_text(text) if len(text) <= LONG else _names_of(_WORD, text)
+        yield message.role, _names_of_text(text) if len(text) <= LONG else _names_of(_words(text))
     for call in message.calls:
         given = call.arguments
         yield ASSISTANT, _names_of_arguments(given) if len(given) <= LONG else _names_given(given)
 
 
-def _names_of(words: re.Pattern[str], text: str) -> tuple[str, ...]:
-    return tuple([name for word in words.findall(text) for name in names_in_word(word)])
+def _words(text: str) -> list[str]:
+    """The runs of signs and letters in a text, in order. In ASCII they are what stands between the other characters:
+    found so in a quarter of the time. An amount may hold a comma."""
+    if text.isascii() and "$" not in text:
+        return text.translate(_BLANKED).split()
+    return _WORD.findall(text)
+
+
+def _names_of(words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(chain.from_iterable(map(names_in_word, words)))
 
 
 def _names_given(arguments: str) -> tuple[str, ...]:
-    return _names_of(_ARGUMENT, _PARAMETER.sub(" ", arguments))
+    return _names_of(_ARGUMENT.findall(_PARAMETER.sub(" ", arguments)))
 
 
 @lru_cache(maxsize=TEXTS_REMEMBERED)
 def _names_of_text(text: str) -> tuple[str, ...]:
-    return _names_of(_WORD, text)
+    return _names_of(_words(text))
 
 
 @lru_cache(maxsize=TEXTS_REMEMBERED)

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.stack import names
@@ -57,6 +57,14 @@ def test_a_name_behind_an_escaped_tab_keeps_it_as_it_stood() -> None:
 
 def test_what_is_too_long_is_data_and_no_name() -> None:
     assert names_in_word("a_b" * 100) == ()
+
+
+@example("b/a.py@ at")
+@given(st.text(alphabet='abZ_.@+~$/#-09\\\n\x1f"(),: ', max_size=40))
+def test_a_text_has_the_same_names_whatever_else_it_holds(text: str) -> None:
+    """Texts of ASCII are taken apart in another way."""
+    assert names_in_text(f"{text} é") == names_in_text(text)
+    assert names_in_text(f"{text} $") == names_in_text(text)
 
 
 @given(st.text())
