@@ -71,6 +71,10 @@ class Database(Protocol):
 
     def close(self) -> None: ...
 
+    def grew(self, records: int, size: int) -> None: ...
+
+    def relieve(self, *, waited_for: bool) -> None: ...
+
     def set_aside(self) -> None: ...
 
 
@@ -215,6 +219,7 @@ class Writer:
                 self._do(work[0])
             else:
                 self._write([batch for batch in work if isinstance(batch, Batch)])
+                self._database.relieve(waited_for=bool(self._waiters))
         self._database.close()
 
     def _next(self) -> Sequence[Batch | Job] | None:
@@ -320,6 +325,7 @@ class Writer:
         connection, statements = self._connected()
         done = commit(connection, statements, batches, self._going)
         _forget_oldest(self._drafted)
+        self._database.grew(sum(len(batch.records) for batch in batches), sum(batch.size for batch in batches))
         return done
 
     def _next_place(self) -> int:
