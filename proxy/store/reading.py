@@ -17,29 +17,32 @@ from proxy.stack.ledger import Conversation, Ledger, Value
 from proxy.stack.transcript import Message
 from proxy.store import Body, RequestRecord, SentRecord, SettingRecord, StoredRequest, rows, schema
 from proxy.store.replay import replayed
-from proxy.store.statements import chunks
+from proxy.store.statements import chunks, driver_of, statements_for
 
 _LAST_CHARACTER = "\U0010ffff"
 
 
 def find(connection: Connection, tenant: str, hint: str, keys: Sequence[str], limit: int) -> tuple[str, ...]:
-    anchors, conversations = schema.anchors, schema.conversations
-    of_hint = and_(anchors.c.tenant == rows.words(tenant), anchors.c.hint == rows.words(hint))
+    """Mostly nobody knows one of them, and somebody waits to hear that."""
     asked = list(dict.fromkeys(map(rows.words, keys)))
-    known: set[str] = set()
-    for some in chunks(asked):
-        known.update(
-            connection.execute(select(anchors.c.key).distinct().where(of_hint, anchors.c.key.in_(some))).scalars()
-        )
+    with connection.begin():
+        anchors = statements_for(connection.dialect).anchors
+        place = rows.words(tenant), rows.words(hint)
+        known = set(anchors.found(driver_of(connection), place[0], asked, of_hint=place[1]))
+        return _anchored(connection, place, [key for key in asked if key in known], limit) if known else ()
+
+
+def _anchored(connection: Connection, place: tuple[str, str], keys: Sequence[str], limit: int) -> tuple[str, ...]:
+    """The conversations that are there under these keys; `place` is tenant and hint."""
+    anchors, conversations = schema.anchors, schema.conversations
     existing = anchors.join(
         conversations,
         and_(conversations.c.tenant == anchors.c.tenant, conversations.c.id == anchors.c.conversation),
     )
     found: dict[str, None] = {}
-    for key in asked:
-        if key not in known:
-            continue
-        query = select(anchors.c.conversation).select_from(existing).where(of_hint, anchors.c.key == key)
+    of_tenant = select(anchors.c.conversation).select_from(existing).where(anchors.c.tenant == place[0])
+    for key in keys:
+        query = of_tenant.where(anchors.c.hint == place[1], anchors.c.key == key)
         newest_first = query.order_by(anchors.c.created.desc(), anchors.c.conversation.desc()).limit(limit)
         found.update(dict.fromkeys(connection.execute(newest_first).scalars()))
         if len(found) >= limit:

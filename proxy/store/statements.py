@@ -130,7 +130,8 @@ def _run(driver: Driver, sql: str, given: list[Any]) -> None:
 
 
 class OfKeys:
-    """A question about many keys of one tenant, or their deletion, so many keys with one step."""
+    """A question about many keys of one tenant, or their deletion, so many keys with one step. What else the statement
+    wants to know is `given`."""
 
     def __init__(
         self, statement: Select[Any] | Delete, table: Table, key: ColumnElement[Any], dialect: Dialect
@@ -142,10 +143,10 @@ class OfKeys:
             for size in KEYS
         }
 
-    def found(self, driver: Driver, tenant: str, keys: Iterable[Any]) -> Iterator[Any]:
+    def found(self, driver: Driver, tenant: str, keys: Iterable[Any], **given: str) -> Iterator[Any]:
         """The first column of what there is."""
         for prepared, values in self._steps(tenant, keys):
-            yield from prepared.found(driver, values)
+            yield from prepared.found(driver, values | given)
 
     def run(self, driver: Driver, tenant: str, keys: Iterable[Any]) -> None:
         for prepared, values in self._steps(tenant, keys):
@@ -199,6 +200,9 @@ class Statements:
         )
         self.newest = Prepared(newest, dialect)
         self.conversations = OfKeys(select(table.c.id), table, table.c.id, dialect)
+        table = schema.anchors
+        of_hint = select(table.c.key).distinct().where(table.c.hint == bindparam("of_hint"))
+        self.anchors = OfKeys(of_hint, table, table.c.key, dialect)
         self.blobs = OfKeys(select(schema.blobs.c.digest), schema.blobs, schema.blobs.c.digest, dialect)
         inserted = InBlocks if dialect.name == "sqlite" else Prepared
         self.inserts = {
