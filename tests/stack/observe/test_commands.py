@@ -21,6 +21,9 @@ OK, FAILED, UNKNOWN = State.OK, State.FAILED, State.UNKNOWN
         (done("shell", "x", command=["bash", "-lc", "ls -la"]), [("ls -la", UNKNOWN, "")]),
         (done("shell", "x", command=["ls", "-la"]), [("ls -la", UNKNOWN, "")]),
         (done("bash", '{"returncode": 0, "output": ""}', command="ls"), [("ls", OK, "")]),
+        (done("bash", "<returncode>1</returncode>\n<output>x</output>", command="ls"), [("ls", FAILED, "")]),
+        (done("bash", "<output>\n</output>\n<Return_Code>0</Return_Code>", command="ls"), [("ls", OK, "")]),
+        (done("bash", "x\nEXIT STATUS 3", command="ls"), [("ls", FAILED, "")]),
         (
             done(
                 "run_commands",
