@@ -81,7 +81,6 @@ _IDENTIFIER = re.compile(
 _PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^A-Za-z\d]")
 
 
-@lru_cache(maxsize=REMEMBERED)
 def names_in_word(word: str) -> tuple[str, ...]:
     """The names that a run of characters without white space is or holds: a path, a number, the parts of a dotted
     name. One that stood behind an escape keeps it (`\\tsetUp`), since that is how it stands where it is used again."""
@@ -102,21 +101,36 @@ def names_in_word(word: str) -> tuple[str, ...]:
 
 
 def _without_slashes(word: str) -> Iterator[str]:
-    head, _, ending = word.rpartition(".")
-    if _NUMBER.fullmatch(word) or (head and ending in ENDINGS):
+    parts = word.split(".")
+    dotted = len(parts) > 1
+    if _NUMBER.fullmatch(word) or (dotted and parts[-1] in ENDINGS):
         yield word
         return
-    for part in word.split("."):
-        if _NUMBER.fullmatch(part):
+    for part in parts:
+        if dotted and _NUMBER.fullmatch(part):
             yield part
         else:
             yield from (found for found in _IDENTIFIER.findall(part) if len(found) >= SHORTEST)
 
 
+class _Words(dict[str, tuple[str, ...]]):
+    """The names of words, remembered; where there are too many, all are forgotten at once. To know which was asked for
+    longest ago would take as long again as to look it up."""
+
+    def __missing__(self, word: str) -> tuple[str, ...]:
+        if len(self) >= REMEMBERED:
+            self.clear()
+        names = self[word] = names_in_word(word)
+        return names
+
+
+_names_by_word = _Words()
+
+
 # --------------------------------------------------------------------------------------------------------------- texts
 def names_in_text(text: str) -> frozenset[str]:
     """Every name that a text shows."""
-    return frozenset(chain.from_iterable(map(names_in_word, set(_words(text)))))
+    return frozenset(chain.from_iterable(map(_names_by_word.__getitem__, set(_words(text)))))
 
 
 def names_in(messages: Iterable[Message]) -> frozenset[str]:
@@ -153,7 +167,7 @@ def _words(text: str) -> list[str]:
 
 
 def _names_of(words: Iterable[str]) -> tuple[str, ...]:
-    return tuple(chain.from_iterable(map(names_in_word, words)))
+    return tuple(chain.from_iterable(map(_names_by_word.__getitem__, words)))
 
 
 def _names_given(arguments: str) -> tuple[str, ...]:
