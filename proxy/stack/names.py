@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
+from typing import TypeVar
 
 from proxy.stack.transcript import Message
 
+Known = TypeVar("Known")
+
 REMEMBERED = 16_384
-"""Words whose names are remembered: work comes back to the same words."""
+"""Words whose names are remembered, and names whose price is: work comes back to the same words."""
 TEXTS_REMEMBERED = 4_096
 """Texts whose names are remembered, about 4 KB each; of longer ones than `LONG` (characters) they are not, so that no
 forgotten conversation is held by them."""
@@ -113,18 +116,22 @@ def _without_slashes(word: str) -> Iterator[str]:
             yield from (found for found in _IDENTIFIER.findall(part) if len(found) >= SHORTEST)
 
 
-class _Words(dict[str, tuple[str, ...]]):
-    """The names of words, remembered; where there are too many, all are forgotten at once. To know which was asked for
+class _Remembered(dict[str, Known]):
+    """What a look at words found; where there are too many, all is forgotten at once. To know which was asked for
     longest ago would take as long again as to look it up."""
 
-    def __missing__(self, word: str) -> tuple[str, ...]:
+    def __init__(self, look: Callable[[str], Known]) -> None:
+        super().__init__()
+        self._look = look
+
+    def __missing__(self, word: str) -> Known:
         if len(self) >= REMEMBERED:
             self.clear()
-        names = self[word] = names_in_word(word)
-        return names
+        found = self[word] = self._look(word)
+        return found
 
 
-_names_by_word = _Words()
+_names_by_word = _Remembered(names_in_word)
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
@@ -190,29 +197,31 @@ def ranked_names(messages: Iterable[Message], known: Collection[str] = ()) -> tu
     `known` are left out."""
     worths: dict[str, float] = {}
     for speaker, mentions in _mentions(messages).items():
+        by_times = {times: worth(speaker, times) for times in set(mentions.values())}
         for name, times in mentions.items():
-            worths[name] = worths.get(name, 0.0) + worth(speaker, times)
-    scores = {name: total / price(name) for name, total in worths.items() if name not in known}
+            worths[name] = worths.get(name, 0.0) + by_times[times]
+    scores = {name: total / _prices[name] for name, total in worths.items() if name not in known}
     return tuple(sorted(scores, key=scores.__getitem__, reverse=True))
 
 
-@lru_cache(maxsize=REMEMBERED)
 def worth(speaker: str, times: int) -> float:
     """What it adds to a name that this speaker said it so often."""
     return SAID_BY.get(speaker, SAID_BY[TOOL]) * times / (times + SATURATION)
 
 
-@lru_cache(maxsize=REMEMBERED)
 def price(name: str) -> int:
     """Tokens that a name takes in a list, as an estimate: one for each run of letters of one word, each three digits
     and each sign between them."""
     return max(1, len(_PIECE.findall(name)))
 
 
+_prices = _Remembered(price)
+
+
 def _mentions(messages: Iterable[Message]) -> dict[str, Counter[str]]:
     """By speaker, how often each name was said."""
-    said: dict[str, Counter[str]] = {}
+    said: dict[str, list[tuple[str, ...]]] = {}
     for message in messages:
         for speaker, names in _named_in(message):
-            said.setdefault(speaker, Counter()).update(names)
-    return said
+            said.setdefault(speaker, []).append(names)
+    return {speaker: Counter(chain.from_iterable(of_all)) for speaker, of_all in said.items()}

@@ -130,6 +130,15 @@ def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
     assert names._names_of_arguments.cache_info().misses == arguments
 
 
+def test_however_many_words_there_are_a_bounded_number_is_remembered() -> None:
+    many = [said("tool", f"word_{number}") for number in range(names.REMEMBERED + 10)]
+
+    assert len(ranked_names(many)) == len(many)
+    assert len(names._names_by_word) <= names.REMEMBERED
+    assert len(names._prices) <= names.REMEMBERED
+    assert ranked_names(many[:1]) == ("word_0",)
+
+
 def test_a_long_span_is_ranked_in_a_fraction_of_a_request() -> None:
     """Forty thousand tokens, nearly all of them names said once; the budget is 60 ms, this allows a slow machine."""
     messages = [said("tool", " ".join(f"n_{at}_{n} src/d{at}/f{n}.py" for n in range(60))) for at in range(50)]
