@@ -40,8 +40,10 @@ NAMING = ("folded", "pushed", "planned", "entered", "delegated", "rooted")
 """Kinds of events that are kept under the id of their frame."""
 LOOKED_AT = 64
 """So many conversations at hand are looked at when one may begin with a summary, or may be a subagent's."""
-WEIGHED_EVERY = 32
-"""How many conversations may open between two looks at what they weigh."""
+MOST_BYTES = 32 << 20
+"""Of the conversations at hand: twenty of 160k tokens. Any other comes back from the store."""
+WEIGHED_AT = 16
+"""What is at hand is weighed when a sixteenth of what it may weigh has come to it."""
 
 
 class Fresh(NamedTuple):
@@ -131,16 +133,16 @@ class Shelved:
 
 
 class Shelf:
-    """`most_bytes` bounds the messages held. `ask_until`: up to this time (ms) openings are asked of the store too,
-    because one that another process took may be sent again. `clock` tells seconds and never goes back. `told`
-    is told what was decided about a conversation, once it is in its ledger."""
+    """`most_bytes` bounds the memory of the ledgers held, as they weigh themselves. `ask_until`: up to this time (ms)
+    openings are asked of the store too, because one that another process took may be sent again. `clock` tells seconds
+    and never goes back. `told` is told what was decided about a conversation, once it is in its ledger."""
 
     def __init__(
         self,
         store: Store,
         *,
         ask_until: int = 0,
-        most_bytes: int = 48 << 20,
+        most_bytes: int = MOST_BYTES,
         clock: Callable[[], float] = monotonic,
         told: Callable[[Ledger, Sequence[Event]], None] = lambda *_: None,
     ) -> None:
@@ -151,7 +153,8 @@ class Shelf:
         self._most = most_bytes
         self._shelved: OrderedDict[tuple[str, str], Shelved] = OrderedDict()
         self._anchors: OrderedDict[tuple[str, str, str], tuple[str, ...]] = OrderedDict()
-        self._opened = 0
+        self._come = 0
+        """Bytes that came since what is at hand was weighed."""
         self._in_use: WeakValueDictionary[tuple[str, str], Shelved] = WeakValueDictionary()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -221,6 +224,7 @@ class Shelf:
             return None
         shelved = self._shelved.setdefault(key, Shelved(ledger, tenant))
         self._in_use[key] = shelved
+        self._came(ledger.size)
         return shelved
 
     def expect(self, shelved: Shelved, prompts: Sequence[str]) -> None:
@@ -272,9 +276,7 @@ class Shelf:
         shelved = Shelved(Ledger(conversation), conversation.tenant)
         self._shelved[conversation.tenant, conversation.id] = shelved
         self._in_use[conversation.tenant, conversation.id] = shelved
-        self._opened += 1
-        if self._opened % WEIGHED_EVERY == 0:
-            self._shrink()
+        self._came(shelved.ledger.size)
         return shelved
 
     def record(self, shelved: Shelved, values: Sequence[Value], others: Sequence[Record] = ()) -> int:
@@ -290,8 +292,10 @@ class Shelf:
             self.drop(shelved)
             raise
         shelved.wrote(ticket, values, self._clock())
+        before = shelved.ledger.size
         for value in values:
             _add(shelved.ledger, value)
+        self._came(shelved.ledger.size - before)
         for anchored in (r for r in others if isinstance(r, Anchored)):
             self._keep_anchors(shelved.tenant, anchored)
         if decided := [value for value in values if isinstance(value, Event)]:
@@ -353,8 +357,14 @@ class Shelf:
         at_hand = self._shelved.get(key) or self._in_use.get(key)
         self._told(at_hand.ledger if at_hand else Ledger(Conversation(conversation, tenant)), events)
 
+    def _came(self, size: int) -> None:
+        self._come += size
+        if self._come * WEIGHED_AT > self._most:
+            self._come = 0
+            self._shrink()
+
     def _shrink(self) -> None:
-        """Drop the conversations unused for longest, until what is held fits. The one in use is never dropped."""
+        """Drop the conversations unused for longest, until what is held fits. The one used last is never dropped."""
         held = sum(s.ledger.size for s in self._shelved.values())
         while held > self._most and len(self._shelved) > 1:
             _, gone = self._shelved.popitem(last=False)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import takewhile
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,15 +23,17 @@ from proxy.dialects.grown import Bodies
 from proxy.stack.transcript import Message, Request, Source, digest_of_tools
 
 KNOWN_MESSAGES = 65_536
-KNOWN_BYTES = 64 * 1024 * 1024
+KNOWN_BYTES = 24 * 1024 * 1024
+"""Of the messages that are known: as many as the conversations at hand have (`proxy.shelf`). As much again of those by
+whose order a request is told, which mostly are the same ones."""
 KNOWN_ORDERS = 32
 """Requests of which is remembered how their messages stood."""
 OPENING = 256
 """Bytes of each of the first two messages by which the request before is looked for."""
 KNOWN_TOOLS = 1024
 """Tool arrays kept by their names and tokens."""
-ENTRY = 400
-"""Bytes a known message costs beside its wire and its text."""
+ENTRY = 300
+"""Bytes a known message costs beside itself: its hash, and its places here."""
 
 
 class Unreadable(ValueError):
@@ -45,6 +48,13 @@ class Tools:
     tokens: int
 
 
+class _Order(NamedTuple):
+    """What a request consisted of, and the bytes that takes, about."""
+
+    sources: tuple[Source, ...] = ()
+    size: int = 0
+
+
 class Known:
     """Messages that were read before, by the hash of their bytes: bounded, least recently used goes first."""
 
@@ -53,9 +63,11 @@ class Known:
         self._bounds = (messages, size)
         self._seen: OrderedDict[bytes, Source] = OrderedDict()
         self._tools: OrderedDict[bytes, Tools] = OrderedDict()
-        self._lately: OrderedDict[tuple[bytes, ...], tuple[Source, ...]] = OrderedDict()
+        self._lately: OrderedDict[tuple[bytes, ...], _Order] = OrderedDict()
+        self._ordered = 0
+        """Bytes of `_lately`."""
         self.size = 0
-        """Bytes held, about: raw, wire and text of every message."""
+        """Bytes of the messages by their hash."""
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -68,16 +80,26 @@ class Known:
         """
         opening = tuple(raw[:OPENING] for raw in raws[:2])
         seen: list[Source] = []
-        for raw, source in zip(raws, self._lately.get(opening, ()), strict=False):
+        before = self._lately.get(opening, _Order())
+        for raw, source in zip(raws, before.sources, strict=False):
             if raw != source.raw:
                 break
             seen.append(source)
         new = [self._one(raw, reader) for raw in raws[len(seen) :]]
-        self._lately[opening] = (*seen, *takewhile(lambda source: source.weighed, new))
-        self._lately.move_to_end(opening)
-        if len(self._lately) > KNOWN_ORDERS:
-            self._lately.popitem(last=False)
+        self._order(opening, before, seen, tuple(takewhile(lambda source: source.weighed, new)))
         return [*seen, *new]
+
+    def _order(
+        self, opening: tuple[bytes, ...], before: _Order, seen: Sequence[Source], behind: tuple[Source, ...]
+    ) -> None:
+        """`seen` and `behind` it is how the newest request stood, instead of `before`."""
+        size = before.size if len(seen) == len(before.sources) else sum(map(_size, seen))
+        self._lately[opening] = now = _Order((*seen, *behind), size + sum(map(_size, behind)))
+        self._lately.move_to_end(opening)
+        self._ordered += now.size - before.size
+        while len(self._lately) > KNOWN_ORDERS or (self._ordered > self._bounds[1] and len(self._lately) > 1):
+            _, gone = self._lately.popitem(last=False)
+            self._ordered -= gone.size
 
     def _one(self, raw: bytes, reader: Callable[[bytes], tuple[Message, ...]]) -> Source:
         key = sha256(raw).digest()
@@ -118,8 +140,8 @@ class Known:
 
 
 def _size(source: Source) -> int:
-    wires = sum(len(m.wire) for m in source.messages if m.wire is not source.raw)
-    return len(source.raw) + wires + sum(len(m.text) for m in source.messages) + ENTRY
+    held = sum(m.weight for m in source.messages)
+    return held + ENTRY + (0 if any(m.wire is source.raw for m in source.messages) else len(source.raw))
 
 
 # ------------------------------------------------------------------------------------------------------------- weigh

@@ -14,12 +14,13 @@ conversation (that is `matching`), and reads no store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.stack.queued import Queued
 from proxy.stack.transcript import Call, Message, Spoken, identity_of
@@ -29,6 +30,15 @@ JOINT = "\n\n"
 
 RENAMED = "invalid"
 """What opencode makes of a call to a tool it never offered; the arguments it keeps then are its own."""
+
+LEDGER_BYTES = 4_000
+ENTRY_BYTES = 240
+PLACE_BYTES = 440
+ROUND_BYTES = 120
+EVENT_BYTES = 1_200
+READ_EVENT = 3
+"""What each takes in memory beside its messages and its data: objects, ids, and its places in the indexes of a ledger
+and in the stories that are folded of it. Measured with tracemalloc; `tests/test_weights.py` holds them to it."""
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -40,7 +50,7 @@ class Kind(StrEnum):
     """Words of a person that came from beside the client: an overlay that counts as the user's own message."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One node of the tree: a client message, a turn (its rounds stand in `Ledger.rounds`), or an overlay of ours.
 
     `seq` is the order of creation in the conversation. `adopts`: the state before this entry is the state at that
@@ -63,7 +73,7 @@ class Entry(msgspec.Struct, frozen=True):
         return self.kind in (Kind.OVERLAY, Kind.SAID)
 
 
-class Round(msgspec.Struct, frozen=True):
+class Round(msgspec.Struct, frozen=True, gc=False):
     """One upstream round of a turn: the assistant message as produced and the results of the calls we answered, in
     call order.
 
@@ -78,7 +88,7 @@ class Round(msgspec.Struct, frozen=True):
     created: int = 0
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """Something decided at an entry (for a turn: after round `round`). At most one per (entry, kind, subject): first
     writer wins."""
 
@@ -91,7 +101,7 @@ class Event(msgspec.Struct, frozen=True):
     created: int = 0
 
 
-class Thread(msgspec.Struct, frozen=True):
+class Thread(msgspec.Struct, frozen=True, gc=False):
     """One path continued by one client loop: what its newest request looked like. `model` is the upstream's name."""
 
     id: str
@@ -139,15 +149,16 @@ class Ledger:
     queue: dict[str, Queued] = field(default_factory=dict)
     """What people said into it, in that order, told or not."""
     seq: int = 0
-    size: int = 0
-    """Bytes of the messages in it."""
+    size: int = LEDGER_BYTES
+    """Bytes it takes in memory, about: messages, what was decided, and what each entry costs. Messages that are known
+    elsewhere too (`proxy.dialects.known`) are counted in both places."""
 
     def add(self, entry: Entry) -> None:
         """What hangs on an entry that is not known (its record was lost) is lost with it."""
         if entry.id in self.entries or (entry.parent and entry.parent not in self.entries):
             return
         self.entries[entry.id] = entry
-        self.size += len(entry.message.wire) if entry.message else 0
+        self.size += ENTRY_BYTES + (PLACE_BYTES + entry.message.weight if entry.message else 0)
         self.seq = max(self.seq, entry.seq + 1)
         if entry.is_beside:
             self.overlays.setdefault(entry.parent, []).append(entry)
@@ -164,19 +175,34 @@ class Ledger:
         if turn is None or any(r.number == done.number and r.spoken.complete for r in known):
             return
         rounds = (done,) if not known else tuple(sorted((*_but(known, done), done), key=lambda r: r.number))
+        identities = forms(rounds)
+        if (again := self._said_before(done.spoken, turn.parent, identities)) is not None:
+            rounds = tuple(r if r is not done else replace(done, spoken=again) for r in rounds)
         self.rounds[done.turn] = rounds
-        self.size += len(done.spoken.message.wire) + sum(len(r.wire) for r in done.results)
-        for identity in forms(rounds):
+        self.size += _weight(done) - (again.weight if again else 0)
+        self.size -= sum(_weight(draft) for draft in known if draft.number == done.number)
+        for identity in identities:
             _note(self.by_identity.setdefault((turn.parent, identity), []), done.turn)
             _note(self.produced.setdefault(identity, []), done.turn)
         if calls := seen_calls(rounds):
             _note(self.produced.setdefault(calls_key(calls), []), done.turn)
+
+    def _said_before(self, spoken: Spoken, parent: str, identities: Iterable[str]) -> Spoken | None:
+        """The same words, as an answer before it to the same request: who asks again and again may be told the same,
+        and it is held once (of 2 KB for an answer 0.5 are left). A draft stands for itself."""
+        for identity in identities if spoken.complete else ():
+            for turn in self.by_identity.get((parent, identity), ())[-1:]:
+                for before in self.rounds.get(turn, ()):
+                    if before.spoken == spoken:
+                        return before.spoken
+        return None
 
     def add_event(self, event: Event) -> bool:
         """False when one like it stands there already: the first writer wins."""
         known = self.events.get(event.entry, ())
         if any((e.kind, e.subject) == (event.kind, event.subject) for e in known):
             return False
+        self.size += EVENT_BYTES + READ_EVENT * len(event.data)
         self.events[event.entry] = tuple(sorted((*known, event), key=lambda e: (e.round, e.seq)))
         self.seq = max(self.seq, event.seq + 1)
         return True
@@ -197,6 +223,11 @@ class Ledger:
     def newest_tip(self) -> Entry | None:
         """The entry of a path created last, or None in an empty conversation."""
         return next((e for e in reversed(self.entries.values()) if not e.is_beside), None)
+
+
+def _weight(done: Round) -> int:
+    """Bytes a round takes in memory, about."""
+    return ROUND_BYTES + done.spoken.weight + sum(result.weight for result in done.results)
 
 
 def _but(rounds: Sequence[Round], done: Round) -> Iterator[Round]:

@@ -26,7 +26,7 @@ Known = TypeVar("Known")
 
 REMEMBERED = 16_384
 """Words whose names are remembered, and names whose price is: work comes back to the same words."""
-TEXTS_REMEMBERED = 4_096
+TEXTS_REMEMBERED = 2_048
 """Texts whose names are remembered, about 4 KB each; of longer ones than `LONG` (characters) they are not, so that no
 forgotten conversation is held by them."""
 LONG = 32_768

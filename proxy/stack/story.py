@@ -26,7 +26,7 @@ from proxy.stack.lines import KINDS, Lines, after
 _NOTHING: Mapping[str, Sequence[Event]] = {}
 
 
-class Placed(msgspec.Struct, frozen=True):
+class Placed(msgspec.Struct, frozen=True, gc=False):
     """An entry (for a turn: one round of it) and the segment of a frame that owns it.
 
     `at` is the entry of the path it stands for: itself, or the alias that a client's rewriting made of it.

@@ -3,6 +3,8 @@
 A client's message is opaque here: its role, its identity, the calls in it, its text, and the bytes it travels as. The
 law: **select and insert, never edit**. Nothing in the core looks into `wire`, so a field nobody has heard of
 survives. How bytes become these values, and how an answer is written, is the business of `proxy.dialects`.
+
+None of them can be part of a cycle, so the collector neither looks through them nor keeps a list of them (`gc=False`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,14 @@ from msgspec.structs import replace
 
 OFFERED = 64
 """Arrays of tools whose digest is remembered."""
+MESSAGE_BYTES = 290
+CALL_BYTES = 270
+SPOKEN_BYTES = 500
+"""What a message, a call in it and a round take in memory beside their long strings: the objects, ids, names, figures.
+"""
+CHARACTER_BYTES = 3
+"""What a character takes in a text that is not ASCII, about: mostly two, and two again as UTF-8, which the interpreter
+keeps beside the text once somebody asked for it (a text that ends with white space is not asked)."""
 STACK_PREFIX = "stack_"
 """Every tool of ours starts with it, except the dispatcher, which is the bare word `stack`."""
 
@@ -26,7 +36,7 @@ def is_stack_tool(name: str) -> bool:
     return name == "stack" or name.startswith(STACK_PREFIX)
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, frozen=True, gc=False):
     """A tool call as it was produced; `arguments` are its bytes, valid JSON or not."""
 
     id: str
@@ -38,7 +48,7 @@ class Call(msgspec.Struct, frozen=True):
         return is_stack_tool(self.name)
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One message of a conversation.
 
     `wire` is one message or item of the dialect; where the client's own holds several messages of ours, or a message
@@ -56,8 +66,18 @@ class Message(msgspec.Struct, frozen=True):
     answers: str = ""
     tokens: int = 0
 
+    @property
+    def weight(self) -> int:
+        """Bytes it takes in memory, about; always the same for the same message."""
+        told = MESSAGE_BYTES + len(self.wire) + _room(self.text)
+        return told + sum(CALL_BYTES + _room(c.arguments) for c in self.calls) if self.calls else told
 
-class Source(msgspec.Struct, frozen=True):
+
+def _room(text: str) -> int:
+    return len(text) if text.isascii() else CHARACTER_BYTES * len(text)
+
+
+class Source(msgspec.Struct, frozen=True, gc=False):
     """A piece of a client's request as it wrote it, and the messages it was read as, in order. `weighed`: their tokens
     are counted."""
 
@@ -141,7 +161,7 @@ def undeferred(offered: bytes) -> bytes:
         return offered
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """What the provider reported for one round, in tokens, normalised: `input` counts cached and written tokens too
     (C13)."""
 
@@ -156,7 +176,7 @@ REFUSED = "refused_calls"
 """
 
 
-class Spoken(msgspec.Struct, frozen=True):
+class Spoken(msgspec.Struct, frozen=True, gc=False):
     """One upstream round as it was produced: the whole assistant message and how it ended."""
 
     message: Message
@@ -170,6 +190,11 @@ class Spoken(msgspec.Struct, frozen=True):
     hidden_truncated: bool = False
     """A stack call was cut off by the output limit and has been dropped from `message`."""
     extra: Mapping[str, bytes] = msgspec.field(default_factory=dict)
+
+    @property
+    def weight(self) -> int:
+        """Bytes it takes in memory, about."""
+        return SPOKEN_BYTES + self.message.weight + sum(map(len, self.extra.values()))
 
     @property
     def own_calls(self) -> tuple[Call, ...]:
