@@ -40,8 +40,8 @@ NAMING = ("folded", "pushed", "planned", "entered", "delegated", "rooted")
 """Kinds of events that are kept under the id of their frame."""
 LOOKED_AT = 64
 """So many conversations at hand are looked at when one may begin with a summary, or may be a subagent's."""
-MOST_BYTES = 32 << 20
-"""Of the conversations at hand: twenty of 160k tokens. Any other comes back from the store."""
+MOST_BYTES = 48 << 20
+"""Of the conversations at hand: thirty of 160k tokens. Any other comes back from the store."""
 WEIGHED_AT = 16
 """What is at hand is weighed when a sixteenth of what it may weigh has come to it."""
 

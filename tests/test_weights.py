@@ -11,7 +11,7 @@ import pytest
 from proxy.dialects.chat_message import read_message
 from proxy.dialects.known import Known
 from proxy.shelf import Shelf, Shelved
-from proxy.stack.events import Folded, Pushed, recorded
+from proxy.stack.events import Folded, FrameEvent, Pushed, recorded
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
 from proxy.stack.transcript import Source, Spoken, Usage
 from proxy.store import Store
@@ -68,7 +68,8 @@ class Conversing:
             title, criteria = f"Settle parcel {n}", f"parcel {n} is settled and booked"
             pushed = Pushed(f"f{n:07}", "", title, criteria, self.tip, f"0/{n}", f"{title}: {criteria}. " * 4)
             folded = Folded(f"f{n:07}", tuple(f"{n:016}{at:016}" for at in range(20)), f"It was settled. {n}" * 10)
-            for seq, event in enumerate((pushed, folded)):
+            decided: tuple[FrameEvent, ...] = (pushed, folded)
+            for seq, event in enumerate(decided):
                 self.shelved.ledger.add_event(recorded(event, self.tip, 0, 10 * n + seq, 1))
         self.shelved.stories.clear()
         self.shelved.story(self.tip)
@@ -203,8 +204,12 @@ def test_an_order_of_messages_is_forgotten_with_what_it_holds() -> None:
             known.keep(Source(source.raw, source.messages, weighed=True))
         known.read(raws, lambda raw: (read_message(raw),))
 
+    def ask_others() -> None:
+        for number in range(1, 20):
+            ask(number)
+
     ask(0)
-    _, taken = held(lambda: [ask(number) for number in range(1, 20)])
+    _, taken = held(ask_others)
 
     assert taken < 2 * 100_000
 

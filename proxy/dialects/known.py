@@ -23,7 +23,7 @@ from proxy.dialects.grown import Bodies
 from proxy.stack.transcript import Message, Request, Source, digest_of_tools
 
 KNOWN_MESSAGES = 65_536
-KNOWN_BYTES = 24 * 1024 * 1024
+KNOWN_BYTES = 48 * 1024 * 1024
 """Of the messages that are known: as many as the conversations at hand have (`proxy.shelf`). As much again of those by
 whose order a request is told, which mostly are the same ones."""
 KNOWN_ORDERS = 32
