@@ -64,7 +64,7 @@ class Gate:
 
 
 # Aimed at are 2.0 x floor + 0.6 and 20 x floor. What is awake is watched too: plans, loops, what to suggest, what a
-# person says. On a quiet machine 60 messages take 0.75 to 0.95 more than twice the floor, and these gates leave a tenth
+# person says. On a quiet machine 60 messages take 0.65 to 0.9 more than twice the floor, and these gates leave a fifth
 # more for one that is not quiet. Of the 41 requests of a session three fold: each counts, ranks and writes a trace for
 # 4 ms and waits as long until it is on disk. That wait is the disk's and not the floor's, so it is added, not
 # multiplied.

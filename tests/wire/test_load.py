@@ -114,6 +114,8 @@ def test_s13_a_stream_that_runs_at_the_end_is_finished_and_kept(
     with Proxied(provider.url, tmp_path / "data") as again:
         [turn] = again.turns(told[0].conversation)
         assert (turn["text"], turn["complete"]) == ("until the very end", True)
+        [booked] = again.page("/stack/requests")["requests"]
+        assert (booked["receipt"]["client_status"], booked["receipt"]["finish_reason"]) == (200, "stop")
 
 
 @pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
