@@ -11,7 +11,7 @@ import logging
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import uvicorn
 
@@ -40,6 +40,8 @@ class Running(uvicorn.Server):
 class Proxied:
     """The proxy with its store in `data`, until the `with` block ends. `settings` are keys of `proxy.yaml`, their dots
     written `__`. A busy machine is no reason to stand aside, so rewriting may take its time."""
+
+    running: ClassVar[list[Proxied]] = []
 
     def __init__(self, upstream: str | None, data: Path, **settings: object) -> None:
         usual = {"port": 0, "data": str(data), "wake_at_tokens": 0, "assembly_budget_ms": 10_000}
@@ -74,6 +76,11 @@ class Proxied:
         assert told.status == 200, told
         return told.json
 
+    def catch_up(self) -> None:
+        """Returns once the books of all that was answered are kept, which whoever reads the figures sees to."""
+        told = ask(self.origin, method="GET", path="/metrics", headers={"x-stack-key": TOKEN})
+        assert told.status == 200, told
+
     def state(self, conversation: str) -> Any:
         """The tree of a conversation."""
         return self.page(f"/stack/conversations/{conversation}/state")
@@ -87,11 +94,13 @@ class Proxied:
     def __enter__(self) -> Self:
         self._thread.start()
         assert self._server.listening.wait(START_LIMIT_S)
+        self.running.append(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.running.remove(self)
         self._server.should_exit = True
         self._thread.join(START_LIMIT_S)
         self._listener.close()

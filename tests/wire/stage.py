@@ -55,7 +55,9 @@ def start(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Starting]:
 
 @pytest.fixture
 def journal() -> Iterator[Journal]:
-    """All that any library or module logs, at every level."""
+    """All that any library or module logs, at every level, from here on; what was answered before is told before."""
+    for proxied in Proxied.running:
+        proxied.catch_up()
     root, kept = logging.getLogger(), Journal()
     before = root.level
     root.addHandler(kept)
