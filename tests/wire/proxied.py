@@ -41,7 +41,7 @@ class Proxied:
     """The proxy with its store in `data`, until the `with` block ends. `settings` are keys of `proxy.yaml`, their dots
     written `__`. A busy machine is no reason to stand aside, so rewriting may take its time."""
 
-    running: ClassVar[list[Proxied]] = []
+    running: ClassVar[set[Proxied]] = set()
 
     def __init__(self, upstream: str | None, data: Path, **settings: object) -> None:
         usual = {"port": 0, "data": str(data), "wake_at_tokens": 0, "assembly_budget_ms": 10_000}
@@ -94,13 +94,13 @@ class Proxied:
     def __enter__(self) -> Self:
         self._thread.start()
         assert self._server.listening.wait(START_LIMIT_S)
-        self.running.append(self)
+        self.running.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.running.remove(self)
+        self.running.discard(self)
         self._server.should_exit = True
         self._thread.join(START_LIMIT_S)
         self._listener.close()
