@@ -252,7 +252,7 @@ class Record:
             receipt.frame,
             standing.node,
             receipt.created,
-            self.status,
+            receipt.status,
             msgspec.json.encode(receipt),
             self.keeper.dialect.client_body(standing.request),
         )

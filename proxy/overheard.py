@@ -204,6 +204,7 @@ async def _said(parts: Parts, standing: Standing, asked: Say, name: str) -> str:
             async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
                 there = (await named(parts.keeper.store, tenant, asked.to)).id
         lane = Lane.FOLLOW_UP if asked.follow_up else Lane.STEER
+        parts.keeper.afterwards.catch_up()  # whether it would be heard is read from the newest request's record
         await parts.speaking.say(tenant, there, asked.text, lane, name=name)
     except (NotAllowed, UnknownFrame) as refused:
         return str(refused)

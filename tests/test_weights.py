@@ -2,7 +2,7 @@
 
 import json
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import msgspec
@@ -15,7 +15,7 @@ from proxy.stack.events import Folded, FrameEvent, Pushed, recorded
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
 from proxy.stack.transcript import Source, Spoken, Usage
 from proxy.store import Store
-from proxy.store.memory import MemoryStore
+from tests.test_shelf import store as store
 
 OFF = 0.25
 """How far a weight may be from what the memory allocator counts."""
@@ -215,14 +215,6 @@ def test_an_order_of_messages_is_forgotten_with_what_it_holds() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- shelf
-@pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    made = MemoryStore()
-    await made.start()
-    yield made
-    await made.close()
-
-
 def filled(shelf: Shelf, ident: str, words: int) -> None:
     conversation = Conversation(ident, "ours", created=1)
     entry = Entry(f"entry of {ident}", "", 0, Kind.MESSAGE, "thread", read_message(wire("user", "parcel " * words)))

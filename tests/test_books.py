@@ -1,0 +1,43 @@
+"""What is kept of a request is what was told of it, whatever came after."""
+
+import asyncio
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from proxy import exchange
+from proxy.afterwards import Afterwards
+from proxy.asking import Incoming
+from proxy.config_sources import load_config
+from proxy.replaying.playing import Heard
+from proxy.replaying.recording import Step, around, encoded
+from proxy.replaying.wiring import TENANT, wired
+from proxy.report import Receipt
+
+LATER_S = 60.0
+BEFORE, BEHIND = around("claude-sonnet-4-5", {})
+STEP = Step(BEFORE, (encoded({"role": "user", "content": "hi"}),), BEHIND, {"role": "assistant", "content": "hello"}, 0)
+
+
+class Gone(Heard):
+    """A client that leaves while the last bytes are on their way to it."""
+
+    async def end(self, last: bytes = b"") -> None:
+        raise asyncio.CancelledError
+
+
+async def test_a_row_and_its_receipt_tell_the_same_of_a_client_that_left_at_the_end() -> None:
+    behind = wired(load_config({}))
+    keeper = replace(behind.parts.keeper, afterwards=Afterwards(LATER_S))
+    parts = replace(behind.parts, keeper=keeper)
+    behind.provider.expect(STEP)
+
+    with pytest.raises(asyncio.CancelledError):
+        await exchange.serve(parts, Incoming("r1", TENANT, "POST", "/v1/chat/completions", b"", [], STEP.body), Gone())
+    keeper.afterwards.catch_up()
+    kept = await behind.store.request(TENANT, "r1")
+
+    assert kept is not None
+    receipt = msgspec.json.decode(kept.record.receipt, type=Receipt)
+    assert kept.record.status == receipt.status == "asleep"
