@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from proxy.commands.printing import remark
 from proxy.config import Config
 from proxy.config_sources import load_config
 from proxy.errors import InvalidConfiguration, UnknownFrame
@@ -48,7 +49,8 @@ def at(file: Path | None, data: Path | None) -> Config:
 
 @asynccontextmanager
 async def opened(config: Config) -> AsyncIterator[Store]:
-    """The store, for as long as the command looks at it. Raises InvalidConfiguration where there is none yet."""
+    """The store, for as long as the command looks at it; what happened to its file meanwhile is told on stderr. Raises
+    InvalidConfiguration where there is none yet."""
     path = config.store_path
     if path is None:
         raise InvalidConfiguration("store: it is kept in memory; ask the running proxy, at /stack")
@@ -65,6 +67,8 @@ async def opened(config: Config) -> AsyncIterator[Store]:
         raise UnknownFrame(f"{error} Looked in {path}; --data names another directory.") from None
     finally:
         await store.close()
+        for note in store.health().notes:
+            remark(note)
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:

@@ -48,6 +48,11 @@ def complain(message: str) -> None:
     typer.secho(harmless(f"error: {message}"), fg="red", err=True)
 
 
+def remark(message: str) -> None:
+    """On stderr, what is no error and still has to be known."""
+    typer.secho(harmless(f"note: {message}"), fg="yellow", err=True)
+
+
 def say_json(value: Any) -> None:
     """In ASCII: every control character stands as an escape."""
     typer.echo(json.dumps(value, indent=2))

@@ -122,3 +122,17 @@ def test_before_anything_was_stored_it_says_what_to_do(shell: Shell) -> None:
     assert shown.code == 2
     assert "callstack serve" in shown.errors
     assert not shell.data.exists()
+
+
+def test_a_damaged_store_is_told_with_where_it_is_kept(shell: Shell) -> None:
+    shell.data.mkdir()
+    (shell.data / "callstack.db").write_bytes(b"no database, only words " * 400)
+
+    ended = shell.on_data("tree")
+    again = shell.on_data("tree")
+
+    (kept,) = shell.data.glob("*.corrupt-*")
+    note, error = ended.errors.splitlines()
+    assert note == f"note: the store's file was damaged; it was kept as {kept.name} and a new store begun"
+    assert error.startswith("error: There is no conversation yet.")
+    assert again.errors.splitlines() == [error], "told once"
