@@ -7,7 +7,8 @@ anew for every request and a result must not be written, read and counted each t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -35,6 +36,11 @@ class Writer:
 
     def without_reasoning(self, message: Message) -> Message:
         return self._dialect.without_reasoning(message)
+
+    def without_calls(self, message: Message, calls: Collection[str]) -> Message:
+        """A produced message less these calls."""
+        fewer = partial(self._dialect.without_calls, message, calls)
+        return self._kept("fewer", ",".join(sorted(calls)), message.wire.decode("latin-1"), fewer)
 
     def retold(self, message: Message, text: str) -> Message:
         """A stored result in other words."""

@@ -629,6 +629,17 @@ def _among(message: Json, stored: frozenset[str]) -> bool:
     return any(_thoughtless(json.loads(kept)) == message for kept in stored if '"reasoning' in kept)
 
 
+def _as_kept(message: Json, stored: frozenset[str], client: Body) -> bool:
+    """The words of an answer that is stored with calls, where the client's history has the words and not the calls:
+    the answer broke off, and it kept no more."""
+    if message["role"] != "assistant" or calls_of(message) or not (said := text_of(message)):
+        return False
+    theirs = {call for m in client.messages for call, _ in calls_of(m)}
+    whole = (json.loads(kept) for kept in stored if '"tool_calls"' in kept)
+    left = [one for one in whole if one["role"] == "assistant" and text_of(one) == said]
+    return any(theirs.isdisjoint(call for call, _ in calls_of(one)) for one in left)
+
+
 def _less_thoughts(evidence: Evidence, asked: bytes, bodies: Sequence[bytes]) -> bool:
     """L8: of a model that binds reasoning to its prefix, the client's own request less some of its reasoning."""
     if len(bodies) != 1 or not evidence.bound(Body.read(asked).model):
@@ -695,5 +706,6 @@ def _stored(evidence: Evidence, awake: Sequence[Round], kept: Mapping[str, froze
             ours = message["role"] in HEADS or _is_retold(message)
             ours = ours or (message["role"] != "assistant" and _added(each.body, message, sorted(theirs)))
             bound = evidence.bound(each.body.model) and message["role"] == "assistant"
-            if not ours and written not in stored and not (bound and _among(message, stored)):
+            less = (bound and _among(message, stored)) or _as_kept(message, stored, client)
+            if not ours and written not in stored and not less:
                 yield f"request {each.asked.number}, L3: on the line and not stored: {written[:80]}"

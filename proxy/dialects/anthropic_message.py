@@ -11,7 +11,7 @@ stay as they came, less the cache markers, which belong to a request and not to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -193,6 +193,20 @@ def without_reasoning(message: Message) -> Message:
     if not kept:
         return replace(message, wire=NO_BLOCKS)
     return replace(message, wire=slices.object_of({**fields, "content": slices.array_of(kept)}))
+
+
+def without_calls(message: Message, calls: Collection[str]) -> Message:
+    """The same message less the calls with these ids, and less the thinking at its end that was for them: no message
+    may end with that. Its tokens are not counted yet."""
+    fields = slices.members(message.wire)
+    kept = [(raw, said) for raw in slices.items(fields["content"]) if not _is_call(said := _said(raw), calls)]
+    while kept and kind_of(kept[-1][1]) in REASONING:
+        kept.pop()
+    return read_message(slices.object_of({**fields, "content": slices.array_of([raw for raw, _ in kept])}))
+
+
+def _is_call(said: Any, calls: Collection[str]) -> bool:
+    return kind_of(said) == CALL and said.get("id") in calls
 
 
 def seals(message: Message) -> bool:

@@ -33,6 +33,7 @@ from proxy.dialects.anthropic_message import (
     tool_result,
     user_message,
     with_text,
+    without_calls,
     without_reasoning,
 )
 from proxy.dialects.dialect import Appending, Body, Dialect, Headers, Wanted
@@ -273,6 +274,7 @@ ANTHROPIC_MESSAGES = Dialect(
     tool_result,
     user_message,
     without_reasoning,
+    without_calls,
     retold,
     error_body,
     answer,

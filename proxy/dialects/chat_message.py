@@ -8,7 +8,7 @@ have never heard of do not count. The bytes stay as they came.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -160,6 +160,17 @@ def without_reasoning(message: Message) -> Message:
     fields = slices.members(message.wire)
     kept = {name: raw for name, raw in fields.items() if name not in REASONING}
     return message if len(kept) == len(fields) else replace(message, wire=slices.object_of(kept))
+
+
+def without_calls(message: Message, calls: Collection[str]) -> Message:
+    """The same message less the calls with these ids; every other member as it was. Its tokens are not counted yet."""
+    fields = slices.members(message.wire)
+    listed = slices.items(fields.pop("tool_calls", b"[]"))
+    if kept := [raw for raw in listed if slices.value(raw).get("id") not in calls]:
+        fields["tool_calls"] = slices.array_of(kept)
+    if "" in calls:
+        fields.pop("function_call", None)
+    return read_message(slices.object_of(fields))
 
 
 def retold(message: Message, text: str) -> Message:

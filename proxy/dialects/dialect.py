@@ -6,7 +6,7 @@ written again**, in both directions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -172,6 +172,9 @@ class Dialect:
     """A user-role text of ours: a trace, a note, guidance."""
     without_reasoning: Callable[[Message], Message]
     """The same message less its reasoning; the very same where it has none."""
+    without_calls: Callable[[Message, Collection[str]], Message]
+    """The same message less the calls with these ids, and less what cannot stand without them. Its tokens are not
+    counted."""
     retold: Callable[[Message, str], Message]
     """The same message with this text for its content; every other member as it was. Its tokens are not counted."""
     error_body: Callable[[int, str, str], bytes]

@@ -27,6 +27,7 @@ from proxy.dialects.chat_message import (
     tool_result,
     user_message,
     with_text,
+    without_calls,
     without_reasoning,
 )
 from proxy.dialects.dialect import Body, Dialect, Wanted
@@ -173,6 +174,7 @@ OPENAI_CHAT = Dialect(
     tool_result,
     user_message,
     without_reasoning,
+    without_calls,
     retold,
     error_body,
     answer,

@@ -54,6 +54,7 @@ from proxy.dialects.responses_item import (
     tools_in,
     user_message,
     with_tools_inside,
+    without_calls,
     without_reasoning,
     without_unreadable,
 )
@@ -377,6 +378,7 @@ OPENAI_RESPONSES = Dialect(
     tool_result,
     user_message,
     without_reasoning,
+    without_calls,
     retold,
     error_body,
     Answer,

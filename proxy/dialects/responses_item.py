@@ -14,7 +14,7 @@ of `openai_responses`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
@@ -283,6 +283,19 @@ def _without(message: Message, leaves: Callable[[Mapping[str, Any]], bool]) -> M
         else:
             kept.append(item)
     return replace(message, wire=slices.array_of(kept)) if left_out else message
+
+
+def without_calls(message: Message, calls: Collection[str]) -> Message:
+    """The same run less the calls with these ids, and less the reasoning at its end that was for them: providers
+    refuse reasoning that nothing follows. Its tokens are not counted yet."""
+    kept = [raw for raw in slices.items(message.wire) if not _is_call(_said(raw), calls)]
+    while kept and _outline(kept[-1]).type == REASONING:
+        kept.pop()
+    return read_run(slices.array_of(kept))
+
+
+def _is_call(said: Mapping[str, Any], calls: Collection[str]) -> bool:
+    return _text(said, "type").endswith(CALL) and _text(said, "call_id") in calls
 
 
 # --------------------------------------------------------------------------------------------------------------- ours

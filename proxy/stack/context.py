@@ -14,7 +14,7 @@ What this module does not do: it decides no event, counts nothing, and knows no 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -39,6 +39,8 @@ class Scribe(Protocol):
     def user_message(self, text: str) -> Message: ...
 
     def without_reasoning(self, message: Message) -> Message: ...
+
+    def without_calls(self, message: Message, calls: Collection[str]) -> Message: ...
 
     def retold(self, message: Message, text: str) -> Message: ...
 
@@ -67,7 +69,8 @@ _NO_RESULTS: Mapping[str, Message] = {}
 
 
 class Unit(NamedTuple):
-    """A message on its way to the line. `ours` are the results of the stack calls in it, by call id.
+    """A message on its way to the line. `ours` are the results of the stack calls in it, by call id; `cut` the ids of
+    the client's calls in an answer that broke off, which a client may not have kept.
 
     A tuple and not a dataclass because one is made per message of every line: a fifth of the time.
     """
@@ -75,6 +78,7 @@ class Unit(NamedTuple):
     message: Message
     entry: str
     ours: Mapping[str, Message] = _NO_RESULTS
+    cut: Collection[str] = ()
 
 
 def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False) -> Line:
@@ -82,6 +86,8 @@ def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False) -> Line:
     text of ours that would is told at the end of that result."""
     selected = story.owned
     units = _with_view(story, selected, scribe) if story.tree.active else _units(story, selected, scribe)
+    if any(unit.cut for unit in units):
+        units = list(_as_kept(units, scribe))
     units = _introduced(story, units, scribe)
     messages = tuple(_paired(units, scribe))
     if suffixed:
@@ -211,7 +217,8 @@ def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
     answered = placed.round.spoken.own_calls
     told = {c.id: story.tree.told.get((placed.entry.id, call_key(number, c.id))) for c in answered}
     ours = {call: scribe.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
-    return [Unit(message, placed.at, {call: result for call, result in ours.items() if result})]
+    cut = () if placed.round.spoken.complete else tuple(c.id for c in placed.round.spoken.client_calls)
+    return [Unit(message, placed.at, {call: result for call, result in ours.items() if result}, cut)]
 
 
 # --------------------------------------------------------------------------------------------------------------- views
@@ -256,6 +263,18 @@ def _is_user(placed: Placed) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------- pairing
+def _as_kept(units: Sequence[Unit], scribe: Scribe) -> Iterable[Unit]:
+    """L4: of an answer that broke off a client keeps the words and seldom the calls, the last of which is mostly half
+    of one, and refused by some providers. Those it answers none of it has not kept."""
+    for at, unit in enumerate(units):
+        if not unit.cut or not _answers(units, at, unit.message.calls).keys().isdisjoint(unit.cut):
+            yield unit
+            continue
+        left = unit._replace(message=scribe.without_calls(unit.message, unit.cut), cut=())
+        if left.message.calls or left.message.text.strip():
+            yield left
+
+
 def _paired(units: Sequence[Unit], scribe: Scribe) -> Iterable[Message]:
     """L1: each result behind its call, each call with a result. What the client answered in its own order stays in
     it, unless results of ours stand between."""

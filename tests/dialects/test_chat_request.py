@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.chat_message import read_message, tool_result, user_message
+from proxy.dialects.chat_message import read_message, tool_result, user_message, without_calls
 from proxy.dialects.dialect import Wanted
 from proxy.dialects.known import Known, countables, weighed
 from proxy.dialects.openai_chat import extended_head, read, render, tools_json
@@ -243,3 +243,30 @@ def test_messages_of_ours_are_read_like_any_other() -> None:
     assert json.loads(tool_result("c1", "done \ud800").wire) == RESULT | {"content": "done \ufffd"}
     assert tool_result("c1", "login.py").identity == identity(RESULT)
     assert user_message("Fix the login.").identity == identity(USER)
+
+
+@pytest.mark.parametrize(
+    ("gone", "left"),
+    [
+        ({"c1"}, {"tool_calls": [{"id": "c2", "type": "custom", "custom": {"name": "edit", "input": "x"}}]}),
+        ({"c1", "c2"}, {}),
+        ({"c3"}, {"tool_calls": "all"}),
+    ],
+)
+def test_calls_go_and_every_other_member_stays(gone: set[str], left: dict[str, Any]) -> None:
+    words = {"role": "assistant", "content": "I look.", "reasoning_content": "hm", "x": 1.50}
+    listed = [
+        {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}},
+        {"id": "c2", "type": "custom", "custom": {"name": "edit", "input": "x"}},
+    ]
+    less = without_calls(read_message(json.dumps(words | {"tool_calls": listed}).encode()), gone)
+
+    expected = words | ({"tool_calls": listed} if left.get("tool_calls") == "all" else left)
+    assert json.loads(less.wire) == expected
+    assert [c.id for c in less.calls] == [c["id"] for c in listed if c["id"] not in gone]
+
+
+def test_a_call_of_the_old_kind_goes_by_its_empty_id() -> None:
+    said = {"role": "assistant", "content": "I look.", "function_call": {"name": "bash", "arguments": '{"comm'}}
+    less = without_calls(read_message(json.dumps(said).encode()), {""})
+    assert json.loads(less.wire) == {"role": "assistant", "content": "I look."}

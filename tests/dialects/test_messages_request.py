@@ -15,6 +15,7 @@ from proxy.dialects.anthropic_message import (
     retold,
     tool_result,
     user_message,
+    without_calls,
     without_reasoning,
 )
 from proxy.dialects.anthropic_messages import client_body, error_body, extended_head, read, render, tools_json
@@ -339,6 +340,14 @@ def test_thinking_is_taken_out_and_everything_else_stays() -> None:
     less = without_reasoning(said)
     assert json.loads(less.wire) == {"x": 1, "role": "assistant", "content": [WORDS, LOOK, ODDITY], "y": 2}
     assert (less.identity, less.text, less.calls) == (said.identity, said.text, said.calls)
+
+
+def test_calls_go_with_the_thinking_that_was_for_them_and_nothing_else_does() -> None:
+    made = message({"x": 1, "role": "assistant", "content": [THOUGHT, WORDS, HIDDEN, LOOK], "y": 2})
+    left = without_calls(made, {c.id for c in made.calls})
+    assert json.loads(left.wire) == {"x": 1, "role": "assistant", "content": [THOUGHT, WORDS], "y": 2}
+    assert (left.text, left.calls) == (made.text, ())
+    assert json.loads(without_calls(made, {"another"}).wire) == json.loads(made.wire)
 
 
 @pytest.mark.parametrize(

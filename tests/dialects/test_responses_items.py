@@ -20,6 +20,7 @@ from proxy.dialects.responses_item import (
     retold,
     tool_result,
     user_message,
+    without_calls,
     without_reasoning,
 )
 from proxy.stack.transcript import Message
@@ -231,6 +232,16 @@ def test_what_has_no_words_is_known_by_its_content_without_ids() -> None:
     assert item(ADDED).identity == item(ADDED | {"id": "at_2"}).identity != item(ADDED | {"tools": []}).identity
     assert run(REFERENCE).identity != run(REFERENCE | {"id": "msg_2"}).identity
     assert run(REASONING).identity == run(REASONING | {"id": "rs_2"}).identity
+
+
+def test_calls_go_with_the_reasoning_that_was_for_them_and_nothing_else_does() -> None:
+    made = run(REASONING, SAID, CALL, REASONING, CUSTOM)
+    one, other = (c.id for c in made.calls)
+    assert json.loads(without_calls(made, {other}).wire) == [REASONING, SAID, CALL]
+    assert without_calls(made, {one}).calls == made.calls[1:]
+    left = without_calls(made, {one, other})
+    assert json.loads(left.wire) == [REASONING, SAID]
+    assert (left.identity, left.calls) == (run(SAID).identity, ())
 
 
 # --------------------------------------------------------------------------------------------------------- reasoning

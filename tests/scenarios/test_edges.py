@@ -122,6 +122,36 @@ def test_an_aborted_call_kept_with_empty_arguments(stage: Stage, provider: Scrip
     assert "Tool execution aborted" in everything(provider.received[-1].messages)
 
 
+BEGUN = {"chat": 6, "messages": 10, "responses": 13}
+"""Events of an answer with one word and a call until some of the call's arguments have left."""
+
+
+def test_half_a_call_that_the_client_dropped_does_not_come_back(stage: Stage, provider: ScriptedProvider) -> None:
+    """L4: after a cut most clients keep the words and no call. What is left of one is no JSON, which some providers
+    refuse, and would be with every request from then on."""
+    chat = stage.chat(streamed=True)
+    whole = bash("a command of several words, to be cut in one of them")
+    broken_off = cut(does(whole, text="Look:"), after_events=BEGUN[stage.tongue.short])
+    provider.will(does(push("Auth"), text="Let me see."), broken_off, says("Good."), says("More."), does(pop("done")))
+    chat.history.append({"role": "user", "content": "add a login"})
+    broken = chat.tries()
+    (half,) = broken.message["tool_calls"]
+    assert '"a com' in half["function"]["arguments"]
+    assert not half["function"]["arguments"].endswith("}")
+    chat.history.append({"role": "assistant", "content": broken.text})
+
+    chat.says("not so")
+    after = provider.received[-1].messages
+    chat.says("go on")
+
+    for line in (after, provider.received[-1].messages):
+        assert "a com" not in everything(line)
+        assert "Look:" in everything(line)
+        assert "stack_frame_push" in everything(line[1:])
+    assert chat.proxy.active() == "Auth"
+    assert len(chat.proxy.conversations) == 1
+
+
 def test_a_call_renamed_by_the_client(provider: ScriptedProvider, chat: Conversation) -> None:
     """CLIENTS 2 (opencode): an unknown tool comes back as `invalid` with other arguments."""
     provider.will(does(push("Auth")), does(call("bsh", command="ls")), says("I see."), says("ok"))
