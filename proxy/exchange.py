@@ -450,10 +450,13 @@ class Call:
             log.warning("draft not kept", extra={"request": self._incoming.id})
 
     def _keep_last(self, turn: Turn | None, spoken: Spoken) -> None:
-        """Record the last round as it ended. Nothing said is nothing to keep."""
+        """Record the last round as it ended. Nothing said is nothing to keep, but for the end of a turn with hidden
+        rounds: what was done in them is done."""
         self._heard(spoken)
         message = spoken.message
-        if turn is None or self._delivery.writing.is_error or not (message.text or message.calls):
+        if turn is None or self._delivery.writing.is_error:
+            return
+        if not (message.text or message.calls or (turn.number and spoken.complete)):
             return
         try:
             weighed = replace(spoken, message=self._parts.writer.weighed(message))

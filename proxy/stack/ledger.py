@@ -309,7 +309,15 @@ def forms(rounds: Sequence[Round]) -> set[str]:
     it)."""
     if calls := seen_calls(rounds):
         return {seen_identity(rounds), identity_of("assistant", "", calls)}
-    return {seen_identity(rounds)} if seen_text(rounds) else set()
+    return {seen_identity(rounds)} if seen_text(rounds) or is_silent(rounds) else set()
+
+
+def is_silent(rounds: Sequence[Round]) -> bool:
+    """Whether a finished turn was work of ours alone, with nothing for the client to read: it comes back as an empty
+    message, or not at all."""
+    if not rounds or not (rounds[-1].last and rounds[-1].spoken.complete) or seen_calls(rounds) or seen_text(rounds):
+        return False
+    return any(done.spoken.own_calls for done in rounds)
 
 
 def echoes(rounds: Sequence[Round], message: Message) -> bool:

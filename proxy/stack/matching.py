@@ -33,6 +33,7 @@ from proxy.stack.ledger import (
     calls_key,
     echoes,
     forms,
+    is_silent,
     message_id,
     sealed_in,
     seen_calls,
@@ -188,7 +189,8 @@ class Match(msgspec.Struct, frozen=True):
 
 
 def walk(ledger: Ledger, messages: Sequence[Message]) -> tuple[Entry, ...]:
-    """The longest known prefix of `messages`, as entries. Overlays hang beside and are never walked."""
+    """The longest known prefix of `messages`, as entries. Overlays hang beside and are never walked. A turn that said
+    nothing, and that the client does not give back, stands in the place of the message it answered."""
     path: list[Entry] = []
     parent = ""
     entries, by_identity = ledger.entries, ledger.by_identity
@@ -201,6 +203,10 @@ def walk(ledger: Ledger, messages: Sequence[Message]) -> tuple[Entry, ...]:
             path.append(entries[parent])
             continue
         found = _children(ledger, parent, message)
+        unsaid = _silent_under(ledger, parent) if path and not found and message.role != "assistant" else None
+        if unsaid is not None:
+            path[-1], parent = unsaid, unsaid.id
+            found = _children(ledger, parent, message)
         if not found:
             turn, pieces = _paused_before(ledger, parent, message), 1
             if turn is None:
@@ -226,6 +232,12 @@ def _children(ledger: Ledger, parent: str, message: Message) -> list[Entry]:
         tried = ledger.turns_under.get(parent, [])[-ATTEMPTS:]
         ids = [t for t in tried if echoes(ledger.rounds.get(t, ()), message)]
     return [ledger.entries[i] for i in reversed(ids)]
+
+
+def _silent_under(ledger: Ledger, parent: str) -> Entry | None:
+    """The newest answer to the request that ended with `parent`, where there was nothing in it for the client."""
+    turns = ledger.turns_under.get(parent, ())
+    return ledger.entries[turns[-1]] if turns and is_silent(ledger.rounds.get(turns[-1], ())) else None
 
 
 def _paused_before(ledger: Ledger, parent: str, message: Message) -> Entry | None:

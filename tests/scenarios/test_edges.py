@@ -340,6 +340,45 @@ def test_a_blank_answer_is_the_clients_to_keep_or_drop(provider: ScriptedProvide
     assert len(chat.proxy.conversations) == 1
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["dropped", "kept"])
+def test_what_was_done_before_a_blank_answer_stays_done(stage: Stage, provider: ScriptedProvider, kept: bool) -> None:
+    """DESIGN 5.2: a model may end a turn with a stack call and no word behind it. The empty answer comes back as one,
+    or as none; the frames are as they were left."""
+    if kept and stage.tongue is not CHAT:
+        pytest.skip("elsewhere a blank answer is no item or message at all")
+    chat = stage.chat()
+    provider.will(does(push("Auth"), text="I begin."), says("half done"))
+    chat.says("add a login")
+    chat.says("and?")
+    provider.will(
+        does(pop("The login works.")), says(""), says("Next."), does(push("Docs")), says(""), says("Written.")
+    )
+    for words in ("finish it", "go on", "write docs", "is it there?"):
+        answer = chat.says(words)
+        if not answer.text and not kept:
+            chat.history.pop()
+
+    assert chat.proxy.statuses() == {"add a login": "in_progress", "Auth": "completed", "Docs": "in_progress"}
+    line = everything(provider.received[-1].messages)
+    assert "The login works." in line
+    assert "half done" not in line
+    assert len(chat.proxy.conversations) == 1
+
+
+def test_a_retry_of_a_blank_answer_is_another_answer(stage: Stage, provider: ScriptedProvider) -> None:
+    """X-04: the client asks again because it was told nothing; what was done on the way to that is not on its path."""
+    chat = stage.chat()
+    provider.will(says("hi"), does(push("Auth")), says(""), does(push("Login")), says("I begin."), says("Good."))
+    chat.says("hello")
+    chat.says("add a login")
+    chat.history.pop()
+
+    assert chat.asks().text == "I begin."
+    chat.says("go on")
+    assert chat.proxy.active() == "Login"
+    assert "Auth" not in everything(provider.received[-1].messages[1:])
+
+
 def test_an_empty_body_from_the_provider_is_passed(provider: ScriptedProvider, chat: Conversation) -> None:
     """S10."""
     provider.will(says("one"), empty(), says("two"))
