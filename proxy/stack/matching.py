@@ -305,11 +305,13 @@ def _align(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Match |
     """The rest of a rewritten history, matched loosely against the path of the newest produced turn that it still
     holds.
 
-    A thread with tools does not go on from an answer that was given without any: that was a summary, or a title.
+    A thread with tools does not go on from an answer that was given without any: that was a summary, or a title. And
+    words alone say little, many agents greet alike: where nothing else is known, the loop must be the same.
     """
     rest = request.messages[len(path) :]
-    anchor = next((t for m in reversed(rest) if m.role == "assistant" and (t := _produced(ledger, m))), None)
-    if anchor is None or not _same_kind(ledger, anchor, request):
+    turns = ((t, m) for m in reversed(rest) if m.role == "assistant" and (t := _produced(ledger, m)))
+    anchor, echo = next(turns, (None, None))
+    if anchor is None or echo is None or not _same_kind(ledger, anchor, request):
         return None
     stored = [e for e in ledger.path(anchor.id) if e.id not in {p.id for p in path}]
     aliases: list[str] = []
@@ -318,12 +320,26 @@ def _align(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Match |
         found = next((i for i in range(at, len(stored)) if _alike(ledger, stored[i], message)), None)
         aliases.append(stored[found].id if found is not None else "")
         at = at if found is None else found + 1
+    known = len(path) + sum(map(bool, aliases))
+    if known == 1 and not echo.calls and _likeness(ledger, anchor, request) < LIKENESS:
+        return None
     return Match(How.ALIGNED, path, tuple(aliases), anchor.id)
 
 
 def _same_kind(ledger: Ledger, anchor: Entry, request: Request) -> bool:
     thread = ledger.threads.get(anchor.thread)
     return thread is None or bool(thread.tool_names) == bool(request.tool_names)
+
+
+LIKENESS = 2
+
+
+def _likeness(ledger: Ledger, tip: Entry, request: Request) -> int:
+    """How much of the thread of `tip` a request has, its system text and its tools: of 0 to `LIKENESS`."""
+    thread = ledger.threads.get(tip.thread)
+    if thread is None:
+        return 0
+    return (thread.system_hash == request.system_hash) + (thread.tool_names == request.tool_names)
 
 
 def _produced(ledger: Ledger, message: Message) -> Entry | None:
@@ -375,7 +391,8 @@ def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:
 
 
 def best(candidates: Iterable[Ledger], request: Request) -> tuple[Ledger, Match] | None:
-    """The conversation that holds most of `request` up to its last turn; among equals the one that spoke last."""
+    """The conversation that holds most of `request` up to its last turn; among equals the one whose thread is most like
+    it, then the one that spoke last."""
     matches = [(ledger, match(ledger, request)) for ledger in candidates]
     known = [(ledger, found) for ledger, found in matches if found.how is not How.NEW]
     if len(known) < 2:
@@ -395,12 +412,13 @@ def _last_turn(request: Request) -> int:
     return next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), -1)
 
 
-def _merit(ledger: Ledger, found: Match, request: Request) -> tuple[int, int]:
+def _merit(ledger: Ledger, found: Match, request: Request) -> tuple[int, int, int]:
     last = _last_turn(request)
     held = [e.id for e in found.path[: last + 1]] + [a for a in found.aliases[: max(0, last + 1 - found.depth)] if a]
     newest = max((r.created for i in held for r in ledger.rounds.get(i, ())), default=0)
     strict = min(found.depth, last + 1)
-    return (len(held) * 2 + strict, newest)
+    like = _likeness(ledger, ledger.entries[found.path[-1].id if found.path else found.adopts], request)
+    return (len(held) * 2 + strict, like, newest)
 
 
 # -------------------------------------------------------------------------------------------------------------- grow

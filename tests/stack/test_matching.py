@@ -204,6 +204,29 @@ def test_no_thread_with_tools_goes_on_from_an_answer_given_without() -> None:
     assert matching.match(side.ledger, request(message("user", "What did we do so far?"), ANSWER, MORE)).how is How.NEW
 
 
+@pytest.mark.parametrize(
+    ("system", "tools"), [("You plan parties.", ("read", "write")), ("s", ("invite",)), ("You plan parties.", ())]
+)
+def test_a_greeting_that_another_agent_also_gave_is_no_anchor(book: Book, system: str, tools: tuple[str, ...]) -> None:
+    """DESIGN 5.3: words alone say too little, whatever came before them. With a second thing that is known they do."""
+    other = (message("user", "good morning"), ANSWER, message("user", "plan a party"))
+    assert matching.match(book.ledger, request(*other, system=system, tools=tools)).how is How.NEW
+    shortened = request(message("user", "summary"), RESULT, ANSWER, MORE, system=system, tools=tools or ("read",))
+    assert matching.match(book.ledger, shortened).how is How.ALIGNED
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_conversations_that_look_alike_the_one_with_this_system_and_tools_is_meant(first: bool) -> None:
+    agent, chat = Book(), Book()
+    chat.ledger.threads["main"] = Thread("main", "another", ())
+    for book, when, tools in ((agent, 10 if first else 20, ("read", "write")), (chat, 15, ())):
+        book.now = when
+        book.answer(book.arrive(request(ASK, tools=tools), Match(How.NEW)), ANSWER)
+    best = matching.best([agent.ledger, chat.ledger], request(ASK, ANSWER, MORE))
+    assert best is not None
+    assert best[0] is agent.ledger
+
+
 def test_of_two_conversations_that_look_alike_the_one_that_spoke_last_is_meant() -> None:
     older, newer = Book(), Book()
     for book, when in ((older, 10), (newer, 20)):
