@@ -332,7 +332,8 @@ class Call:
             if not complete or last_one or not spoken.own_calls or self._is_over():
                 await self._end_turn(turn, spoken, got.status, complete=complete)
                 return
-            last_one = turn.number + 1 >= self._parts.config.stack_rounds or time.monotonic() > self._deadline
+            # Behind a call of the client's no round follows, so there is nothing to bound.
+            last_one = not spoken.client_calls and self._bound_is_reached(turn)
             try:
                 await self._run(turn, spoken, refuse=last_one)
                 if spoken.client_calls:
@@ -344,6 +345,10 @@ class Call:
             except (StoreError, Unfit) as error:
                 await self._stand_aside(error.code)
                 return
+
+    def _bound_is_reached(self, turn: Turn) -> bool:
+        """One round more may be asked for, and that without calls."""
+        return turn.number + 1 >= self._parts.config.stack_rounds or time.monotonic() > self._deadline
 
     async def _after_silence(self, turn: Turn, line: Line) -> Line | None:
         """The line to ask with again, where the answer to this one ended without a word because it was too long."""
