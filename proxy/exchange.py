@@ -316,6 +316,7 @@ class Call:
                 line, silent = shorter, True
                 continue
             if complete and turn.number and self._reply.started and self._is_no_answer():
+                self._heard(spoken)
                 await self._break_off("upstream_unreadable")
                 return
             goes_on = complete and self._delivery.writing.goes_on and not self._is_over()
@@ -393,6 +394,7 @@ class Call:
     async def _end_turn(self, turn: Turn, spoken: Spoken, status: int, *, complete: bool) -> None:
         """The round for the client has ended."""
         if complete and spoken.own_calls and not spoken.client_calls and not spoken.message.text.strip():
+            self._heard(spoken)
             await self._break_off("stack_calls_only")
             return
         hidden = turn.number > 0

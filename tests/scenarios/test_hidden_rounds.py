@@ -136,14 +136,18 @@ def test_a_model_that_alternates_hidden_calls_is_stopped_too(stage: Stage, provi
 
 def test_a_model_that_ignores_the_bound_gets_no_empty_answer_out(stage: Stage, provider: ScriptedProvider) -> None:
     """H1: still a stack call in the last round: an error or a broken stream, which clients ask again, never success
-    with nothing in it."""
+    with nothing in it. The provider was paid for all of them."""
     chat = stage.chat(stage.proxy(stack_rounds=2))
-    provider.will(*(does(op("status")) for _ in range(3)))
+    provider.will(*(does(op("status"), usage=Usage(prompt=1000, completion=20)) for _ in range(3)))
 
     answer = chat.says("go")
 
     assert answer.status >= 500 or not answer.ended
     assert len(provider.received) == 3
+    [receipt] = chat.proxy.receipts()
+    assert (receipt["status"], receipt["reason"]) == ("error", "stack_calls_only")
+    assert [told["output"] for told in receipt["usage_by_round"]] == [20, 20, 20]
+    assert receipt["saved"] == -receipt["cost"]
 
 
 MISTAKES = {
