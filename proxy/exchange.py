@@ -315,7 +315,7 @@ class Call:
             if complete and not silent and (shorter := await self._after_silence(turn, line)):
                 line, silent = shorter, True
                 continue
-            if complete and turn.number and self._reply.started and self._is_no_answer():
+            if complete and turn.number and self._reply.started and self._is_no_answer(spoken):
                 self._heard(spoken)
                 await self._break_off("upstream_unreadable")
                 return
@@ -368,11 +368,13 @@ class Call:
         else:
             await self._relay_instead(reason)
 
-    def _is_no_answer(self) -> bool:
-        """What came in the place of a round is no answer to read on with: a page, a compressed body, nothing at all.
-        Behind a stream that has begun it cannot be shown, and ending there would look like a good end (S10)."""
-        writing = self._delivery.writing
-        return writing.is_error or writing.silent
+    def _is_no_answer(self, spoken: Spoken) -> bool:
+        """What came in the place of a round is no answer to read on with: a page, a compressed body, nothing at all, or
+        nothing that is said and no end either. Behind a stream that has begun it cannot be shown, and ending there
+        would look like a good end (S10). A failure that the provider told passes as it is."""
+        writing, message = self._delivery.writing, spoken.message
+        is_empty = not (spoken.complete or writing.failed or message.text.strip() or message.calls)
+        return writing.is_error or writing.silent or is_empty
 
     def _is_over(self) -> bool:
         """The provider reported a failure, or the client has been told the end: no round can follow."""
