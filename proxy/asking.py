@@ -251,7 +251,7 @@ class Asker:
         while True:
             body = self._rendered(turn, line, no_calls=no_calls)
             try:
-                got = await self.send(b"".join(body))
+                got, refusal = await self._answered(b"".join(body))
             except UpstreamError as error:
                 if not tries:
                     self._record.failed(error.code)
@@ -264,8 +264,6 @@ class Asker:
                 continue
             if got.status < 300:
                 return got
-            async with aclosing(got):
-                refusal = await got.body()
             shorter = await self._shorter(turn, line, got.status, refusal) if may_trim else None
             may_trim = False
             if shorter is not None:
@@ -283,6 +281,15 @@ class Asker:
             else:
                 await self._refused(delivery, got, refusal)
                 return None
+
+    async def _answered(self, body: bytes) -> tuple[Answer, bytes]:
+        """The provider's answer, and what it says where it is a refusal: one that is not whole is no answer either.
+        Raises UpstreamError."""
+        got = await self.send(body)
+        if got.status < 300:
+            return got, b""
+        async with aclosing(got):
+            return got, await got.body()
 
     async def _shorter(self, turn: Turn, line: Line, status: int, refusal: bytes) -> Line | None:
         """A line that fits, where the provider refused this one for its length; what it said is remembered."""

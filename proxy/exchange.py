@@ -315,7 +315,8 @@ class Call:
             if complete and not silent and (shorter := await self._after_silence(turn, line)):
                 line, silent = shorter, True
                 continue
-            if complete and turn.number and self._reply.started and self._is_no_answer():
+            if complete and turn.number and self._reply.started and self._is_no_answer(spoken):
+                self._heard(spoken)
                 await self._break_off("upstream_unreadable")
                 return
             goes_on = complete and self._delivery.writing.goes_on and not self._is_over()
@@ -332,7 +333,8 @@ class Call:
             if not complete or last_one or not spoken.own_calls or self._is_over():
                 await self._end_turn(turn, spoken, got.status, complete=complete)
                 return
-            last_one = turn.number + 1 >= self._parts.config.stack_rounds or time.monotonic() > self._deadline
+            # Behind a call of the client's no round follows, so there is nothing to bound.
+            last_one = not spoken.client_calls and self._bound_is_reached(turn)
             try:
                 await self._run(turn, spoken, refuse=last_one)
                 if spoken.client_calls:
@@ -344,6 +346,10 @@ class Call:
             except (StoreError, Unfit) as error:
                 await self._stand_aside(error.code)
                 return
+
+    def _bound_is_reached(self, turn: Turn) -> bool:
+        """One round more may be asked for, and that without calls."""
+        return turn.number + 1 >= self._parts.config.stack_rounds or time.monotonic() > self._deadline
 
     async def _after_silence(self, turn: Turn, line: Line) -> Line | None:
         """The line to ask with again, where the answer to this one ended without a word because it was too long."""
@@ -362,11 +368,13 @@ class Call:
         else:
             await self._relay_instead(reason)
 
-    def _is_no_answer(self) -> bool:
-        """What came in the place of a round is no answer to read on with: a page, a compressed body, nothing at all.
-        Behind a stream that has begun it cannot be shown, and ending there would look like a good end (S10)."""
-        writing = self._delivery.writing
-        return writing.is_error or writing.silent
+    def _is_no_answer(self, spoken: Spoken) -> bool:
+        """What came in the place of a round is no answer to read on with: a page, a compressed body, nothing at all, or
+        nothing that is said and no end either. Behind a stream that has begun it cannot be shown, and ending there
+        would look like a good end (S10). A failure that the provider told passes as it is."""
+        writing, message = self._delivery.writing, spoken.message
+        is_empty = not (spoken.complete or writing.failed or message.text.strip() or message.calls)
+        return writing.is_error or writing.silent or is_empty
 
     def _is_over(self) -> bool:
         """The provider reported a failure, or the client has been told the end: no round can follow."""
@@ -388,6 +396,7 @@ class Call:
     async def _end_turn(self, turn: Turn, spoken: Spoken, status: int, *, complete: bool) -> None:
         """The round for the client has ended."""
         if complete and spoken.own_calls and not spoken.client_calls and not spoken.message.text.strip():
+            self._heard(spoken)
             await self._break_off("stack_calls_only")
             return
         hidden = turn.number > 0

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -65,6 +66,10 @@ _HEADER_LINE = 64 * 1024
 """Bytes of one header of an answer; the library's 8 KiB would turn a long policy header into a failed request."""
 
 _LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError, ConnectionError)
+
+_AT_ONCE_S = 0.5
+"""By then it has shown that an idle connection had been closed: it takes a round trip, 0.3 s around the earth. What is
+lost later may have been lost by a server that had read the request and worked on it."""
 
 DECODED_LIMIT = 64 * 1024 * 1024
 """Bytes a compressed body may unpack to; a 1000:1 bomb stops here."""
@@ -176,12 +181,14 @@ class HttpUpstream(Upstream):
         """`headers` leave as they are: see `upstream.outgoing_headers`."""
         for attempts_left in (1, 0):
             _connected.set(False)
+            began = time.monotonic()
             try:
                 return await self._attempt(method, self.url(path, query), headers, body)
             except (aiohttp.ClientError, OSError) as error:
                 # An idle connection that the provider was just closing: it read nothing of this, so say it once more.
                 # Any other loss may have been read, and must not be.
-                if not (attempts_left and not _connected.get() and isinstance(error, _LOST)):
+                was_closed = not _connected.get() and time.monotonic() - began <= _AT_ONCE_S
+                if not (attempts_left and was_closed and isinstance(error, _LOST)):
                     raise self._refusal(error) from error
         raise AssertionError("the last attempt returns or raises")
 

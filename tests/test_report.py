@@ -325,6 +325,34 @@ def test_a_refused_request_costs_nothing_either_way(accountant: Accountant) -> N
     assert receipt.tokens_in == 2500
 
 
+@pytest.mark.parametrize("told", [Usage(2800, 20), None], ids=["told", "untold"])
+def test_an_answer_that_could_not_be_passed_on_is_paid_and_saves_nothing(
+    accountant: Accountant, told: Usage | None
+) -> None:
+    """The client asks again, and what that would have cost without us is told with that request."""
+    chain = [HEAD, ("a", 500)]
+    ours = Outcome(id="r", upstream_status=200, client_status=500, finish_reason="tool_calls")
+
+    receipt = settled(accountant, chain, chain, [*chain, ("status", 300)], usage=(Usage(2500, 60), told), outcome=ours)
+
+    # Second round: 2,500 cached, 300 new, and the 20 that it is known to have written.
+    cost = (2500 + 60 * 5 + 550) * 2e-6 + (20 * 1e-5 if told else 0)
+    assert receipt.cost == pytest.approx(cost)
+    assert (receipt.cost_untouched, receipt.saved) == (0.0, -receipt.cost)
+
+
+@pytest.mark.parametrize("status", [0, 429, 200], ids=["unreachable", "refused", "broken off"])
+def test_a_hidden_round_without_an_answer_is_not_paid(accountant: Accountant, status: int) -> None:
+    chain = [HEAD, ("a", 500)]
+    finish = "" if status == 200 else "tool_calls"  # that of the round before, where this one was not heard at all
+    lost = Outcome(id="r", upstream_status=status, client_status=502, finish_reason=finish)
+
+    receipt = settled(accountant, chain, chain, [*chain, ("status", 300)], usage=(Usage(2500, 60),), outcome=lost)
+
+    assert receipt.cost == pytest.approx((2500 + 60 * 5) * 2e-6)
+    assert receipt.saved == -receipt.cost
+
+
 def test_a_request_that_never_left_saves_no_tokens(accountant: Accountant) -> None:
     receipt = settled(accountant, [HEAD, ("a", 500)])
 

@@ -338,6 +338,28 @@ async def test_a_kept_connection_that_was_just_closed_costs_nothing() -> None:
             assert await (await upstream.send("POST", "/v1/x", b"", [], b"{}")).body() == b"ok"
 
 
+async def test_a_kept_connection_that_is_lost_after_a_while_may_have_been_read_and_is_not_asked_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The provider reads the second request of a connection, works on it, and hangs up without a word."""
+    monkeypatch.setattr("proxy.transport._AT_ONCE_S", 0.05)
+
+    def script(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await scripted.read_request(reader)
+            writer.write(OK)
+            await scripted.read_request(reader)
+            await asyncio.sleep(0.1)  # the work is what is tested
+
+        return run
+
+    async with provider(script) as there, upstream_at(there.url) as upstream:
+        assert await (await upstream.send("POST", "/v1/x", b"", [], b"{1}")).body() == b"ok"
+        with pytest.raises(UpstreamClosed):
+            await upstream.send("POST", "/v1/x", b"", [], b"{2}")
+        assert [request[-3:] for request in there.received] == [b"{1}", b"{2}"]
+
+
 async def test_an_answer_that_is_not_http_is_an_error() -> None:
     async with provider(dying(b"SSH-2.0-OpenSSH\r\n\r\n")) as there, upstream_at(there.url) as upstream:
         with pytest.raises(UpstreamClosed, match="not HTTP"):

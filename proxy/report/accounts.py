@@ -73,7 +73,10 @@ class Account:
             "reported" if None not in reported and self._accountant.reports_caches(self._key) else "estimated"
         )
         failed = max(outcome.upstream_status, outcome.client_status) >= 400
-        cost, saved = self._money(reported, basis, failed=failed)
+        # What the provider answered to its end is billed, also where it could not be passed on.
+        ended = 0 < outcome.upstream_status < 400 and bool(outcome.finish_reason or any(reported[-1:]))
+        billed = self._rounds[:-1] if failed and not ended else self._rounds
+        cost, saved = self._money(list(zip(billed, reported, strict=False)), basis, failed=failed)
         fixed = _front(self._untouched, self._fixed)
         return Receipt(
             **msgspec.structs.asdict(outcome),
@@ -105,9 +108,9 @@ class Account:
             counter=self._accountant.counter,
         )
 
-    def _money(self, reported: Sequence[Usage | None], basis: str, *, failed: bool) -> tuple[float, float]:
-        """Cost and saving in USD. A request that the provider refused is not billed, with us or without."""
-        billed = list(zip(self._rounds[:-1] if failed else self._rounds, reported, strict=False))
+    def _money(self, billed: Sequence[Billed], basis: str, *, failed: bool) -> tuple[float, float]:
+        """Cost and saving in USD. Where the client got an error nothing stands against the cost: without us the
+        provider would have refused it too, or what is asked again is told with the request that asks."""
         output = [_output_price(usage, self._tariff) for _, usage in billed if usage]
         charged = sum([_charged(use, usage, self._tariff, basis) for use, usage in billed])
         cost = charged + sum(output)

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.scripted import Answer as Scripted
 from proxy.scripted import ScriptedProvider, says
-from tests.harness import Stage, bash, does, op
+from tests.harness import Stage, bash, does, everything, op, push
 
 
 @pytest.mark.rows("X-12")
@@ -30,6 +30,23 @@ def test_x_12_after_so_many_seconds_no_further_stack_call_is_served(stage: Stage
     assert chat.says("hello").text == "enough"
     assert provider.received[-1].body["tool_choice"] == "none"
     assert stage.lines()[-1][-1]["content"].startswith("No more stack calls in this turn")
+
+
+@pytest.mark.rows("X-12")
+@pytest.mark.parametrize("bound", [{"stack_seconds": 0.2}, {"stack_rounds": 1}], ids=["seconds", "rounds"])
+def test_x_12_a_stack_call_beside_a_client_call_is_served_past_the_bounds(
+    stage: Stage, provider: ScriptedProvider, bound: dict[str, float]
+) -> None:
+    """DESIGN 7: the client's call ends the turn, so no round follows that had to be bounded."""
+    chat = stage.chat(stage.proxy(**bound))
+    provider.will(does(push("Auth"), bash("ls"), delay_s=0.3), says("ok"))
+    chat.says("hello")
+    chat.returns("a.py")
+
+    assert chat.proxy.statuses() == {"hello": "in_progress", "Auth": "in_progress"}
+    assert len(provider.received) == 2
+    assert "No more stack calls" not in everything(provider.received[-1].messages)
+    assert provider.received[-1].body.get("tool_choice") != "none"
 
 
 @pytest.mark.rows("S4-03", "S4-08")

@@ -136,14 +136,18 @@ def test_a_model_that_alternates_hidden_calls_is_stopped_too(stage: Stage, provi
 
 def test_a_model_that_ignores_the_bound_gets_no_empty_answer_out(stage: Stage, provider: ScriptedProvider) -> None:
     """H1: still a stack call in the last round: an error or a broken stream, which clients ask again, never success
-    with nothing in it."""
+    with nothing in it. The provider was paid for all of them."""
     chat = stage.chat(stage.proxy(stack_rounds=2))
-    provider.will(*(does(op("status")) for _ in range(3)))
+    provider.will(*(does(op("status"), usage=Usage(prompt=1000, completion=20)) for _ in range(3)))
 
     answer = chat.says("go")
 
     assert answer.status >= 500 or not answer.ended
     assert len(provider.received) == 3
+    [receipt] = chat.proxy.receipts()
+    assert (receipt["status"], receipt["reason"]) == ("error", "stack_calls_only")
+    assert [told["output"] for told in receipt["usage_by_round"]] == [20, 20, 20]
+    assert receipt["saved"] == -receipt["cost"]
 
 
 MISTAKES = {
@@ -205,8 +209,12 @@ def test_a_frame_id_of_another_tenant_is_unknown(
 
 @pytest.mark.parametrize(
     "trouble",
-    [status(429, headers={"retry-after": "0"}), status(500, headers={"retry-after": "0"})],
-    ids=["429", "500"],
+    [
+        status(429, headers={"retry-after": "0"}),
+        status(500, headers={"retry-after": "0"}),
+        cut(status(503), after_bytes=3),
+    ],
+    ids=["429", "500", "503 half told"],
 )
 def test_a_hidden_round_that_fails_once_is_asked_again(
     provider: ScriptedProvider, chat: Conversation, trouble: Answer
@@ -247,6 +255,26 @@ def test_a_hidden_round_that_fails_for_good_is_the_providers_error(stage: Stage,
     assert chat.asks().text == "Now."
     provider.will(says("ok"))
     assert chat.says("go on").text == "ok"
+
+
+def test_refusals_that_never_come_whole_are_an_error_with_its_receipt(
+    stage: Stage, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X-19, DESIGN 7: there is no body to pass on, so it is the way to the provider that failed; what the rounds before
+    it cost is booked, and the client is told where it stands."""
+    monkeypatch.setattr("proxy.asking.PAUSE_S", 0.0)
+    chat = stage.chat()
+    half_told = cut(status(503), after_bytes=3)
+    provider.will(does(push("Auth"), usage=Usage(prompt=1000, completion=20)), half_told, half_told, half_told)
+    chat.history.append({"role": "user", "content": "add a login"})
+
+    broken = chat.tries()
+
+    assert (broken.status, broken.ended) == ((200, False) if broken.streamed else (502, True))
+    assert broken.headers["x-stack-conversation"]
+    [receipt] = chat.proxy.receipts()
+    assert (receipt["status"], receipt["reason"], receipt["rounds"]) == ("error", "upstream_closed", 4)
+    assert receipt["usage"]["output"] == 20
 
 
 @pytest.mark.rows("S4-10")

@@ -190,11 +190,15 @@ def test_s8_an_error_of_the_provider_passes_unchanged_and_leaves_the_tree_alone(
 
 
 # ----------------------------------------------------------------------------------------------------------------- S10
+EVENTS = (("content-type", "text/event-stream"),)
 GZIP = (("content-type", "application/json"), ("content-encoding", "gzip"))
 ODD: dict[str, Answer] = {
     "json error": json_error("context too long", 400),
     "html": html(),
     "empty": empty(),
+    "empty stream": Answer(instead=Reply(200, b"", EVENTS)),
+    "only comments": Answer(instead=Reply(200, b": working\n\n: working\n\n", EVENTS)),
+    "only a role": Answer(instead=Reply(200, b'data: {"choices":[{"delta":{"role":"assistant"}}]}\n\n', EVENTS)),
     "only done": only_done(),
     "wrong type": wrong_type(says("hi"), "text/plain"),
     "no type": wrong_type(says("hi"), ""),
@@ -212,7 +216,7 @@ ODD: dict[str, Answer] = {
             b'data: {"choices":[7]}\n\ndata: {"choices":{"a":1}}\n\ndata: 5\n\ndata: {"choices":[{"delta":[]}]}\n\n'
             b'data: {"choices":[{"delta":{"tool_calls":{"a":1}}}]}\n\n'
             b'data: {"choices":[{"delta":{"tool_calls":[null,7]}}]}\n\ndata: [DONE]\n\n',
-            (("content-type", "text/event-stream"),),
+            EVENTS,
         )
     ),
 }
@@ -235,6 +239,32 @@ def test_s10_an_odd_200_passes_as_it_came(
     assert (told.status, told.whole, told.body == direct.body) == (200, True, True)
     assert [told.header(name) for name, _ in kept] == [value for _, value in kept]
     assert ask(proxy.origin, body).text == "fine"
+
+
+@pytest.mark.parametrize(
+    "odd", ["json error", "html", "empty", "empty stream", "only comments", "only a role", "only done", "gzip"]
+)
+def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
+    proxy: Proxied, provider: ScriptedProvider, odd: str
+) -> None:
+    """It cannot be shown behind a stream that has begun, and to stop there would look like a good end."""
+    provider.will(does(push("S10"), text="First I look."), ODD[odd])
+
+    told = ask(proxy.origin, body_of(f"S10 behind {odd}", awake=True, stream=True))
+
+    assert (told.status, told.whole, told.text, told.done, told.finishes) == (200, False, "First I look.", False, [])
+
+
+def test_s10_words_without_an_end_behind_a_hidden_round_are_the_answer(
+    proxy: Proxied, provider: ScriptedProvider
+) -> None:
+    """Some servers close the connection in place of a finish and a terminator; nothing of that is made up."""
+    said = b'data: {"choices":[{"index":0,"delta":{"content":"Then I say."}}]}\n\n'
+    provider.will(does(push("S10"), text="First I look."), Answer(instead=Reply(200, said, EVENTS)))
+
+    told = ask(proxy.origin, body_of("S10 no end", awake=True, stream=True))
+
+    assert (told.whole, told.text, told.done, told.finishes) == (True, "First I look.\n\nThen I say.", False, [])
 
 
 @AWAKE

@@ -54,6 +54,15 @@ def test_o3_an_answer_that_broke_off_leaves_one_line(
     assert line_of(journal, told) == ("error", "upstream_closed", told.status, 200)
 
 
+@AWAKE
+def test_o3_an_error_that_was_half_told_leaves_one_line(
+    proxy: Proxied, provider: ScriptedProvider, journal: Journal, awake: bool
+) -> None:
+    provider.will(cut(status(503), after_bytes=3))
+    told = ask(proxy.origin, body_of("O3 half told", awake=awake))
+    assert line_of(journal, told) == ("error", "upstream_closed", told.status, 503)
+
+
 @pytest.mark.parametrize("code", [200, 400, 503])
 def test_o3_a_bypass_leaves_one_line(proxy: Proxied, provider: ScriptedProvider, journal: Journal, code: int) -> None:
     provider.when("no-messages", status(code))

@@ -280,6 +280,8 @@ ODD: dict[str, Answer] = {
     "json error": json_error("no", 400),
     "html": html(),
     "empty": empty(),
+    "empty stream": Answer(instead=Reply(200, b"", EVENTS)),
+    "only comments": Answer(instead=Reply(200, b": working\n\n: working\n\n", EVENTS)),
     "only done": only_done(),
     "wrong type": wrong_type(says("hi"), "text/plain"),
     "gzip": says("hi", encoding=("gzip",)),
@@ -321,7 +323,10 @@ def test_s10_an_odd_200_passes_as_it_came(
     assert b"fine" in api.ask(proxy.origin, text, awake=awake, stream=stream).body
 
 
-@pytest.mark.parametrize("odd", ["json error", "html", "empty", "wrong type", "gzip", "half json"])
+@pytest.mark.parametrize(
+    "odd",
+    ["json error", "html", "empty", "empty stream", "only comments", "only done", "wrong type", "gzip", "half json"],
+)
 def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
     proxy: Proxied, provider: ScriptedProvider, api: Api, odd: str
 ) -> None:
