@@ -57,8 +57,9 @@ class Fresh(NamedTuple):
 
 @dataclass
 class Shelved:
-    """A conversation at hand. `ticket` is the newest write about it; `decided` the newest that changes what a line is;
-    `settled` the newest that had its time to get to disk, and `fresh` are those after it, oldest first."""
+    """A conversation at hand. `ticket` is the newest write of what it consists of; `decided` the newest that changes
+    what a line is; `settled` the newest that had its time to get to disk, and `fresh` are those after it, oldest
+    first. Receipts are none of these: they get to disk also where a message before them did not."""
 
     ledger: Ledger
     tenant: str
@@ -291,7 +292,8 @@ class Shelf:
         except StoreError:
             self.drop(shelved)
             raise
-        shelved.wrote(ticket, values, self._clock())
+        if values or any(isinstance(record, Conversation | Anchored) for record in others):
+            shelved.wrote(ticket, values, self._clock())
         before = shelved.ledger.size
         for value in values:
             _add(shelved.ledger, value)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.errors import StoreError
 from proxy.shelf import SETTLES_S, Shelf, Shelved
 from proxy.stack.events import Folded, FrameEvent, Rooted, recorded
 from proxy.stack.ledger import Conversation, Entry, Kind, Round, Value
 from proxy.stack.transcript import Spoken
-from proxy.store import Store
+from proxy.store import SentRecord, Store
 from proxy.store.memory import MemoryStore
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import SqliteFile
@@ -20,6 +21,9 @@ from tests.store.values import said
 
 OPENED = "fopened2"
 FOLDED = "ffolded2"
+LOST = 1 << 70
+"""A time (ms) that fits no file: what was made then is lost, and nothing else."""
+SENT = SentRecord("q1", 0, (b"{}",))
 
 
 @pytest.fixture
@@ -100,9 +104,14 @@ class Kept:
     shelved: Shelved
     file: Path
     clock: Clock
+    store: Store
 
     def writes(self, *values: Value) -> None:
         self.shelf.record(self.shelved, values)
+
+    async def settled(self) -> None:
+        """All that is queued is on disk or lost; reads come behind it."""
+        await self.store.conversations("ours")
 
     async def may_leave(self, *left_out: str) -> bool:
         """Whether a line without these entries leaves, while nothing gets to disk."""
@@ -122,7 +131,7 @@ async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
     shelf = Shelf(store, clock=clock)
     shelved = begun(shelf, "kept")
     await shelf.durable(shelved)
-    yield Kept(shelf, shelved, file, clock)
+    yield Kept(shelf, shelved, file, clock, store)
     await store.close()
 
 
@@ -182,3 +191,25 @@ async def test_what_is_on_disk_is_not_waited_for(kept: Kept) -> None:
     kept.clock.now += SETTLES_S
     with locked(kept.file):
         assert await kept.may_leave("late", "entry of kept")
+
+
+async def test_what_was_sent_is_no_word_for_what_was_lost_before_it(kept: Kept) -> None:
+    """Receipts belong to no conversation, so they are written for one that lost a message too."""
+    with locked(kept.file):
+        kept.writes(replace(message("lost"), created=LOST))
+        kept.shelf.record(kept.shelved, [], [SENT])
+    await kept.settled()
+    kept.clock.now += SETTLES_S
+
+    assert not await kept.may_leave("lost")
+    with pytest.raises(StoreError):
+        await kept.shelf.durable(kept.shelved)
+
+
+async def test_a_line_does_not_wait_for_what_was_sent(kept: Kept) -> None:
+    """It depends on no receipt."""
+    with locked(kept.file):
+        kept.shelf.record(kept.shelved, [], [SENT])
+        kept.clock.now += SETTLES_S
+
+        assert await kept.may_leave()
