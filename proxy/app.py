@@ -133,7 +133,7 @@ class App:
         self._backstage = (
             self._store,
             self.tenant_of,
-            shelf.drop_all,
+            shelf.drop_deleted,
             shelf.learn,
             process.speaking,
             lambda: self.draining,
