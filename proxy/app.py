@@ -134,6 +134,7 @@ class App:
             self._store,
             self.tenant_of,
             shelf.drop_deleted,
+            shelf.set_mode,
             shelf.learn,
             process.speaking,
             lambda: self.draining,

@@ -22,6 +22,8 @@ from time import monotonic
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from proxy.errors import StoreError
 from proxy.stack import matching
 from proxy.stack.autonomy.signals import Reading
@@ -379,6 +381,13 @@ class Shelf:
         for shelved in {id(held): held for held in (*self._shelved.values(), *self._in_use.values())}.values():
             if tenant in (None, shelved.tenant) and conversation in ("", shelved.ledger.conversation.id):
                 self._lost(shelved)
+
+    def set_mode(self, tenant: str, conversation: str, mode: str) -> None:
+        """A person turned the proxy down or away, and that is stored. It counts from the next request on; the
+        conversation stays on the shelf, for an answer may be under way in it."""
+        key = (tenant, conversation)
+        if (shelved := self._shelved.get(key) or self._in_use.get(key)) is not None:
+            shelved.ledger.conversation = replace(shelved.ledger.conversation, mode=mode)
 
     def learn(self, tenant: str, conversation: str, events: Sequence[Event]) -> None:
         """Something was decided beside the requests of a conversation, and is stored. It stays on the shelf, for an

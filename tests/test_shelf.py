@@ -335,3 +335,13 @@ async def test_two_who_read_a_conversation_at_once_stand_in_the_same_one() -> No
     assert first is not None
     assert first not in shelf.at_hand("ours")
     assert await reading is first
+
+
+async def test_a_mode_is_set_for_whoever_stands_in_the_conversation(store: Store) -> None:
+    shelf = Shelf(store)
+    shelved = begun(shelf, "kept")
+    shelf.set_mode("ours", "kept", "off")
+    shelf.set_mode("ours", "elsewhere", "off")
+
+    assert await shelf.get("ours", "kept") is shelved
+    assert shelved.ledger.conversation.mode == "off"
