@@ -133,7 +133,8 @@ class App:
         self._backstage = (
             self._store,
             self.tenant_of,
-            shelf.drop_all,
+            shelf.drop_deleted,
+            shelf.set_mode,
             shelf.learn,
             process.speaking,
             lambda: self.draining,

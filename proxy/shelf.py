@@ -1,8 +1,12 @@
 """The shelf: conversations in memory, a bounded cache over the store, and where a request stands in one of them.
 
-Its law: **what is on the shelf is what the store was told.** Records are handed to the store first and added to the
-ledger then; when the store could not keep them, the conversation leaves the shelf and is read again. So everything
-here may be dropped at any moment, and a process that was killed goes on where the store stands.
+Its laws: **what is on the shelf is what the store was told.** Records are handed to the store first and added to the
+ledger then; when the store could not keep them, the conversation leaves the shelf and is read again. So a process that
+was killed goes on where the store stands.
+
+And **a conversation is one object**, for all who stand in it: an answer under way records what the next request goes on
+from. Where it has to be another one, because what this one holds was lost or deleted, it is `gone` for whoever still
+has it: nothing is recorded by it any more. A store that only has to be waited for is no reason for that.
 
 What it does not do: it decides nothing about frames or lines, and holds no lock while a provider is asked.
 """
@@ -17,6 +21,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple
 from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
 
 from proxy.errors import StoreError
 from proxy.stack import matching
@@ -57,8 +63,9 @@ class Fresh(NamedTuple):
 
 @dataclass
 class Shelved:
-    """A conversation at hand. `ticket` is the newest write about it; `decided` the newest that changes what a line is;
-    `settled` the newest that had its time to get to disk, and `fresh` are those after it, oldest first."""
+    """A conversation at hand. `ticket` is the newest write of what it consists of; `decided` the newest that changes
+    what a line is; `settled` the newest that had its time to get to disk, and `fresh` are those after it, oldest
+    first. Receipts are none of these: they get to disk also where a message before them did not."""
 
     ledger: Ledger
     tenant: str
@@ -72,6 +79,10 @@ class Shelved:
     attempts: dict[str, int] = field(default_factory=dict)
     readings: OrderedDict[tuple[str, str], Reading] = field(default_factory=OrderedDict)
     """What the work of frames showed so far, by thread and segment; kept here so that it goes with the conversation."""
+    losses: int = 0
+    """What `Store.losses` told when it was read."""
+    gone: bool = False
+    """It left the shelf for good."""
 
     def wrote(self, ticket: int, values: Sequence[Value], now: float) -> None:
         """These values were handed to the store at `now` (s, monotonic)."""
@@ -214,17 +225,29 @@ class Shelf:
 
     async def get(self, tenant: str, conversation: str) -> Shelved | None:
         """A conversation of this tenant, from the shelf or the store."""
-        key = (tenant, conversation)
-        if (known := self._shelved.get(key) or self._in_use.get(key)) is not None:
-            self._shelved[key] = known
-            self._shelved.move_to_end(key)
+        if (known := self._known(tenant, conversation)) is not None:
             return known
+        losses = self._store.losses(tenant, conversation)  # before it is read: what is lost meanwhile may be in it
         ledger = await self._store.load(tenant, conversation)
         if ledger is None:
             return None
-        shelved = self._shelved.setdefault(key, Shelved(ledger, tenant))
-        self._in_use[key] = shelved
-        self._came(ledger.size)
+        if (known := self._known(tenant, conversation)) is not None:  # somebody else read it meanwhile
+            return known
+        return self._put(Shelved(ledger, tenant, losses=losses))
+
+    def _known(self, tenant: str, conversation: str) -> Shelved | None:
+        key = (tenant, conversation)
+        known = self._shelved.get(key) or self._in_use.get(key)
+        if known is None or self._lost(known):
+            return None
+        self._shelved[key] = known
+        self._shelved.move_to_end(key)
+        return known
+
+    def _put(self, shelved: Shelved) -> Shelved:
+        key = (shelved.tenant, shelved.ledger.conversation.id)
+        self._shelved[key] = self._in_use[key] = shelved
+        self._came(shelved.ledger.size)
         return shelved
 
     def expect(self, shelved: Shelved, prompts: Sequence[str]) -> None:
@@ -273,25 +296,25 @@ class Shelf:
     # --------------------------------------------------------------------------------------------------------- record
     def open(self, conversation: Conversation) -> Shelved:
         """A new conversation; nothing of it is stored until `record`."""
-        shelved = Shelved(Ledger(conversation), conversation.tenant)
-        self._shelved[conversation.tenant, conversation.id] = shelved
-        self._in_use[conversation.tenant, conversation.id] = shelved
-        self._came(shelved.ledger.size)
-        return shelved
+        losses = self._store.losses(conversation.tenant, conversation.id)
+        return self._put(Shelved(Ledger(conversation), conversation.tenant, losses=losses))
 
     def record(self, shelved: Shelved, values: Sequence[Value], others: Sequence[Record] = ()) -> int:
         """Hand everything to the store as one transaction, then add the values to the ledger; the ticket of the write.
 
-        Raises StoreError before anything changed; the conversation leaves the shelf, for the store may hold less of it.
+        Raises StoreError before anything changed; where it is gone, too.
         """
+        self._not_gone(shelved)
         conversation = shelved.ledger.conversation
         owned = [Owned(conversation.id, value) for value in values]
         try:
             ticket = self._store.write(shelved.tenant, (*_conversations(others), *owned, *_rest(others)))
         except StoreError:
-            self.drop(shelved)
+            if not shelved.ledger.entries:  # nothing of it was ever stored
+                self.drop(shelved)
             raise
-        shelved.wrote(ticket, values, self._clock())
+        if values or any(isinstance(record, Conversation | Anchored) for record in others):
+            shelved.wrote(ticket, values, self._clock())
         before = shelved.ledger.size
         for value in values:
             _add(shelved.ledger, value)
@@ -313,13 +336,26 @@ class Shelf:
     async def durable(self, shelved: Shelved, left_out: Set[str] | None = None) -> None:
         """Everything recorded of this conversation is on disk; with `left_out`, what a line without these entries
         depends on: they themselves, all that makes lines what they are, and what had its time to get there. Raises
-        StoreError when it is not going to be; then the conversation leaves the shelf."""
+        StoreError when it is not going to be, or not soon, and where it is gone."""
         ticket = shelved.ticket if left_out is None else shelved.needed(left_out, self._clock())
         try:
             await self._store.durable(ticket)
         except StoreError:
-            self.drop(shelved)
+            self._lost(shelved)
             raise
+        self._not_gone(shelved)
+
+    def _not_gone(self, shelved: Shelved) -> None:
+        """Raises StoreError where nothing may be built on this any more."""
+        if shelved.gone or self._lost(shelved):
+            raise StoreError("the conversation was deleted, or records of it were lost: it has to be read again")
+
+    def _lost(self, shelved: Shelved) -> bool:
+        """Whether something of it was lost or deleted since it was read; then it leaves the shelf."""
+        if self._store.losses(shelved.tenant, shelved.ledger.conversation.id) == shelved.losses:
+            return False
+        self.drop(shelved)
+        return True
 
     def parent_of(self, tenant: str, conversation: str) -> str:
         """The conversation that this one, which is at hand, came from; empty where there is none."""
@@ -332,18 +368,26 @@ class Shelf:
         return len(self._shelved)
 
     def drop(self, shelved: Shelved) -> None:
-        """Take a conversation off the shelf; it is read from the store when it is asked for again."""
+        """Take a conversation off the shelf for good; it is read from the store when it is asked for again."""
+        shelved.gone = True
         key = (shelved.tenant, shelved.ledger.conversation.id)
-        self._shelved.pop(key, None)
-        self._in_use.pop(key, None)
+        for held in (self._shelved, self._in_use):
+            if held.get(key) is shelved:
+                del held[key]
 
-    def drop_all(self, tenant: str | None = None, conversation: str = "") -> None:
-        """After a deletion: nothing deleted may be remembered."""
-        for key in [
-            k for k in {*self._shelved, *self._in_use} if tenant in (None, k[0]) and conversation in ("", k[1])
-        ]:
-            self._shelved.pop(key, None)
-            self._in_use.pop(key, None)
+    def drop_deleted(self, tenant: str | None = None, conversation: str = "") -> None:
+        """After a deletion: nothing deleted may be remembered. The others stay, for answers may be under way in them;
+        `tenant` and `conversation` say where it is worth a look."""
+        for shelved in {id(held): held for held in (*self._shelved.values(), *self._in_use.values())}.values():
+            if tenant in (None, shelved.tenant) and conversation in ("", shelved.ledger.conversation.id):
+                self._lost(shelved)
+
+    def set_mode(self, tenant: str, conversation: str, mode: str) -> None:
+        """A person turned the proxy down or away, and that is stored. It counts from the next request on; the
+        conversation stays on the shelf, for an answer may be under way in it."""
+        key = (tenant, conversation)
+        if (shelved := self._shelved.get(key) or self._in_use.get(key)) is not None:
+            shelved.ledger.conversation = replace(shelved.ledger.conversation, mode=mode)
 
     def learn(self, tenant: str, conversation: str, events: Sequence[Event]) -> None:
         """Something was decided beside the requests of a conversation, and is stored. It stays on the shelf, for an

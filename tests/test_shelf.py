@@ -1,17 +1,19 @@
 """The shelf: which conversations may be recalled from beside the one at hand, and what of one is on disk when."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.errors import StoreError
 from proxy.shelf import SETTLES_S, Shelf, Shelved
 from proxy.stack.events import Folded, FrameEvent, Rooted, recorded
-from proxy.stack.ledger import Conversation, Entry, Kind, Round, Value
+from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, Value
 from proxy.stack.transcript import Spoken
-from proxy.store import Store
+from proxy.store import SentRecord, Store
 from proxy.store.memory import MemoryStore
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import SqliteFile
@@ -20,6 +22,9 @@ from tests.store.values import said
 
 OPENED = "fopened2"
 FOLDED = "ffolded2"
+LOST = 1 << 70
+"""A time (ms) that fits no file: what was made then is lost, and nothing else."""
+SENT = SentRecord("q1", 0, (b"{}",))
 
 
 @pytest.fixture
@@ -100,9 +105,14 @@ class Kept:
     shelved: Shelved
     file: Path
     clock: Clock
+    store: Store
 
     def writes(self, *values: Value) -> None:
         self.shelf.record(self.shelved, values)
+
+    async def settled(self) -> None:
+        """All that is queued is on disk or lost; reads come behind it."""
+        await self.store.conversations("ours")
 
     async def may_leave(self, *left_out: str) -> bool:
         """Whether a line without these entries leaves, while nothing gets to disk."""
@@ -122,7 +132,7 @@ async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
     shelf = Shelf(store, clock=clock)
     shelved = begun(shelf, "kept")
     await shelf.durable(shelved)
-    yield Kept(shelf, shelved, file, clock)
+    yield Kept(shelf, shelved, file, clock, store)
     await store.close()
 
 
@@ -182,3 +192,156 @@ async def test_what_is_on_disk_is_not_waited_for(kept: Kept) -> None:
     kept.clock.now += SETTLES_S
     with locked(kept.file):
         assert await kept.may_leave("late", "entry of kept")
+
+
+async def test_what_was_sent_is_no_word_for_what_was_lost_before_it(kept: Kept) -> None:
+    """Receipts belong to no conversation, so they are written for one that lost a message too."""
+    with locked(kept.file):
+        kept.writes(replace(message("lost"), created=LOST))
+        kept.shelf.record(kept.shelved, [], [SENT])
+    await kept.settled()
+    kept.clock.now += SETTLES_S
+
+    assert not await kept.may_leave("lost")
+    with pytest.raises(StoreError):
+        await kept.shelf.durable(kept.shelved)
+
+
+async def test_a_line_does_not_wait_for_what_was_sent(kept: Kept) -> None:
+    """It depends on no receipt."""
+    with locked(kept.file):
+        kept.shelf.record(kept.shelved, [], [SENT])
+        kept.clock.now += SETTLES_S
+
+        assert await kept.may_leave()
+
+
+# ----------------------------------------------------------------------------------------------- one object for all
+async def on_disk(kept: Kept) -> list[str]:
+    ledger = await kept.store.load("ours", "kept")
+    return list(ledger.entries) if ledger else []
+
+
+@pytest.mark.parametrize("looked_at", [False, True], ids=["", "somebody looked at it meanwhile"])
+async def test_nothing_is_recorded_behind_what_was_lost(kept: Kept, looked_at: bool) -> None:
+    """L3: reading is no word for the one who knows more than was read."""
+    kept.writes(replace(message("lost"), created=LOST))
+    await kept.settled()
+    if looked_at:
+        await kept.store.load("ours", "kept")
+
+    with pytest.raises(StoreError):
+        kept.writes(replace(message("behind it"), parent="lost"))
+    again = await kept.shelf.get("ours", "kept")
+    assert again is not None
+    kept.shelf.record(again, [message("anew")])
+    await kept.shelf.durable(again)
+
+    assert await on_disk(kept) == list(again.ledger.entries) == ["entry of kept", "anew"]
+
+
+async def test_a_loss_costs_the_next_request_nothing(kept: Kept) -> None:
+    """It goes on from what is stored, and who stood in the lost one records nothing past it."""
+    kept.writes(replace(message("lost"), created=LOST))
+    await kept.settled()
+    again = await kept.shelf.get("ours", "kept")
+
+    assert again is not None
+    assert again is not kept.shelved
+    kept.shelf.record(again, [message("anew")])
+    with pytest.raises(StoreError):
+        kept.writes(message("past it"))
+    with pytest.raises(StoreError):
+        await kept.shelf.durable(kept.shelved, frozenset())
+    assert await kept.shelf.get("ours", "kept") is again
+
+
+async def test_a_store_that_is_waited_for_in_vain_is_no_reason_for_another_object(kept: Kept) -> None:
+    """Another request was told that the file is locked; the answer under way goes on, and the next request goes on from
+    it."""
+    with locked(kept.file):
+        kept.writes(message("first"))
+        assert not await kept.may_leave("first")
+        assert await kept.shelf.get("ours", "kept") is kept.shelved
+    while kept.store.trouble():  # noqa: ASYNC110 - the writer tries by itself
+        await asyncio.sleep(0.01)
+    kept.writes(message("second"))
+    await kept.shelf.durable(kept.shelved)
+
+    assert await kept.shelf.get("ours", "kept") is kept.shelved
+    assert await on_disk(kept) == list(kept.shelved.ledger.entries) == ["entry of kept", "first", "second"]
+
+
+async def test_a_deletion_takes_what_it_deleted_from_whoever_stands_in_it_and_leaves_the_others(store: Store) -> None:
+    shelf = Shelf(store)
+    gone, stays, theirs = begun(shelf, "gone"), begun(shelf, "stays"), begun(shelf, "gone", "theirs")
+    await store.forget("ours", "gone")
+    shelf.drop_deleted("ours")
+
+    assert shelf.at_hand("ours") == [stays]
+    with pytest.raises(StoreError):
+        shelf.record(gone, [replace(message("late"), parent="")])
+    for kept in (stays, theirs):
+        shelf.record(kept, [replace(message("late"), parent="")])
+        await shelf.durable(kept)
+    assert await shelf.get("ours", "gone") is None
+
+
+async def test_a_conversation_that_was_never_stored_is_not_at_hand(kept: Kept) -> None:
+    """Nobody would find it again, and what is said of it later would belong to nothing."""
+    await kept.store.close()
+    with pytest.raises(StoreError):
+        begun(kept.shelf, "never")
+
+    assert kept.shelf.at_hand("ours") == [kept.shelved]
+
+
+async def test_what_is_deleted_while_it_is_waited_for_is_not_acknowledged(store: Store) -> None:
+    """A deletion is known to the store before anybody is told of it."""
+    shelf = Shelf(store)
+    shelved = begun(shelf, "gone")
+    await store.forget("ours", "gone")
+
+    with pytest.raises(StoreError):
+        await shelf.durable(shelved)
+
+
+class Slow(MemoryStore):
+    """What was read is handed out when `may` says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = asyncio.Event()
+        self.may.set()
+
+    async def load(self, tenant: str, conversation: str) -> Ledger | None:
+        found = await super().load(tenant, conversation)
+        await self.may.wait()
+        return found
+
+
+async def test_two_who_read_a_conversation_at_once_stand_in_the_same_one() -> None:
+    """Also where it had to leave for want of room before the second was done."""
+    store = Slow()
+    begun(Shelf(store), "kept")
+    shelf = Shelf(store, most_bytes=0)
+    store.may.clear()
+    reading = asyncio.create_task(shelf.get("ours", "kept"))
+    await asyncio.sleep(0)
+    store.may.set()
+    first = await shelf.get("ours", "kept")
+    begun(shelf, "takes the room")
+
+    assert first is not None
+    assert first not in shelf.at_hand("ours")
+    assert await reading is first
+
+
+async def test_a_mode_is_set_for_whoever_stands_in_the_conversation(store: Store) -> None:
+    shelf = Shelf(store)
+    shelved = begun(shelf, "kept")
+    shelf.set_mode("ours", "kept", "off")
+    shelf.set_mode("ours", "elsewhere", "off")
+
+    assert await shelf.get("ours", "kept") is shelved
+    assert shelved.ledger.conversation.mode == "off"

@@ -205,7 +205,7 @@ async def test_what_is_deleted_while_it_is_summarised_leaves_no_content(store: S
 async def delete(bench: Bench) -> None:
     conversation = bench.shelved.ledger.conversation.id
     await bench.store.forget(TENANT, conversation)
-    bench.shelf.drop_all(TENANT, conversation)
+    bench.shelf.drop_deleted(TENANT, conversation)
 
 
 async def test_a_day_ends_at_midnight_of_utc(store: Store, writer: ScriptedProvider) -> None:

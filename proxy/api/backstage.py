@@ -20,15 +20,16 @@ class Backstage:
     """`started` is in ms since the epoch; `counter` names what counts tokens.
 
     `tenant_of` raises Unauthorized. `changed` is called with a tenant and a conversation (None and "" mean all) after
-    something was deleted or set, so that nothing older is kept in memory; `decided` with a tenant, a conversation and
-    what was decided about it, after that was stored; `speaking` is where people speak to what runs. `operator_token`
-    is a secret of this process that opens everything, or empty; `config` is what conversations go by that say nothing
-    else, `live` what is set while the proxy runs.
+    something there was deleted, so that it is not kept in memory; `mode_set` with a tenant, a conversation and its new
+    mode, and `decided` with what was decided about it, after that was stored; `speaking` is where people speak to what
+    runs. `operator_token` is a secret of this process that opens everything, or empty; `config` is what conversations
+    go by that say nothing else, `live` what is set while the proxy runs.
     """
 
     store: Store
     tenant_of: Callable[[Headers], Tenant]
     changed: Callable[[str | None, str], None]
+    mode_set: Callable[[str, str, str], None]
     decided: Callable[[str, str, Sequence[Event]], None]
     speaking: Speaking
     draining: Callable[[], bool]

@@ -155,8 +155,9 @@ async def set_mode(asked: Asked, conversation: Id, wanted: ModeWanted) -> Respon
     """Turn the proxy down or away for one conversation, from its next request on."""
     store = asked.backstage.store
     known = (await lookup.ledger_of(store, asked.scope, conversation)).conversation
-    await store.durable(store.write(known.tenant, [replace(known, mode=wanted.mode or "")]))
-    asked.backstage.changed(known.tenant, known.id)
+    mode = wanted.mode or ""
+    await store.durable(store.write(known.tenant, [replace(known, mode=mode)]))
+    asked.backstage.mode_set(known.tenant, known.id, mode)
     return Json(await conversations.conversation_row(store, await lookup.ledger_of(store, known.tenant, known.id)))
 
 

@@ -151,6 +151,11 @@ class Store(Protocol):
         """Return when what `ticket` stands for is on disk, and all that was handed over before of what its conversation
         consists of. Raises StoreError when it is not going to be."""
 
+    def losses(self, tenant: str, conversation: str) -> int:
+        """How often something of this conversation went: records that were given up after they were taken, or all of
+        it when it was forgotten. Whoever holds it since before the last time knows more than is stored, and must not go
+        on from that: what it writes would hang on nothing. Asked with every record, so it looks at memory alone."""
+
     async def find(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
         """Conversations that hold one of `keys`, by the first of the keys that they hold, then the newest first."""
 
@@ -158,7 +163,8 @@ class Store(Protocol):
         """Conversations under a session hint, the newest first."""
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
-        """A whole conversation as it was written, or None when this tenant has no such."""
+        """A whole conversation as it was written, or None when this tenant has no such. After a loss it is what may be
+        gone on from: records are taken again."""
 
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         """The newest first."""

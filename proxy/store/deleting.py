@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, and_, delete, exists, func, select
 
 from proxy.store import rows, schema
+from proxy.store.committing import Owner
 from proxy.store.statements import chunks
 
 AT_ONCE = 20
@@ -22,11 +23,12 @@ AT_ONCE = 20
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """`more` says that there is more to delete of the same."""
+    """`more` says that there is more to delete of the same; `owners` are tenant and id of the conversations."""
 
     conversations: int
     bytes: int
     more: bool
+    owners: tuple[Owner, ...] = ()
 
 
 def delete_some(connection: Connection, tenant: str | None, conversation: str, before: int) -> Deleted:
@@ -38,7 +40,8 @@ def delete_some(connection: Connection, tenant: str | None, conversation: str, b
         more = len(owners) == AT_ONCE and not conversation
         if not more and before and not conversation:
             freed += _delete_strays(connection, tenant, before)
-    return Deleted(len(owners), freed, more)
+    gone = tuple((rows.plain(owner), rows.plain(name)) for owner, name in owners)
+    return Deleted(len(owners), freed, more, gone)
 
 
 def _owners(connection: Connection, tenant: str | None, conversation: str, before: int) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ fact, the newest what is a state, and nothing is written for a conversation that
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
@@ -39,6 +40,7 @@ class MemoryStore:
         self._secret = secrets.token_bytes(32)
         self._ticket = 0
         self._refused: dict[int, str] = {}
+        self._losses: Counter[Owner] = Counter()
         self._conversations: dict[Owner, Conversation] = {}
         self._newest: dict[Owner, int] = {}
         self._values: dict[Owner, list[Value]] = {}
@@ -60,6 +62,7 @@ class MemoryStore:
         needed = {record.conversation for record in records if isinstance(record, Owned | Anchored)} - made
         if missing := [conversation for conversation in needed if (tenant, conversation) not in self._conversations]:
             self._refused[self._ticket] = missing[0]
+            self._losses.update((tenant, conversation) for conversation in needed | made)
             return self._ticket
         for record in records:
             self._take(tenant, record)
@@ -68,6 +71,9 @@ class MemoryStore:
     async def durable(self, ticket: int) -> None:
         if (conversation := self._refused.get(ticket)) is not None:
             raise StoreError(f"conversation {conversation} is not in the store any more")
+
+    def losses(self, tenant: str, conversation: str) -> int:
+        return self._losses[tenant, conversation]
 
     def _take(self, tenant: str, record: Record) -> None:
         match record:
@@ -190,6 +196,7 @@ class MemoryStore:
         tenant, conversation = owner
         freed = sum(weight(Owned(conversation, value)) for value in self._values.pop(owner, ()))
         del self._conversations[owner], self._newest[owner]
+        self._losses[owner] += 1
         for (holder, _, _), held in self._anchors.items():
             if holder == tenant:
                 held.pop(conversation, None)

@@ -50,8 +50,8 @@ REOPEN_S = 0.5
 
 
 class SqlStore:
-    """`proxy.store.Store` over one database. After a StoreError from `write` or `durable`, forget what you hold of the
-    conversation and load it again: what was refused is not in the store."""
+    """`proxy.store.Store` over one database. A StoreError from `durable` may pass: what waits is tried again. What was
+    given up is told by `losses`: forget then what you hold of the conversation and load it again."""
 
     def __init__(self, database: SqliteFile, *, circuit: Circuit | None = None, bounds: Bounds | None = None) -> None:
         self._database = database
@@ -87,6 +87,9 @@ class SqlStore:
 
     async def durable(self, ticket: int) -> None:
         await self._writer.wait(ticket)
+
+    def losses(self, tenant: str, conversation: str) -> int:
+        return self._writer.losses(tenant, conversation)
 
     # --------------------------------------------------------------------------------------------------------- reading
     async def find(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
@@ -153,6 +156,7 @@ class SqlStore:
     def _delete_some(self, tenant: str | None, conversation: str, before: int) -> deleting.Deleted:
         some = deleting.delete_some(self._database.writing, tenant, conversation, before)
         self._writer.conversations -= some.conversations
+        self._writer.went(some.owners)
         self._remains = self._remains or bool(some.conversations or some.bytes)
         return some
 

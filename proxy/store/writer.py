@@ -14,6 +14,8 @@ How it fails, and that is most of what is here:
 
 The law: **a conversation that lost a record takes no more until it is read again**. Its owner in memory knows more than
 the disk does; if it went on, what it writes would hang on nothing. So the loser reads, and goes on from what is there.
+Others read too, and write what they found there to hang things on: that somebody read is no word for the owner, who
+asks for `losses`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Protocol
@@ -96,6 +98,9 @@ class Writer:
         """Since when receipts are left for what somebody waits for."""
         self._failed: dict[int, StoreError] = {}
         self._lost: dict[Owner, None] = {}
+        """Conversations that were not read since they lost something."""
+        self._losses: dict[Owner, int] = {}
+        """How often something of each went."""
         self._waiters: list[Waiter] = []
         self._stalled: StoreError | None = None
         self._closing = False
@@ -161,9 +166,20 @@ class Writer:
         await self._wait(ticket, settled_only=True)
 
     def found_again(self, tenant: str, conversation: str) -> None:
-        """Its owner is reading it: what it knows is what the store has, from now on."""
+        """Somebody has read it: what is written from now on may hang on what the store has."""
         with self._changed:
             self._lost.pop((tenant, conversation), None)
+
+    def losses(self, tenant: str, conversation: str) -> int:
+        """How often something of it went."""
+        return self._losses.get((tenant, conversation), 0)
+
+    def went(self, owners: Iterable[Owner]) -> None:
+        """They lost something, or were deleted: whoever holds one since before must not go on from that."""
+        with self._changed:
+            for owner in owners:
+                self._losses[owner] = self._losses.pop(owner, 0) + 1
+            _forget_oldest(self._losses)
 
     def trouble(self) -> StoreError | None:
         """Why nothing can be written at this moment."""
@@ -411,7 +427,9 @@ class Writer:
         with self._changed:
             self.dropped += sum(len(batch.records) for batch in lost)
             for batch in lost:
-                self._lost.update(dict.fromkeys(owners_of(batch)))
+                owners = owners_of(batch)
+                self._lost.update(dict.fromkeys(owners))
+                self.went(owners)
             _forget_oldest(self._lost)
         self._settle(batches, failed)
 
@@ -434,6 +452,6 @@ class Writer:
         tell(news)
 
 
-def _forget_oldest(kept: dict[int, StoreError] | dict[Owner, None] | dict[Place, None]) -> None:
+def _forget_oldest(kept: dict[int, StoreError] | dict[Owner, None] | dict[Owner, int] | dict[Place, None]) -> None:
     while len(kept) > REMEMBERED:
         kept.pop(next(iter(kept)))  # type: ignore[call-overload]

@@ -83,6 +83,7 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             store=store,
             tenant_of=tenancy.tenant_of,
             changed=lambda tenant, conversation: here.changed.append((tenant, conversation)),
+            mode_set=lambda tenant, conversation, mode: here.changed.append((tenant, conversation)),
             decided=lambda tenant, conversation, events: here.changed.append((tenant, conversation)),
             speaking=here.speaking,
             draining=lambda: here.draining,

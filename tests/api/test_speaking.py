@@ -102,7 +102,7 @@ async def test_an_operator_speaks_in_any_conversation(served: Served) -> None:
 async def test_what_was_said_goes_with_its_conversation(served: Served) -> None:
     await served.ask(at(served), method="POST", json={"text": "use tabs"})
     await served.ask(f"/stack/conversations/{served.ours.conversation}", method="DELETE")
-    served.speaking.shelf.drop_all()
+    served.speaking.shelf.drop_deleted()
 
     assert (await served.ask(at(served))).status == 404
 

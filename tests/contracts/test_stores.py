@@ -434,6 +434,25 @@ async def test_a_forgotten_conversation_does_not_come_back_in_pieces(store: Stor
     assert await store.load("a", "c1") is None
 
 
+async def test_what_went_of_a_conversation_is_told_to_whoever_held_it_before(store: Store) -> None:
+    """A record that was taken and is not kept, and a deletion: of that conversation alone, and that somebody else has
+    read it since changes nothing for its holder."""
+    for name in ("c1", "old", "lives"):
+        store.write("a", opened(name, entry("m1", created=10 if name == "old" else 90)))
+    store.write("a", [Owned("nowhere", entry("m1"))])
+    store.write("b", [Owned("lives", entry("m1"))])
+    await store.load("a", "nowhere")
+    await store.forget("a", "c1")
+    await store.forget(None, before=50)
+    before = [store.losses("a", name) for name in ("nowhere", "c1", "old", "lives")]
+    store.write("a", [Owned("c1", entry("m2", "m1")), Anchored("c1", "", ("x",), 1)])
+    await store.load("a", "c1")
+
+    assert before == [1, 1, 1, 0]
+    assert store.losses("a", "c1") == 2
+    assert store.losses("b", "lives") == 1
+
+
 async def test_retention_deletes_what_was_last_written_before_a_time(store: Store) -> None:
     store.write("a", opened("old", entry("m1", created=10), created=1))
     store.write("a", opened("lives", entry("m1", created=10), created=1))

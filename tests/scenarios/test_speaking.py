@@ -16,6 +16,7 @@ from proxy.speaking import LONGEST, MOST_WAITING
 from proxy.stack.queued import HEADING
 from tests.crash.killable import KillableProxy
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, texts
+from tests.laws import calls_of
 from tests.scenarios.sessions import TOOLS, Session
 from tests.scenarios.speaking import beside, in_flight, meanwhile, told_in, words
 
@@ -39,6 +40,31 @@ def test_what_is_said_is_the_last_user_message_of_the_next_request_and_stays(
     assert lines[2][: len(lines[1])] == lines[1]
     assert person.states == ["delivered"]
     assert HEADING not in "".join(texts(chat.history))
+
+
+@pytest.mark.parametrize("act", ["nothing", "a mode is set", "nothing old is deleted"])
+def test_what_management_does_while_an_answer_is_under_way_parts_nobody_from_it(
+    chat: Conversation, provider: ScriptedProvider, act: str
+) -> None:
+    """The answer and who speaks meanwhile stand in the same conversation: the model sees again what it called."""
+    provider.will(does(bash("ls")), does(bash("pwd")), says("done"), says("more"))
+    chat.says("Look around.")
+    person = beside(chat)
+
+    def acts() -> None:
+        if act == "a mode is set":
+            chat.proxy.manage("PUT", f"{person.at}/mode", {"mode": "active"})
+        elif act == "nothing old is deleted":
+            assert chat.proxy.asked("DELETE", "/stack/conversations?before=1")[1]["conversations"] == 0
+        person.says("use tabs")
+
+    meanwhile(provider, 2, acts, does(push("Auth"), text="I begin. "))
+    chat.returns("a.py")
+    chat.returns("/home")
+
+    called = [name for message in provider.received[-1].messages for _, name in calls_of(message)]
+    assert "stack_frame_push" in called
+    assert chat.proxy.active() == "Auth"
 
 
 @pytest.mark.rows("S4-42", "C16")
