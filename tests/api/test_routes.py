@@ -184,6 +184,27 @@ async def test_a_forgotten_conversation_is_gone_with_its_frames_and_requests(ser
     assert (await served.ask(f"/stack/conversations/{served.theirs.conversation}", "theirs")).status == 200
 
 
+@pytest.mark.parametrize("key", ["ours", "token"])
+async def test_what_is_left_of_a_forgotten_conversation_can_be_forgotten_by_its_id(served: Served, key: str) -> None:
+    """T10: the receipt of an answer that was under way. Nobody else can do that, and once it is done there is nothing
+    by that name."""
+    path = f"/stack/conversations/{served.ours.conversation}"
+    kept = await served.store.request("key-ours", served.ours.request)
+    assert kept is not None
+    await served.ask(path, method="DELETE")
+    await served.store.durable(served.store.write("key-ours", [kept.record, *kept.sent]))
+
+    seen = (await served.ask(f"/stack/requests/{served.ours.request}")).json
+    others = await served.ask(path, "theirs", method="DELETE")
+    still = (await served.ask(f"/stack/requests/{served.ours.request}")).status
+    await served.ask(path, key, method="DELETE")
+
+    assert "green" not in str(seen)
+    assert (others.status, still) == (404, 200)
+    assert (await served.ask(f"/stack/requests/{served.ours.request}")).status == 404
+    assert (await served.ask(path, method="DELETE")).status == 404
+
+
 async def test_everything_before_a_time_is_forgotten_for_this_tenant_alone(served: Served) -> None:
     gone = await served.ask(f"/stack/conversations?before={CLOCK * 2}", method="DELETE")
 
