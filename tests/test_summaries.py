@@ -202,6 +202,19 @@ async def test_what_is_deleted_while_it_is_summarised_leaves_no_content(store: S
         assert msgspec.json.decode(kept.receipt, type=Receipt).cost > 0
 
 
+async def test_a_question_is_kept_with_its_receipt_or_not_at_all(store: Store, writer: ScriptedProvider) -> None:
+    """Deleted, and whoever has it in memory was not told yet."""
+    async with Bench(store, writer) as bench:
+        writer.will(Answer(text=""))
+        await store.forget(TENANT, bench.shelved.ledger.conversation.id)
+        bench.summaries.offer(bench.standing)
+        await bench.until(lambda: bench.metrics.summaries == {"empty": 1})
+        (kept,) = await store.requests(None)
+        asked = await store.request(None, kept.id)
+        assert asked is not None
+        assert asked.sent == ()
+
+
 async def delete(bench: Bench) -> None:
     conversation = bench.shelved.ledger.conversation.id
     await bench.store.forget(TENANT, conversation)
