@@ -150,12 +150,17 @@ def weight(record: Record) -> int:
                 case Entry() as entry:
                     return 200 + (_size(entry.message) if entry.message else 0)
                 case Round() as done:
-                    return 200 + _size(done.spoken.message) + sum(map(_size, done.results))
+                    spoken = _size(done.spoken.message) + sum(map(len, done.spoken.extra.values()))
+                    return 200 + spoken + sum(map(_size, done.results))
+                case Event() as event:
+                    return 200 + len(event.data)
                 case Queued() as said:
                     return 200 + len(said.text)
-                case _:
+                case Thread():
                     return 200
-        case RequestRecord() | SentRecord():
+        case RequestRecord():
+            return 200 + len(record.receipt) + sum(map(len, record.body))
+        case SentRecord():
             return 200 + sum(map(len, record.body))
         case SettingRecord():
             return 200 + len(record.value)
