@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from proxy.errors import StoreError
 from proxy.views import shapes
 from tests.api.conftest import Served
 from tests.api.small_ledger import CLOCK, HALF_PAIR, bodies
@@ -203,6 +204,21 @@ async def test_what_is_left_of_a_forgotten_conversation_can_be_forgotten_by_its_
     assert (others.status, still) == (404, 200)
     assert (await served.ask(f"/stack/requests/{served.ours.request}")).status == 404
     assert (await served.ask(path, method="DELETE")).status == 404
+
+
+@pytest.mark.parametrize("named", ["/{}", "?before=9"])
+async def test_memory_lets_go_of_what_is_deleted_also_where_a_copy_may_stay_in_the_file(
+    served: Served, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    async def says_so(*_: object) -> None:
+        raise StoreError("copies may stay", code="store_locked")
+
+    monkeypatch.setattr(served.store, "forget", says_so)
+    conversation = served.ours.conversation if "{}" in named else ""
+    told = await served.ask(f"/stack/conversations{named.format(conversation)}", method="DELETE")
+
+    assert (told.status, told.json["error"]["code"]) == (500, "store_locked")
+    assert served.changed == [("key-ours", conversation)]
 
 
 async def test_everything_before_a_time_is_forgotten_for_this_tenant_alone(served: Served) -> None:
