@@ -184,9 +184,7 @@ class Writer:
 
     async def _wait(self, ticket: int, *, settled_only: bool) -> None:
         with self._changed:
-            if error := self._failed.get(ticket):
-                if settled_only:
-                    return
+            if not settled_only and (error := self._failed.get(ticket)):
                 raise again(error)
             loop = asyncio.get_running_loop()
             waiter = Waiter(ticket, settled_only, loop, loop.create_future())
