@@ -139,6 +139,17 @@ async def test_given_a_long_lock_then_writing_is_refused_at_once_and_reading_goe
     await recovered(store)
 
 
+async def test_however_much_is_lost_at_once_nobody_is_told_that_it_is_on_disk(
+    store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.store.writer.REMEMBERED", 5)
+    with locked(path):
+        tickets = [store.write("a", opened(f"c{number}")) for number in range(50)]
+        await until_the_circuit_opens(store)
+
+        assert [await told(store.durable(ticket)) for ticket in tickets] == ["store_locked"] * 50
+
+
 async def test_given_an_open_circuit_when_the_reason_is_gone_then_it_closes_without_any_request(
     store: SqlStore, path: Path
 ) -> None:
