@@ -139,12 +139,9 @@ class Summaries:
         await self._affordable(question)
         text, reason = await self._asked(fold, span, question)
         shelved = await self._shelved(fold)
-        asked = SentRecord(question.id, 0, (question.body,), self.now())
-        if reason:
-            self.shelf.record(shelved, [], [asked])
-        else:
+        if not reason:
             written = recorded(Summarised(fold.frame, text), fold.node, 0, shelved.ledger.seq, self.now())
-            self.shelf.record(shelved, [written], [asked])
+            self.shelf.record(shelved, [written])
             shelved.stories.clear()  # each of them was folded without it
         self._told(fold, reason or "kept")
 
@@ -208,8 +205,8 @@ class Summaries:
         return sum(msgspec.json.decode(receipt, type=Receipt).cost for receipt in ours)
 
     def _settled(self, fold: Fold, question: Question, outcome: Outcome, usage: Usage | None, *, assumed: int) -> None:
-        """The receipt, without content: all of it is our own overhead, for the untouched run asks nobody. `assumed` are
-        tokens of output that nobody reported."""
+        """The receipt, with the question as it was sent: all of it is our own overhead, for the untouched run asks
+        nobody. `assumed` are tokens of output that nobody reported."""
         account = self.accountant.open([], tenant=fold.tenant, upstream=self.upstream.name, model=self.model)
         account.note_sent([(question.id, question.tokens)])
         settled = account.settle(outcome, [usage])
@@ -229,8 +226,10 @@ class Summaries:
             SUMMARY,
             msgspec.json.encode(receipt),
         )
+        # In one write: of a conversation that was deleted meanwhile the store keeps no question.
+        asked = SentRecord(question.id, 0, (question.body,), self.now())
         try:
-            self.store.write(fold.tenant, (kept,))
+            self.store.write(fold.tenant, (kept, asked))
         except StoreError as error:
             log.warning("receipt not kept", extra={"request": question.id, "reason": error.code})
 

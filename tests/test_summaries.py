@@ -177,14 +177,17 @@ async def test_nothing_deleted_is_asked_about(store: Store, writer: ScriptedProv
         assert not writer.received
 
 
-async def test_what_is_deleted_while_it_is_summarised_leaves_no_content(store: Store, writer: ScriptedProvider) -> None:
+@pytest.mark.parametrize("words", ["Progress: it was made.", ""], ids=["summarised", "empty"])
+async def test_what_is_deleted_while_it_is_summarised_leaves_no_content(
+    store: Store, writer: ScriptedProvider, words: str
+) -> None:
     """The money was spent and is told; neither the question nor the summary is kept."""
     async with Bench(store, writer) as bench:
         deleted = threading.Event()
 
         def late(_: Received) -> Answer:
             assert deleted.wait(PATIENCE_S)
-            return says("Progress: it was made.")
+            return says(words)
 
         writer.will(late)
         bench.summaries.offer(bench.standing)

@@ -32,15 +32,17 @@ from proxy.api import (
     subagents,
 )
 from proxy.api.answers import Error, Json
-from proxy.api.asking import ERRORS, UNKNOWN, Asked, AsOf, Id, Limit, Offset, Thread
+from proxy.api.asking import ERRORS, UNKNOWN, Asked, Asking, AsOf, Id, Limit, Offset, Thread
 from proxy.api.backstage import Backstage
 from proxy.api.description import description
+from proxy.errors import StoreError
 from proxy.export import writing
 from proxy.export.flames import MEASURES
 from proxy.export.formats import FORMATS, Options, format_named, measure_named
 from proxy.export.material import gathered
 from proxy.report import By
 from proxy.stack.frames import Status
+from proxy.store import Forgotten as Gone
 from proxy.views import conversations, logs, lookup, loops, requests, totals, unfolding
 from proxy.views.health import Health
 from proxy.views.health import health as told_health
@@ -129,8 +131,7 @@ async def forget_conversations(
     asked: Asked, before: Annotated[int, Query(ge=1, le=LATEST, description="ms since the epoch")]
 ) -> Response:
     """Really delete every conversation that was last written before a time."""
-    gone = await asked.backstage.store.forget(asked.scope, before=before)
-    asked.backstage.changed(asked.scope, "")
+    gone = await _forget(asked, before=before)
     return Json({"conversations": gone.conversations, "bytes": gone.bytes})
 
 
@@ -144,10 +145,23 @@ async def show_conversation(asked: Asked, conversation: Id) -> Response:
 @router.delete("/conversations/{conversation}", response_model=Forgotten, responses=UNKNOWN)
 async def forget_conversation(asked: Asked, conversation: Id) -> Response:
     """Really delete a conversation, its requests and everything that was sent for it."""
-    owner = (await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)).conversation
-    gone = await asked.backstage.store.forget(owner.tenant, owner.id)
-    asked.backstage.changed(owner.tenant, owner.id)
+    # Not looked for before: of one that is gone a request may be left, or a copy that a reader kept in the log.
+    gone = await _forget(asked, conversation)
+    if not (gone.conversations or gone.bytes):
+        raise lookup.unknown(conversation)
     return Json({"conversations": gone.conversations, "bytes": gone.bytes})
+
+
+async def _forget(asked: Asking, conversation: str = "", before: int = 0) -> Gone:
+    """Raises StoreError where a copy may have stayed in the file; the rows are gone then too."""
+    try:
+        gone = await asked.backstage.store.forget(asked.scope, conversation, before)
+    except StoreError:
+        asked.backstage.changed(asked.scope, conversation)
+        raise
+    if gone.conversations or gone.bytes:
+        asked.backstage.changed(asked.scope, conversation)
+    return gone
 
 
 @router.put("/conversations/{conversation}/mode", response_model=ConversationRow, responses=UNKNOWN)

@@ -41,7 +41,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
     """One client request: where it stands, what the client sent, and what came of it. `receipt` is a JSON object.
 
     Written when the request is accepted and again, with its receipt, when it is answered: the newer one replaces the
-    older.
+    older. Where its conversation is not there any more, neither `body` is kept nor what was sent with it.
     """
 
     id: str

@@ -1,9 +1,10 @@
 """A group of batches as one transaction.
 
 Two laws. **Nothing is written for a conversation that is not in the store**: it was forgotten, or lost with a file
-that is gone, and must not come back in pieces; such a batch is refused as a whole, the others of the group go on. And
-**the first writer wins** for all that is a fact (entries, finished rounds, events, blobs), the newest for what is a
-state (conversations, threads, drafts of rounds, requests, bodies sent).
+that is gone, and must not come back in pieces; such a batch is refused as a whole, the others of the group go on. Of a
+request that was answered meanwhile the receipt stays, for it was paid, and nothing that was said. And **the first
+writer wins** for all that is a fact (entries, finished rounds, events, blobs), the newest for what is a state
+(conversations, threads, drafts of rounds, requests, bodies sent).
 
 What it does not do: it knows no thread, no retry and no circuit; errors of the database pass through.
 """
@@ -11,10 +12,11 @@ What it does not do: it knows no thread, no retry and no circuit; errors of the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import Connection, Table
 
 from proxy.errors import StoreError
@@ -76,13 +78,16 @@ def commit(
     with connection.begin():
         driver = driver_of(connection)
         owners = [owners_of(batch) for batch in batches]
-        known = _known(driver, statements, set().union(*owners))
+        asked = [asked_in(batch) for batch in batches]
+        known = _known(driver, statements, set().union(*owners, *asked))
         gathered = _Gathered(going.place, going.drafted)
         news: dict[Owner, News] = defaultdict(News)
-        for batch, its_owners in zip(batches, owners, strict=True):
+        for batch, its_owners, its_asked in zip(batches, owners, asked, strict=True):
             if missing := gathered.missing(batch, its_owners, known):
-                done.refused[batch.ticket] = StoreError(f"conversation {missing} is not in the store any more")
+                done.refused[batch.ticket] = StoreError(f"conversation {min(missing)} is not in the store any more")
             else:
+                if forgotten := gathered.missing(batch, its_asked, known):
+                    batch = replace(batch, records=without_bodies(batch.records, forgotten))
                 gathered.take(batch)
                 _tell(news, batch)
         for owner in gathered.made - known:
@@ -124,6 +129,19 @@ def owners_of(batch: Batch) -> set[Owner]:
     return owners
 
 
+def asked_in(batch: Batch) -> set[Owner]:
+    """The conversations that requests in the batch were answered in."""
+    return {(batch.tenant, r.conversation) for r in batch.records if isinstance(r, RequestRecord) and r.conversation}
+
+
+def without_bodies(records: Sequence[Record], forgotten: Set[str]) -> tuple[Record, ...]:
+    """`records` as they are kept where these conversations are not there: nobody who asks for one of them to be
+    forgotten would ever be rid of what a body holds of it."""
+    bare = {r.id for r in records if isinstance(r, RequestRecord) and r.conversation in forgotten}
+    kept = (r for r in records if not (isinstance(r, SentRecord) and r.request in bare))
+    return tuple(replace(r, body=()) if isinstance(r, RequestRecord) and r.id in bare else r for r in kept)
+
+
 def weight(record: Record) -> int:
     """About how many bytes of memory `record` holds on to."""
     match record:
@@ -132,12 +150,17 @@ def weight(record: Record) -> int:
                 case Entry() as entry:
                     return 200 + (_size(entry.message) if entry.message else 0)
                 case Round() as done:
-                    return 200 + _size(done.spoken.message) + sum(map(_size, done.results))
+                    spoken = _size(done.spoken.message) + sum(map(len, done.spoken.extra.values()))
+                    return 200 + spoken + sum(map(_size, done.results))
+                case Event() as event:
+                    return 200 + len(event.data)
                 case Queued() as said:
                     return 200 + len(said.text)
-                case _:
+                case Thread():
                     return 200
-        case RequestRecord() | SentRecord():
+        case RequestRecord():
+            return 200 + len(record.receipt) + sum(map(len, record.body))
+        case SentRecord():
             return 200 + sum(map(len, record.body))
         case SettingRecord():
             return 200 + len(record.value)
@@ -190,12 +213,12 @@ class _Gathered:
         self._blobs: set[tuple[str, bytes]] = set()
         self._holds: set[tuple[str, str, bytes]] = set()
 
-    def missing(self, batch: Batch, owners: set[Owner], known: set[Owner]) -> str:
-        """A conversation of its `owners` that `batch` needs and nobody made, or empty."""
+    def missing(self, batch: Batch, owners: set[Owner], known: set[Owner]) -> set[str]:
+        """The conversations among `owners`, which `batch` is about, that nobody made."""
         if owners <= known:
-            return ""
+            return set()
         made = {(batch.tenant, r.id) for r in batch.records if isinstance(r, Conversation)}
-        return next((conversation for _, conversation in owners - known - self.made - made), "")
+        return {conversation for _, conversation in owners - known - self.made - made}
 
     def take(self, batch: Batch) -> None:
         tenant = rows.words(batch.tenant)

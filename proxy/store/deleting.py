@@ -33,13 +33,13 @@ class Deleted:
 
 def delete_some(connection: Connection, tenant: str | None, conversation: str, before: int) -> Deleted:
     """Delete up to `AT_ONCE` conversations: the one named, or those whose newest record is older than `before`; in the
-    end also requests of that age that belong to none."""
+    end also requests of that name or age whose conversation is not there."""
     with connection.begin():
         owners = _owners(connection, tenant, conversation, before)
         freed = sum(_delete_one(connection, *owner) for owner in owners)
         more = len(owners) == AT_ONCE and not conversation
-        if not more and before and not conversation:
-            freed += _delete_strays(connection, tenant, before)
+        if not more and (before or conversation):
+            freed += _delete_strays(connection, tenant, conversation, before)
     gone = tuple((rows.plain(owner), rows.plain(name)) for owner, name in owners)
     return Deleted(len(owners), freed, more, gone)
 
@@ -80,17 +80,23 @@ def _delete_requests(connection: Connection, tenant: str, ids: list[str]) -> int
     return freed
 
 
-def _delete_strays(connection: Connection, tenant: str | None, before: int) -> int:
-    """Requests that were answered without a conversation of ours, and bodies sent for requests nobody kept."""
+def _delete_strays(connection: Connection, tenant: str | None, conversation: str, before: int) -> int:
+    """Requests that were answered without a conversation of ours, or after it was forgotten, and bodies sent for
+    requests nobody kept; of those only the age is known."""
     requests, sent, conversations = schema.requests, schema.sent, schema.conversations
     owned = exists().where(conversations.c.tenant == requests.c.tenant, conversations.c.id == requests.c.conversation)
     kept = exists().where(requests.c.tenant == sent.c.tenant, requests.c.id == sent.c.request)
-    stray = select(requests.c.tenant, requests.c.id).where(requests.c.created < before, ~owned)
+    stray = select(requests.c.tenant, requests.c.id).where(~owned)
     unasked = select(sent.c.tenant, sent.c.request).where(sent.c.created < before, ~kept)
+    if before:
+        stray = stray.where(requests.c.created < before)
+    if conversation:
+        stray = stray.where(requests.c.conversation == rows.words(conversation))
     if tenant is not None:
         stray = stray.where(requests.c.tenant == rows.words(tenant))
         unasked = unasked.where(sent.c.tenant == rows.words(tenant))
-    found = [tuple(row) for query in (stray, unasked) for row in connection.execute(query)]
+    queries = (stray,) if conversation else (stray, unasked)
+    found = [tuple(row) for query in queries for row in connection.execute(query)]
     return sum(_delete_requests(connection, of, [request]) for of, request in dict.fromkeys(found))
 
 

@@ -27,7 +27,7 @@ from proxy.store import (
     SettingRecord,
     StoredRequest,
 )
-from proxy.store.committing import Owner, weight
+from proxy.store.committing import Owner, weight, without_bodies
 from proxy.store.finding import found_among, key_of
 from proxy.store.replay import replayed
 from proxy.store.tasks import rows_of
@@ -64,7 +64,9 @@ class MemoryStore:
             self._refused[self._ticket] = missing[0]
             self._losses.update((tenant, conversation) for conversation in needed | made)
             return self._ticket
-        for record in records:
+        asked = {record.conversation for record in records if isinstance(record, RequestRecord)} - made - {""}
+        forgotten = {conversation for conversation in asked if (tenant, conversation) not in self._conversations}
+        for record in without_bodies(records, forgotten):
             self._take(tenant, record)
         return self._ticket
 
@@ -188,8 +190,8 @@ class MemoryStore:
             and ((conversation and not before) or self._newest[owner] < before)
         ]
         freed = sum(map(self._delete, owners))
-        if before and not conversation:
-            freed += self._delete_strays(tenant, before)
+        if before or conversation:
+            freed += self._delete_strays(tenant, conversation, before)
         return Forgotten(len(owners), freed)
 
     def _delete(self, owner: Owner) -> int:
@@ -203,13 +205,14 @@ class MemoryStore:
         gone = [k for k, record in self._requests.items() if k[0] == tenant and record.conversation == conversation]
         return freed + sum(map(self._delete_request, gone))
 
-    def _delete_strays(self, tenant: str | None, before: int) -> int:
-        """Requests that were answered without a conversation of ours."""
+    def _delete_strays(self, tenant: str | None, conversation: str, before: int) -> int:
+        """Requests that were answered without a conversation of ours, or after it was forgotten."""
         gone = [
             key
             for key, record in self._requests.items()
             if tenant in (None, key[0])
-            and record.created < before
+            and conversation in ("", record.conversation)
+            and (not before or record.created < before)
             and (key[0], record.conversation) not in self._conversations
         ]
         return sum(map(self._delete_request, gone))

@@ -47,6 +47,10 @@ OPENED_AT_MOST = 4
 """Times a start waits out another process that is making the same store."""
 REOPEN_S = 0.5
 """Between two tries to open a store that a failure closed."""
+SHRINK_S = 5.0
+"""How long a deletion tries to get the last copies out of the file and its log before it says that it could not."""
+SHRINK_EVERY_S = 0.1
+"""Between two of these tries; others write meanwhile."""
 
 
 class SqlStore:
@@ -59,7 +63,7 @@ class SqlStore:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._searchers = ThreadPoolExecutor(SEARCHERS, thread_name_prefix="store-searcher")
         self._finder = Finder()
-        self._remains = False
+        self._remains = self._to_compact = self._to_rewrite = False
         self._reopened = 0.0
 
     async def start(self) -> None:
@@ -150,19 +154,36 @@ class SqlStore:
             conversations, freed, more = conversations + some.conversations, freed + some.bytes, some.more
         await asyncio.to_thread(self._finder.forget)
         if self._remains:
-            await self._in_turn(lambda: self._shrink(rewrite=bool(conversation)))
+            await self._shrunk()
         return Forgotten(conversations, freed)
 
     def _delete_some(self, tenant: str | None, conversation: str, before: int) -> deleting.Deleted:
         some = deleting.delete_some(self._database.writing, tenant, conversation, before)
         self._writer.conversations -= some.conversations
         self._writer.went(some.owners)
-        self._remains = self._remains or bool(some.conversations or some.bytes)
+        if some.conversations or some.bytes:
+            self._remains = self._to_compact = True
+            self._to_rewrite = self._to_rewrite or bool(conversation)
         return some
 
-    def _shrink(self, *, rewrite: bool) -> None:
-        self._database.shrink(rewrite=rewrite)
-        self._remains = False
+    async def _shrunk(self) -> None:
+        """That somebody reads is no failure of the store, so the writer is not told of it."""
+        until = time.monotonic() + SHRINK_S
+        while not await self._in_turn(self._shrink):
+            if time.monotonic() > until:
+                raise StoreError(
+                    "deleted, but another process is reading the store, so copies may stay in its log until it stops",
+                    code="store_locked",
+                )
+            await asyncio.sleep(SHRINK_EVERY_S)
+
+    def _shrink(self) -> bool:
+        """One try. What is compact stays so when the log has to be tried again: written anew, all of it would go into
+        the log once more."""
+        if self._to_compact and self._database.compact(rewrite=self._to_rewrite):
+            self._to_compact = self._to_rewrite = False
+        self._remains = self._to_compact or not self._database.empty_log()
+        return not self._remains
 
     # ---------------------------------------------------------------------------------------------------------- health
     def trouble(self) -> StoreError | None:

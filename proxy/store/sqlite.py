@@ -34,8 +34,8 @@ READERS = 4
 """Connections that read at the same time."""
 SEARCHERS = 1
 """And those that search: a search may take seconds, and no request waits for one to read."""
-SHRINK_S = 5.0
-"""How long a deletion tries to get the last copies out of the write-ahead log before it says that it could not."""
+SHRINK_MS = 50
+"""And one that gets what was deleted out of the file: it is tried again, and whoever writes waits behind it."""
 REWRITTEN_BYTES = 256 * 1024 * 1024
 """Size up to which a file is written anew when somebody asks for a conversation to be forgotten: about a second."""
 WAL_BYTES = 64 * 1024 * 1024
@@ -178,24 +178,35 @@ class SqliteFile:
             with suppress(sqlite3.Error):
                 _raw(self._writing).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-    def shrink(self, *, rewrite: bool) -> None:
-        """Get what was deleted out of the file and its log, and the file smaller.
+    def compact(self, *, rewrite: bool) -> bool:
+        """Make the file smaller by what was deleted; False when somebody else was in the way.
 
         Deleted rows are overwritten with zeros. `rewrite` also writes a file of up to `REWRITTEN_BYTES` anew, for a
         copy may stay in the unused part of a page that was once split; a larger one would keep every writer waiting.
         """
-        connection = _raw(self.writing)
-        rewrite = rewrite and self.size_bytes() <= REWRITTEN_BYTES
         for copy in self.path.parent.glob(f"{self.path.name}{BACKUP}*"):
             copy.unlink()
-        until = time.monotonic() + SHRINK_S
-        while not _shrunk(connection, rewrite=rewrite):
-            if time.monotonic() > until:
-                raise StoreError(
-                    "deleted, but another process is reading the store, so copies may stay in its log until it stops",
-                    code="store_locked",
-                )
-            time.sleep(0.02)
+        rewrite = rewrite and self.size_bytes() <= REWRITTEN_BYTES
+        # As a script: SQLite gives a row without columns per page here, and `execute` stops at the first.
+        return self._unhindered(lambda raw: raw.executescript("VACUUM" if rewrite else "PRAGMA incremental_vacuum"))
+
+    def empty_log(self) -> bool:
+        """Bring the write-ahead log into the file and cut it to nothing; False when somebody else was in the way."""
+        return self._unhindered(lambda raw: raw.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+
+    def _unhindered(self, run: Callable[[sqlite3.Connection], sqlite3.Cursor]) -> bool:
+        """Whether `run` was done, which tells by an error or by its first column that it was not."""
+        raw = _raw(self.writing)
+        raw.execute(f"PRAGMA busy_timeout={SHRINK_MS}").fetchall()
+        try:
+            told = run(raw).fetchone()
+        except sqlite3.OperationalError as caught:
+            if as_store_error(caught).code == "store_locked":
+                return False
+            raise
+        finally:
+            raw.execute(f"PRAGMA busy_timeout={BUSY_MS}").fetchall()
+        return not (told and told[0])
 
     # ------------------------------------------------------------------------------------------------------- opening
     def _file_made_ready(self) -> bool:
@@ -299,16 +310,3 @@ def _made_durable(raw: sqlite3.Connection, *, new: bool) -> None:
     raw.execute("PRAGMA secure_delete=ON").fetchall()
     raw.execute(f"PRAGMA journal_size_limit={WAL_BYTES}").fetchall()
     raw.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}").fetchall()
-
-
-def _shrunk(raw: sqlite3.Connection, *, rewrite: bool) -> bool:
-    """False when somebody else was in the way."""
-    try:
-        # As a script: SQLite gives a row without columns per page here, and `execute` stops at the first.
-        raw.executescript("VACUUM" if rewrite else "PRAGMA incremental_vacuum")
-        (busy, _, _) = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    except sqlite3.OperationalError as caught:
-        if as_store_error(caught).code == "store_locked":
-            return False
-        raise
-    return not busy

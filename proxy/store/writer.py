@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine, delete
 
@@ -49,7 +49,8 @@ LINGER_S = 0.1
 """
 REMEMBERED = 20_000
 """Tickets that failed, conversations that lost something and drafts of rounds, of which is remembered that they did
-and that there are."""
+and that there are. Of tickets as many more as may be queued: all of them can fail at once, and whoever asks for one
+that is not remembered is told that it is on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +201,7 @@ class Writer:
 
     async def _wait(self, ticket: int, *, settled_only: bool) -> None:
         with self._changed:
-            if error := self._failed.get(ticket):
-                if settled_only:
-                    return
+            if not settled_only and (error := self._failed.get(ticket)):
                 raise again(error)
             loop = asyncio.get_running_loop()
             waiter = Waiter(ticket, settled_only, loop, loop.create_future())
@@ -438,7 +437,6 @@ class Writer:
             return
         with self._changed:
             self._failed |= failed
-            _forget_oldest(self._failed)
             for item in items:
                 self._under_way.ended(item.ticket)
                 if isinstance(item, Batch):
@@ -449,9 +447,11 @@ class Writer:
             told = [w for w in self._waiters if self._under_way.is_over(w)]
             self._waiters = [w for w in self._waiters if not self._under_way.is_over(w)]
             news = [(w, None if w.settled_only else self._failed.get(w.ticket)) for w in told]
+            _forget_oldest(self._failed, REMEMBERED + self._bounds.records)
         tell(news)
 
 
-def _forget_oldest(kept: dict[int, StoreError] | dict[Owner, None] | dict[Owner, int] | dict[Place, None]) -> None:
-    while len(kept) > REMEMBERED:
-        kept.pop(next(iter(kept)))  # type: ignore[call-overload]
+def _forget_oldest(kept: dict[Any, Any], most: int = REMEMBERED) -> None:
+    """In one walk: a dictionary finds its first key behind all that were taken from its beginning."""
+    for oldest in list(islice(kept, max(0, len(kept) - most))):
+        kept.pop(oldest)

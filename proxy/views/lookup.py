@@ -27,7 +27,7 @@ async def ledger_of(store: Store, scope: Scope, conversation: str) -> Ledger:
     """A conversation by its whole id. Raises UnknownFrame."""
     ledger = await store.load(await tenant_of(store, scope, conversation), conversation)
     if ledger is None:
-        raise _unknown(conversation)
+        raise unknown(conversation)
     return ledger
 
 
@@ -36,11 +36,12 @@ async def tenant_of(store: Store, scope: Scope, conversation: str) -> str:
     UnknownFrame."""
     tenant = scope if scope is not None else await _tenant_of(store, conversation)
     if tenant is None:
-        raise _unknown(conversation)
+        raise unknown(conversation)
     return tenant
 
 
-def _unknown(conversation: str) -> UnknownFrame:
+def unknown(conversation: str) -> UnknownFrame:
+    """The error for a conversation that is not there, to be raised."""
     return UnknownFrame(f"There is no conversation {shown(conversation)}. GET /stack/conversations lists yours.")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from proxy.errors import StoreError
 from proxy.views import shapes
 from tests.api.conftest import Served
 from tests.api.small_ledger import CLOCK, HALF_PAIR, bodies
@@ -182,6 +183,42 @@ async def test_a_forgotten_conversation_is_gone_with_its_frames_and_requests(ser
     assert left == [404, 404, 404]
     assert served.changed == [("key-ours", served.ours.conversation)]
     assert (await served.ask(f"/stack/conversations/{served.theirs.conversation}", "theirs")).status == 200
+
+
+@pytest.mark.parametrize("key", ["ours", "token"])
+async def test_what_is_left_of_a_forgotten_conversation_can_be_forgotten_by_its_id(served: Served, key: str) -> None:
+    """T10: the receipt of an answer that was under way. Nobody else can do that, and once it is done there is nothing
+    by that name."""
+    path = f"/stack/conversations/{served.ours.conversation}"
+    kept = await served.store.request("key-ours", served.ours.request)
+    assert kept is not None
+    await served.ask(path, method="DELETE")
+    await served.store.durable(served.store.write("key-ours", [kept.record, *kept.sent]))
+
+    seen = (await served.ask(f"/stack/requests/{served.ours.request}")).json
+    others = await served.ask(path, "theirs", method="DELETE")
+    still = (await served.ask(f"/stack/requests/{served.ours.request}")).status
+    await served.ask(path, key, method="DELETE")
+
+    assert "green" not in str(seen)
+    assert (others.status, still) == (404, 200)
+    assert (await served.ask(f"/stack/requests/{served.ours.request}")).status == 404
+    assert (await served.ask(path, method="DELETE")).status == 404
+
+
+@pytest.mark.parametrize("named", ["/{}", "?before=9"])
+async def test_memory_lets_go_of_what_is_deleted_also_where_a_copy_may_stay_in_the_file(
+    served: Served, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    async def says_so(*_: object) -> None:
+        raise StoreError("copies may stay", code="store_locked")
+
+    monkeypatch.setattr(served.store, "forget", says_so)
+    conversation = served.ours.conversation if "{}" in named else ""
+    told = await served.ask(f"/stack/conversations{named.format(conversation)}", method="DELETE")
+
+    assert (told.status, told.json["error"]["code"]) == (500, "store_locked")
+    assert served.changed == [("key-ours", conversation)]
 
 
 async def test_everything_before_a_time_is_forgotten_for_this_tenant_alone(served: Served) -> None:

@@ -22,6 +22,7 @@ from proxy.store import (
     Forgotten,
     FoundFrames,
     Owned,
+    Record,
     RequestRecord,
     SentRecord,
     SettingRecord,
@@ -306,7 +307,7 @@ async def test_a_request_comes_back_with_every_body_in_its_pieces(store: Store) 
 
 
 async def test_the_newer_record_of_a_request_replaces_the_older_but_not_its_body_with_none(store: Store) -> None:
-    store.write("a", [asked("r1", body=(b"first",))])
+    store.write("a", [*opened("c1"), asked("r1", body=(b"first",))])
     answered = replace(asked("r1"), status="asleep", receipt=b"\xff\x00{}")
     store.write("a", [answered])
 
@@ -451,6 +452,49 @@ async def test_what_went_of_a_conversation_is_told_to_whoever_held_it_before(sto
     assert before == [1, 1, 1, 0]
     assert store.losses("a", "c1") == 2
     assert store.losses("b", "lives") == 1
+
+
+@pytest.mark.parametrize("asked_by", ["a", None], ids=["its tenant", "an operator"])
+async def test_a_request_that_is_answered_after_its_conversation_was_forgotten_leaves_its_receipt_alone(
+    store: Store, asked_by: str | None
+) -> None:
+    """T10: what the client said and what was sent for it hold the whole history once more."""
+    said_again = (b"the history " * 30, b"and more")
+    store.write("a", opened("c1", entry("m1")))
+    await store.forget("a", "c1")
+    sent = (SentRecord("r1", number, said_again) for number in range(2))
+    answered: list[Record] = [asked("r1", body=said_again), *sent]
+    await store.durable(store.write("a", [*answered, *opened("c2"), asked("r2", "c2", body=said_again)]))
+
+    left = await store.request("a", "r1")
+    kept = await store.request("a", "r2")
+
+    assert left is not None
+    assert (left.record, left.sent) == (asked("r1"), ())
+    assert kept is not None
+    assert kept.record.body == said_again
+    assert await store.forget("b", "c1") == Forgotten()
+    assert await store.request("a", "r1") is not None
+    await store.forget(asked_by, "c1")
+    assert await store.request("a", "r1") is None
+    assert await store.request("a", "r2") is not None
+
+
+async def test_a_request_keeps_its_body_with_the_conversation_it_opens_and_without_any(store: Store) -> None:
+    body = (b"what was said " * 30,)
+    store.write("a", opened("c1"))
+    tickets = [
+        store.write("a", [asked("r1", body=body), SentRecord("r1", 0, body)]),
+        store.write("a", [asked("r2", "c2", body=body), SentRecord("r2", 0, body), *opened("c2")]),
+        store.write("a", [asked("r3", "", body=body), SentRecord("r3", 0, body)]),
+    ]
+    for ticket in tickets:
+        await store.durable(ticket)
+
+    for name in ("r1", "r2", "r3"):
+        found = await store.request("a", name)
+        assert found is not None
+        assert (found.record.body, [sent.body for sent in found.sent]) == (body, [body])
 
 
 async def test_retention_deletes_what_was_last_written_before_a_time(store: Store) -> None:

@@ -59,6 +59,19 @@ def locked(path: Path) -> Iterator[None]:
         other.close()
 
 
+@contextmanager
+def being_read(path: Path) -> Iterator[None]:
+    """Another connection reads what is there now, as an export or a backup would."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM conversations").fetchall()
+    try:
+        yield
+    finally:
+        other.rollback()
+        other.close()
+
+
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
     """What somebody sees who opens the file with SQLite alone."""
     reading = sqlite3.connect(path)

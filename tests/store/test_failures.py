@@ -21,7 +21,9 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 
 from proxy.errors import StoreError
-from proxy.store import Owned
+from proxy.stack.ledger import Event, Round
+from proxy.stack.transcript import Spoken
+from proxy.store import Owned, Record, RequestRecord
 from proxy.store.failures import as_store_error
 from proxy.store.sql import SqlStore
 from proxy.store.writer import Bounds
@@ -137,6 +139,17 @@ async def test_given_a_long_lock_then_writing_is_refused_at_once_and_reading_goe
     await recovered(store)
 
 
+async def test_however_much_is_lost_at_once_nobody_is_told_that_it_is_on_disk(
+    store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.store.writer.REMEMBERED", 5)
+    with locked(path):
+        tickets = [store.write("a", opened(f"c{number}")) for number in range(50)]
+        await until_the_circuit_opens(store)
+
+        assert [await told(store.durable(ticket)) for ticket in tickets] == ["store_locked"] * 50
+
+
 async def test_given_an_open_circuit_when_the_reason_is_gone_then_it_closes_without_any_request(
     store: SqlStore, path: Path
 ) -> None:
@@ -170,17 +183,29 @@ async def test_a_conversation_that_lost_a_record_takes_no_more_until_it_is_loade
     assert list(ledger.entries) == ["m1"]
 
 
-async def test_a_queue_that_is_full_refuses_and_takes_again_when_it_is_empty(making: Making, path: Path) -> None:
+LONG = "x" * 20_000
+TOO_MUCH: dict[str, list[Record]] = {
+    "many records": opened("c1", *(entry(f"m{n}") for n in range(10))),
+    "a message": opened("c1", entry("m1", text=LONG)),
+    "an event": opened("c1", entry("m1"), Event("m1", 0, 1, "replaced", "", LONG.encode())),
+    "what came beside a round": opened("c1", Round("m1", 0, Spoken(said("x"), extra={"response": LONG.encode()}))),
+    "a receipt": [RequestRecord("r1", "", "", "", "", 1, "full", LONG.encode())],
+}
+
+
+@pytest.mark.parametrize("big", TOO_MUCH.values(), ids=TOO_MUCH.keys())
+async def test_a_queue_that_is_full_refuses_and_takes_again_when_it_is_empty(
+    making: Making, path: Path, big: list[Record]
+) -> None:
     """D12: bounded by count and by bytes."""
     store = await making(bounds=Bounds(records=10, bytes=10_000))
-    for big in (opened("many", *(entry(f"m{n}") for n in range(10))), opened("long", entry("m1", text="x" * 20_000))):
-        with locked(path):
-            store.write("a", opened("first"))
-            store.write("a", opened("second"))
-            with pytest.raises(StoreError) as refused:
-                store.write("a", big)
-            assert refused.value.code == "store_busy"
-        await recovered(store)
+    with locked(path):
+        store.write("a", opened("first"))
+        store.write("a", opened("second"))
+        with pytest.raises(StoreError) as refused:
+            store.write("a", big)
+        assert refused.value.code == "store_busy"
+    await recovered(store)
 
 
 async def test_given_a_batch_beyond_the_bounds_when_nothing_waits_then_it_is_taken(making: Making) -> None:

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from proxy.errors import StoreError
 from proxy.stack.ledger import Conversation, Event, Kind, Round
 from proxy.stack.transcript import Call, Spoken
-from proxy.store import Anchored, Owned, RequestRecord, SentRecord
+from proxy.store import Anchored, Forgotten, Owned, RequestRecord, SentRecord
 from proxy.store.opening import open_store
 from proxy.store.rows import pages
 from proxy.store.sql import SqlStore
 from proxy.store.statements import MANY
-from tests.store.conftest import Making, locked, rows
+from tests.store.conftest import Making, being_read, locked, rows
 from tests.store.values import entry, grown_to, opened, said
 
 MARKER = "a-marker-nobody-else-writes"
@@ -242,7 +242,7 @@ async def test_forget_says_so_when_a_reader_keeps_a_copy_in_the_log_and_finishes
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deleting fails closed: no word of success while a byte may be left."""
-    monkeypatch.setattr("proxy.store.sqlite.SHRINK_S", 0.05)
+    monkeypatch.setattr("proxy.store.sql.SHRINK_S", 0.05)
     await store.durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
     with locked(path), pytest.raises(StoreError, match="lock"):
         await store.forget("a", "c1")
@@ -250,6 +250,42 @@ async def test_forget_says_so_when_a_reader_keeps_a_copy_in_the_log_and_finishes
     await store.forget("a", "c1")
 
     assert remains(path, MARKER) == []
+
+
+async def test_while_forget_waits_for_a_reader_others_write_and_it_goes_on_when_that_one_stops(
+    store: SqlStore, path: Path
+) -> None:
+    await store.durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
+    with being_read(path):
+        forgetting = asyncio.create_task(store.forget("a", "c1"))
+        for number in range(5):
+            await asyncio.sleep(0.05)
+            await store.durable(store.write("a", opened(f"meanwhile {number}", entry("m1"))))
+        assert not forgetting.done()
+
+    assert (await forgetting).conversations == 1
+    assert remains(path, MARKER) == []
+
+
+async def test_while_somebody_reads_forget_may_be_asked_again_and_again(
+    store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D5: a reader is no failure of the store, so no circuit opens, and nothing that is queued is lost."""
+    monkeypatch.setattr("proxy.store.sql.SHRINK_S", 0.0)
+    await store.durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
+    with being_read(path):
+        for number in range(6):
+            forgetting = asyncio.create_task(store.forget("a", "c1"))
+            await asyncio.sleep(0)
+            store.write("a", opened(f"meanwhile {number}", entry("m1")))
+            with pytest.raises(StoreError, match="copies may stay"):
+                await forgetting
+        assert remains(path, MARKER)
+
+    assert await store.forget("a", "c1") == Forgotten()
+    assert remains(path, MARKER) == []
+    assert store.health().ok
+    assert len(await store.conversations("a")) == 6
 
 
 # --------------------------------------------------------------------------------------------------------- start, speed

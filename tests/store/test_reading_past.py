@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import StoreError
-from proxy.store import Anchored, Record
+from proxy.store import Anchored, Owned, Record, RequestRecord
 from proxy.store.sql import SqlStore
 from proxy.store.under_way import LOOKED_THROUGH
 from tests.store.conftest import locked
@@ -55,3 +55,16 @@ async def test_a_read_waits_for_what_it_could_find(store: SqlStore, path: Path) 
         store.write("a", anchored("new", "key"))
         with pytest.raises(StoreError):
             await store.find("a", "", ["key"])
+
+
+@pytest.mark.parametrize("queued", [1, LOOKED_THROUGH + 1])
+async def test_a_read_sees_what_was_queued_before_a_write_that_failed(store: SqlStore, queued: int) -> None:
+    """Receipts give way, so what was handed over last may be over first."""
+    for number in range(queued):
+        store.write("a", [RequestRecord(f"r{number}", "", "", "", "", number, "full")])
+    refused = store.write("a", [Owned("gone", entry("m1"))])
+    with pytest.raises(StoreError, match="not in the store any more"):
+        await store.durable(refused)
+    assert store.health().queued == queued
+
+    assert len(await store.requests("a", limit=1000)) == queued
