@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -28,11 +28,19 @@ from proxy.config import Config
 from proxy.config_sources import parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import serve as run_server
+from proxy.settings import Mode
 
 log = logging.getLogger(__name__)
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - an address to recognise, not to bind
 """Addresses that mean "every one of this machine's": nothing can be reached at them, so one of it is named instead."""
+
+MODES: Mapping[Mode, str] = {
+    "off": "requests are sent as they came",
+    "shadow": "requests are sent as they came",
+    "passive": "the model is offered stack_recall alone",
+}
+"""What is unusual about each."""
 
 
 def serve(  # noqa: PLR0913 - one parameter for each option
@@ -130,7 +138,7 @@ def welcome(url: str, settings: Config) -> Sequence[str]:
         f"look     {url}/stack/conversations" + (f", or: callstack tree{tree}" if store else ""),
     ]
     if settings.mode != "active":
-        lines.append(f"mode     {settings.mode}: requests are sent as they came")
+        lines.append(f"mode     {settings.mode}: {MODES[settings.mode]}")
     if settings.host.strip("[]") in {address.strip("[]") for address in WILDCARDS}:
         names = ", ".join(settings.allowed_hosts) or "none yet"
         lines.append(f"hosts    other machines reach it by a name or address in allowed_hosts: {names}")

@@ -18,6 +18,7 @@ import pytest
 
 from proxy.commands.serving import reachable, welcome
 from proxy.config import Config
+from proxy.settings import Mode
 from tests.commands.conftest import Shell
 
 CANARY = "sk-canary-0123456789"
@@ -278,3 +279,20 @@ def test_beyond_loopback_it_says_by_which_names_it_is_reached(tmp_path: Path) ->
         "hosts",
     ]
     assert welcome("http://127.0.0.1:8787", settings)[-1].endswith("none yet")
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("off", ["off: requests are sent as they came"]),
+        ("shadow", ["shadow: requests are sent as they came"]),
+        ("passive", ["passive: the model is offered stack_recall alone"]),
+        ("active", []),
+    ],
+)
+def test_a_mode_that_is_not_the_usual_one_is_told_with_what_it_means(
+    mode: Mode, told: list[str], tmp_path: Path
+) -> None:
+    lines = welcome("http://127.0.0.1:8787", Config(data=tmp_path, mode=mode))
+
+    assert [line.partition(" ")[2].strip() for line in lines if line.startswith("mode")] == told
