@@ -27,6 +27,9 @@ from proxy.store.opening import open_store
 from proxy.tenancy import LOCAL
 from proxy.views import lookup
 
+WHOLE = "ledger"
+"""The format of who names none, as over HTTP: everything, and it comes back exactly."""
+
 
 # ------------------------------------------------------------------------------------------------------------- export
 def export(  # noqa: PLR0913 - one parameter for each option
@@ -34,7 +37,11 @@ def export(  # noqa: PLR0913 - one parameter for each option
         str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")
     ] = "",
     kind: Annotated[
-        str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}; without it they are listed.")
+        str,
+        typer.Option(
+            "--format",
+            help=f"One of {', '.join(FORMATS)}. Default: {WHOLE}; with nothing named at all they are listed.",
+        ),
     ] = "",
     out: Annotated[
         Path | None, typer.Option(help="A file; a folder, or a .zip, for stack and jetbox. Default: what it prints.")
@@ -46,9 +53,10 @@ def export(  # noqa: PLR0913 - one parameter for each option
     data: DataDirectory = None,
 ) -> None:
     """A conversation as files that others read. Nothing in them opens anything: no key, no tenant."""
-    if not kind:
+    if not (kind or conversation or out):
         list_formats()
         return
+    kind = kind or WHOLE
     try:
         chosen, options = format_named(kind), Options(whole, measure_named(measure))
     except BadRequest as error:

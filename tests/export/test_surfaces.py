@@ -79,11 +79,21 @@ async def test_the_description_names_the_formats(served: Served) -> None:
 
 # --------------------------------------------------------------------------------------------------------------
 # commands
-def test_without_a_format_the_formats_are_listed(stocked: Stocked) -> None:
+def test_with_nothing_named_the_formats_are_listed(stocked: Stocked) -> None:
     done = stocked.shell.on_data("export")
 
     assert done.code == 0, done.errors
     assert all(name in done.out for name in FORMATS)
+
+
+def test_without_a_format_it_is_the_whole_ledger(stocked: Stocked, tmp_path: Path) -> None:
+    place = tmp_path / "whole.jsonl"
+    written = stocked.shell.on_data("export", stocked.older.conversation, "--out", str(place))
+    printed = stocked.shell.on_data("export", stocked.older.conversation)
+
+    assert written.out == f"{stocked.older.conversation}: written to {place}\n"
+    assert printed.raw == place.read_bytes()
+    assert json.loads(printed.out.splitlines()[0])["conversation"]["id"] == stocked.older.conversation
 
 
 @pytest.mark.rows("S1-04", "S1-05", "S1-06")
