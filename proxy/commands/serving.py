@@ -92,7 +92,9 @@ def _serve(settings: Config) -> None:
 
     def farewell() -> None:
         app.afterwards.catch_up()
-        log.warning("stopping", extra={"stack_drain_s": settings.drain_s})
+        waited_for = app.metrics.open
+        hint = {"stack_waits_for": waited_for, "stack_hint": "Ctrl-C once more ends at once"} if waited_for else {}
+        log.warning("stopping", extra={"stack_drain_s": settings.drain_s} | hint)
 
     try:
         run_server(app, settings, ready=ready, draining=draining, refused=app.metrics.refused)

@@ -109,6 +109,29 @@ def test_serve_says_three_lines_and_takes_its_note_away(shell: Shell, serving: C
     assert not note.exists()
 
 
+def test_ctrl_c_says_what_is_waited_for_and_once_more_ends_at_once(shell: Shell, started: Starting) -> None:
+    (shell.home / "slow.yaml").write_text('answers: [{text: "one two three", pace_ms: 60000}]')
+    model = re.search(r"http://[\d.:]+", line_of(started("provider", "slow.yaml", "--port", "0").stdout))
+    assert model is not None
+    proxy = Proxy(started("serve", "--upstream", f"{model[0]}/v1", "--port", "0", "--data", str(shell.data)))
+    address = urlsplit(proxy.url)
+    client = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
+    body = {"model": "gpt-5.4", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    client.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    assert client.getresponse().status == 200
+
+    proxy.process.send_signal(signal.SIGINT)
+    stopping = json.loads(line_of(proxy.process.stderr))
+    proxy.process.send_signal(signal.SIGINT)
+    _, errors = proxy.process.communicate(timeout=20)
+    client.close()
+
+    assert (stopping["event"], stopping["waits_for"]) == ("stopping", 1)
+    assert stopping["hint"] == "Ctrl-C once more ends at once"
+    assert proxy.process.returncode == 0
+    assert [json.loads(line)["event"] for line in errors.splitlines()] == ["request"]
+
+
 def test_a_conversation_is_seen_by_every_command_and_no_key_is_kept(
     shell: Shell, serving: Callable[..., Proxy]
 ) -> None:
