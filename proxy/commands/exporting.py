@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
+from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, data_flag, opened, run
 from proxy.commands.presence import running
 from proxy.commands.printing import columns, complain, counted, say, say_json
 from proxy.config import Config
@@ -106,8 +106,9 @@ def import_(
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Take in a conversation: all of it or nothing. What is here already stays as it is."""
+    settings = at(config, data)
     try:
-        told = run(_imported(at(config, data), tenant, place))
+        told = run(_imported(settings, tenant, place))
     except BadRequest as error:  # the command was right, what it was given is not
         complain(str(error))
         raise typer.Exit(1) from None
@@ -123,7 +124,8 @@ def import_(
         )
         return
     size = f"{counted(told.frames, 'frame')}, {counted(told.requests, 'request')}"
-    say(f"{told.conversation}: {size}, from the format {told.format}. `callstack tree {told.conversation}` shows it.")
+    shown = f"`callstack tree {told.conversation}{data_flag(settings)}` shows it"
+    say(f"{told.conversation}: {size}, from the format {told.format}. {shown}.")
 
 
 async def _imported(settings: Config, tenant: str, place: Path) -> Imported:
@@ -134,6 +136,6 @@ async def _imported(settings: Config, tenant: str, place: Path) -> Imported:
     store = open_store(settings.store, settings.data)
     try:
         await store.start()
-        return await imported(store, tenant, place)
+        return await imported(store, tenant, place, data_flag(settings))
     finally:
         await store.close()

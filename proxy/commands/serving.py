@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 import secrets
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -21,7 +20,7 @@ import typer
 
 from proxy.app import build
 from proxy.commands.journal import keep_journal
-from proxy.commands.place import ConfigFile, DataDirectory, configuration
+from proxy.commands.place import ConfigFile, DataDirectory, configuration, data_flag
 from proxy.commands.presence import Presence, announce, running, withdraw
 from proxy.commands.printing import say
 from proxy.config import Config
@@ -133,11 +132,10 @@ def reachable(url: str) -> str:
 def welcome(url: str, settings: Config) -> Sequence[str]:
     """Where to point clients, where the data lies, where to look; and what is unusual about it."""
     store = settings.store_path
-    tree = "" if settings.data == Config().data else f" --data {shlex.quote(str(settings.data))}"
     lines = [
         f"clients  {url}/v1",
         f"data     {store.resolve() if store else 'in memory, lost at exit'}",
-        f"look     {url}/stack/conversations" + (f", or: callstack tree{tree}" if store else ""),
+        f"look     {url}/stack/conversations" + (f", or: callstack tree{data_flag(settings)}" if store else ""),
     ]
     if settings.mode != "active":
         lines.append(f"mode     {settings.mode}: {MODES[settings.mode]}")

@@ -243,8 +243,12 @@ def test_a_port_in_use_is_one_message(shell: Shell, serving: Callable[..., Proxy
         "serve", "--upstream", "http://127.0.0.1:9/v1", "--port", str(port), "--data", str(tmp_path / "b")
     )
 
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    provider = shell.run("provider", "scenario.yaml", "--port", str(port))
+
     assert (ended.code, ended.out) == (2, "")
     assert "is in use" in ended.errors
+    assert (provider.code, provider.out, provider.errors) == (2, "", ended.errors)
 
 
 def test_a_second_proxy_on_the_same_data_is_refused_and_the_first_keeps_its_note(

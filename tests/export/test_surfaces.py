@@ -131,6 +131,7 @@ def test_what_was_exported_is_imported_into_a_fresh_directory(stocked: Stocked, 
 
     done = shell.run("import", str(place), "--data", str(shell.data), "--json")
     again = shell.run("import", str(place), "--data", str(shell.data))
+    elsewhere = shell.run("import", str(place), "--data", "my data")
 
     assert json.loads(done.out) == {
         "conversation": stocked.older.conversation, "format": "ledger", "frames": 3, "entries": 4, "requests": 1
@@ -140,6 +141,8 @@ def test_what_was_exported_is_imported_into_a_fresh_directory(stocked: Stocked, 
         == stocked.shell.on_data("tree", stocked.older.conversation).out
     )
     assert (again.code, "is here already" in again.errors) == (1, True)
+    assert f"`callstack forget {stocked.older.conversation} --data {shell.data}`" in again.errors
+    assert f"`callstack tree {stocked.older.conversation} --data 'my data'` shows it." in elsewhere.out
 
 
 def test_an_import_that_cannot_be_read_says_why_and_what_to_do(shell: Shell) -> None:
