@@ -24,7 +24,7 @@ SHORTEST = 4
 
 
 async def everything(store: Store, scope: Scope) -> AsyncIterator[Conversation]:
-    """All conversations, the newest first."""
+    """All conversations, the one begun last first."""
     offset = 0
     while found := await store.conversations(scope, PAGE, offset):
         for conversation in found:
@@ -33,24 +33,30 @@ async def everything(store: Store, scope: Scope) -> AsyncIterator[Conversation]:
 
 
 async def named(store: Store, scope: Scope, reference: str) -> Conversation:
-    """A conversation by its id, a unique beginning of it, or the newest one where `reference` is empty.
+    """A conversation by its id, a unique beginning of it, or where `reference` is empty the one worked in last.
 
     Raises UnknownFrame.
     """
+    if not reference:
+        return await _worked_in_last(store, scope)
     found: list[Conversation] = []
     async for known in everything(store, scope):
-        if known.id == reference or not reference:
+        if known.id == reference:
             return known
         if len(reference) >= SHORTEST and known.id.startswith(reference):
             found.append(known)
     if len(found) == 1:
         return found[0]
-    if not reference:
-        raise UnknownFrame("There is no conversation yet. Point a client at the proxy and send a request.")
     if len(reference) < SHORTEST:
         raise UnknownFrame(f"{shown(reference)} is too short for an id: write {SHORTEST} characters or more.")
     what = f"{len(found)} conversations begin with" if found else "There is no conversation"
     raise UnknownFrame(f"{what} {shown(reference)}. `callstack tree` without an argument shows the newest ones.")
+
+
+async def _worked_in_last(store: Store, scope: Scope) -> Conversation:
+    for known in await store.worked_in_last(scope):
+        return known
+    raise UnknownFrame("There is no conversation yet. Point a client at the proxy and send a request.")
 
 
 def shown(reference: str) -> str:

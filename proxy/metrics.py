@@ -191,9 +191,11 @@ class Metrics:
         if told.upstream:
             _add(self.answers, (told.upstream, _class(told.upstream_status), _class(told.client_status)))
             self.duration.observe(told.duration_ms / 1000)
-        is_bypass = told.status == "bypass"
-        if is_bypass or told.conversation:
-            self.recent.count(reason if is_bypass else "")
+        if told.status == "bypass":
+            if not _is_nobodys_to_read(told):
+                self.recent.count(reason)
+        elif told.conversation:
+            self.recent.count("")
         self.recalls += told.recalls
         self._happened(told, calls)
         if isinstance(told, Receipt):
@@ -239,6 +241,11 @@ class Metrics:
             _add(self.events, self._kinds.of(event.partition(" ")[0]))
         for asked in told.decisions:
             _add(self.decisions, (asked.kind, asked.done))
+
+
+def _is_nobodys_to_read(told: Outcome) -> bool:
+    """A body that the provider refused as we did: the client's own mistake, which no proxy could have rewritten."""
+    return told.reason == "unreadable" and 400 <= told.upstream_status < 500
 
 
 def _add(counts: dict[Key, int], key: Key, count: int = 1) -> None:

@@ -66,7 +66,6 @@ def serve(
     Raises InvalidConfiguration where the address cannot be bound.
     """
     listener = bind(config.host, config.port)
-    logging.getLogger("uvicorn.error").addFilter(_is_news)
     with listener:
         settings = uvicorn.Config(
             app,
@@ -82,7 +81,9 @@ def serve(
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=config.drain_s,
         )
-        _Server(settings, lambda: ready(_url(listener)), draining).run(sockets=[listener])
+        server = _Server(settings, lambda: ready(_url(listener)), draining)
+        logging.getLogger("uvicorn.error").addFilter(server.is_news)
+        server.run(sockets=[listener])
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -131,6 +132,13 @@ class _Server(uvicorn.Server):
         if not self.should_exit:
             self._draining()
         self.should_exit = True
+
+    def is_news(self, record: logging.LogRecord) -> bool:
+        """Whether a line of the library tells what nobody knows. What the end cuts off is told with its request."""
+        error = record.exc_info[1] if record.exc_info else None
+        if self.should_exit and isinstance(error, asyncio.CancelledError):
+            return False
+        return record.getMessage() not in _SAID_BY_US
 
 
 class _UntilClose(RequestResponseCycle):
@@ -184,10 +192,6 @@ class _HeadHeld:
 
 _SAID_BY_US = ("Invalid HTTP request received.", "ASGI callable returned without completing response.")
 """What was no HTTP, and an answer that we broke off because its upstream did: the line of ours has an id (O3)."""
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    return record.getMessage() not in _SAID_BY_US
 
 
 def _spare_the_loop() -> None:

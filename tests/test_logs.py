@@ -150,10 +150,12 @@ def test_o1_the_doctor_finds_what_went_around_a_running_proxy(tmp_path: Path, pr
     provider.will(says("hi"))
     with Serving(tmp_path, provider.url) as proxy:
         well = found_recently(proxy.shell)
-        ask(proxy.origin, b"no json")
+        ask(proxy.origin, b"no json")  # the provider refuses it too
+        still = found_recently(proxy.shell)
+        ask(proxy.origin, b'{"messages": [{"role": "user", "content": "x"}]}')  # and answers this, with its own model
         ill = found_recently(proxy.shell)
 
-    assert well == {"state": "ok", "about": "last 5 minutes", "text": "0 of 0 requests went around us"}
+    assert well == still == {"state": "ok", "about": "last 5 minutes", "text": "0 of 0 requests went around us"}
     assert (ill["state"], ill["text"]) == ("finding", "1 of 1 requests went around us (unreadable: 1)")
 
 

@@ -4,6 +4,7 @@ import re
 import time
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.exposition import exposed
@@ -160,6 +161,18 @@ def test_o1_more_than_one_in_a_hundred_recent_bypasses_is_an_alarm() -> None:
     assert beyond["callstack_bypass_alarm"] == 1
     assert beyond["callstack_recent_bypasses{reason=too_slow}"] == 1
     assert beyond["callstack_bypasses_total{reason=store_locked}"] == 1
+
+
+@pytest.mark.parametrize(("upstream_status", "counted"), [(400, 0), (422, 0), (200, 1), (500, 1), (0, 1)])
+def test_o1_a_body_that_the_provider_refuses_too_is_none_that_we_could_have_rewritten(
+    upstream_status: int, counted: int
+) -> None:
+    metrics = Metrics(Clock())
+    metrics.settled(Outcome(id="r", status="bypass", reason="unreadable", upstream_status=upstream_status), NO_CALLS)
+    told = samples(metrics)
+
+    assert (told["callstack_recent_requests"], told["callstack_bypass_alarm"]) == (counted, counted)
+    assert told["callstack_bypasses_total{reason=unreadable}"] == 1
 
 
 def test_o1_what_is_older_than_five_minutes_is_not_recent() -> None:

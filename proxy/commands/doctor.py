@@ -10,7 +10,7 @@ import asyncio
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -39,6 +39,10 @@ NEWEST = 1_000
 """Requests looked at: the newest."""
 BYPASSED = 0.01
 """Share of requests that went around us from which something is wrong."""
+FAILED = 0.05
+"""And the same for requests that got an error: providers have one now and then."""
+ENDED = ("client_left", "cancelled")
+"""Errors that are nobody's fault: somebody ended the request."""
 PATIENCE_S = 5.0
 State = Literal["ok", "finding", "unsure"]
 COLORS: dict[State, str] = {"ok": "green", "finding": "red", "unsure": "yellow"}
@@ -81,7 +85,7 @@ def examined(config: Config, file: Path | None) -> Iterator[Check]:
     yield _port(config, server)
     if server is not None:
         yield _recent(server)
-    yield from run(_upstreams(config))
+    yield from run(_upstreams(config, server))
     yield _tokenizer()
     yield from _directory(config)
     yield from _store(config)
@@ -122,7 +126,10 @@ def _recent(server: Presence) -> Check:
 
 
 # ----------------------------------------------------------------------------------------------------------- upstream
-async def _upstreams(config: Config) -> list[Check]:
+async def _upstreams(config: Config, server: Presence | None) -> list[Check]:
+    if not config.upstreams and server is not None:
+        told = f"the proxy at {server.url} was given its own; to have it asked, name the same one with --upstream URL"
+        return [Check("unsure", "upstream", told)]
     if not config.upstreams:
         return [Check("unsure", "upstream", "none is configured; name one with --upstream URL or in proxy.yaml")]
     pool = Pool()
@@ -237,13 +244,22 @@ def judged(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff])
     around = [r for r in listed if r.status.startswith("bypass")]
     share = len(around) / len(listed) if listed else 0.0
     told = f"{len(around)} of the newest {len(listed)} requests went around us"
-    yield Check("finding" if share > BYPASSED else "ok", "bypass", f"{told}{_reasons(around) if around else ''}")
+    yield Check("finding" if share > BYPASSED else "ok", "bypass", f"{told}{_reasons(around)}")
+    yield _failed(listed)
     yield from _beyond_window(listed, lambda model: tariff_of(model).window)
     yield from _priced(listed, tariff_of)
 
 
-def _reasons(around: Iterable[RequestRecord]) -> str:
-    words = sorted({r.status.partition("reason=")[2] or receipt.reason for r in around if (receipt := receipt_in(r))})
+def _failed(records: Sequence[RequestRecord]) -> Check:
+    receipts = [(r, receipt_in(r)) for r in records if r.status == "error"]
+    failed = [record for record, receipt in receipts if receipt is None or receipt.reason not in ENDED]
+    told = f"{len(failed)} of the newest {len(records)} requests failed"
+    many = bool(records) and len(failed) / len(records) > FAILED
+    return Check("finding" if many else "ok", "errors", f"{told}{_reasons(failed)}")
+
+
+def _reasons(records: Iterable[RequestRecord]) -> str:
+    words = sorted({r.status.partition("reason=")[2] or receipt.reason for r in records if (receipt := receipt_in(r))})
     return f" ({', '.join(word for word in words if word)})" if any(words) else ""
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
+from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, data_flag, opened, run
 from proxy.commands.presence import running
 from proxy.commands.printing import columns, complain, counted, say, say_json
 from proxy.config import Config
@@ -27,6 +27,9 @@ from proxy.store.opening import open_store
 from proxy.tenancy import LOCAL
 from proxy.views import lookup
 
+WHOLE = "ledger"
+"""The format of who names none, as over HTTP: everything, and it comes back exactly."""
+
 
 # ------------------------------------------------------------------------------------------------------------- export
 def export(  # noqa: PLR0913 - one parameter for each option
@@ -34,7 +37,11 @@ def export(  # noqa: PLR0913 - one parameter for each option
         str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")
     ] = "",
     kind: Annotated[
-        str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}; without it they are listed.")
+        str,
+        typer.Option(
+            "--format",
+            help=f"One of {', '.join(FORMATS)}. Default: {WHOLE}; with nothing named at all they are listed.",
+        ),
     ] = "",
     out: Annotated[
         Path | None, typer.Option(help="A file; a folder, or a .zip, for stack and jetbox. Default: what it prints.")
@@ -46,9 +53,10 @@ def export(  # noqa: PLR0913 - one parameter for each option
     data: DataDirectory = None,
 ) -> None:
     """A conversation as files that others read. Nothing in them opens anything: no key, no tenant."""
-    if not kind:
+    if not (kind or conversation or out):
         list_formats()
         return
+    kind = kind or WHOLE
     try:
         chosen, options = format_named(kind), Options(whole, measure_named(measure))
     except BadRequest as error:
@@ -98,8 +106,9 @@ def import_(
     as_json: AsJson = False,  # noqa: FBT002 - a flag
 ) -> None:
     """Take in a conversation: all of it or nothing. What is here already stays as it is."""
+    settings = at(config, data)
     try:
-        told = run(_imported(at(config, data), tenant, place))
+        told = run(_imported(settings, tenant, place))
     except BadRequest as error:  # the command was right, what it was given is not
         complain(str(error))
         raise typer.Exit(1) from None
@@ -115,7 +124,8 @@ def import_(
         )
         return
     size = f"{counted(told.frames, 'frame')}, {counted(told.requests, 'request')}"
-    say(f"{told.conversation}: {size}, from the format {told.format}. `callstack tree {told.conversation}` shows it.")
+    shown = f"`callstack tree {told.conversation}{data_flag(settings)}` shows it"
+    say(f"{told.conversation}: {size}, from the format {told.format}. {shown}.")
 
 
 async def _imported(settings: Config, tenant: str, place: Path) -> Imported:
@@ -126,6 +136,6 @@ async def _imported(settings: Config, tenant: str, place: Path) -> Imported:
     store = open_store(settings.store, settings.data)
     try:
         await store.start()
-        return await imported(store, tenant, place)
+        return await imported(store, tenant, place, data_flag(settings))
     finally:
         await store.close()

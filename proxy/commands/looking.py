@@ -80,7 +80,7 @@ async def _tree(config: Config, reference: str, moment_ms: int | None, *, detail
 
 async def _list_conversations(store: Store) -> None:
     """Nothing where there is only one."""
-    rows = await conversations.conversation_rows(store, None, LISTED, 0)
+    rows = await conversations.last_rows(store, None, LISTED)
     if len(rows) < 2:
         return
     cells = [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -45,6 +46,11 @@ def file_of(named: Path | None) -> Path | None:
 def at(file: Path | None, data: Path | None) -> Config:
     """The configuration of a command that only needs to know where things lie."""
     return configuration(file, {"data": str(data) if data else None})
+
+
+def data_flag(settings: Config) -> str:
+    """What has to stand behind a command that is suggested, so that it looks in the same directory; or empty."""
+    return "" if settings.data == Config().data else f" --data {shlex.quote(str(settings.data))}"
 
 
 @asynccontextmanager

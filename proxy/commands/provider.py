@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Annotated
 
@@ -20,5 +21,10 @@ def provider(
     """Serve a scripted model until Ctrl-C."""
     try:
         run_provider(scenario, host, port)
-    except (ScenarioError, OSError) as error:
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise InvalidConfiguration(str(error)) from None
+        told = f"port: {port} on {host} is in use; stop the program that has it, or choose another with --port"
+        raise InvalidConfiguration(told) from None
+    except ScenarioError as error:
         raise InvalidConfiguration(str(error)) from None

@@ -142,6 +142,8 @@ def _odd(done: Sequence[Played], row: Row, *, details: bool) -> Iterator[str]:
     if row.unpriced:
         requests = counted(row.unpriced, "request")
         yield f"Prices: the model of {requests} is in no price table, a round price stands in; --model names another."
+    if missing := sum(one.without_body for one in done):
+        yield f"Left out: {counted(missing, 'request')} of the store without a body, as after an import."
     if unequal := sum(one.unequal for one in done):
         yield f"Faults: {counted(unequal, 'answer')} reached the client as something else than was recorded."
     if notes := sum(len(one.notes) for one in done):

@@ -13,26 +13,33 @@ import asyncio
 import logging
 import os
 import secrets
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from proxy.app import build
 from proxy.commands.journal import keep_journal
-from proxy.commands.place import ConfigFile, DataDirectory, configuration
+from proxy.commands.place import ConfigFile, DataDirectory, configuration, data_flag
 from proxy.commands.presence import Presence, announce, running, withdraw
 from proxy.commands.printing import say
 from proxy.config import Config
 from proxy.config_sources import parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import serve as run_server
+from proxy.settings import Mode
 
 log = logging.getLogger(__name__)
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - an address to recognise, not to bind
 """Addresses that mean "every one of this machine's": nothing can be reached at them, so one of it is named instead."""
+
+MODES: Mapping[Mode, str] = {
+    "off": "requests are sent as they came",
+    "shadow": "requests are sent as they came",
+    "passive": "the model is offered stack_recall alone",
+}
+"""What is unusual about each."""
 
 
 def serve(  # noqa: PLR0913 - one parameter for each option
@@ -84,7 +91,9 @@ def _serve(settings: Config) -> None:
 
     def farewell() -> None:
         app.afterwards.catch_up()
-        log.warning("stopping", extra={"stack_drain_s": settings.drain_s})
+        waited_for = app.metrics.open
+        hint = {"stack_waits_for": waited_for, "stack_hint": "Ctrl-C once more ends at once"} if waited_for else {}
+        log.warning("stopping", extra={"stack_drain_s": settings.drain_s} | hint)
 
     try:
         run_server(app, settings, ready=ready, draining=draining, refused=app.metrics.refused)
@@ -123,14 +132,13 @@ def reachable(url: str) -> str:
 def welcome(url: str, settings: Config) -> Sequence[str]:
     """Where to point clients, where the data lies, where to look; and what is unusual about it."""
     store = settings.store_path
-    tree = "" if settings.data == Config().data else f" --data {shlex.quote(str(settings.data))}"
     lines = [
         f"clients  {url}/v1",
         f"data     {store.resolve() if store else 'in memory, lost at exit'}",
-        f"look     {url}/stack/conversations" + (f", or: callstack tree{tree}" if store else ""),
+        f"look     {url}/stack/conversations" + (f", or: callstack tree{data_flag(settings)}" if store else ""),
     ]
     if settings.mode != "active":
-        lines.append(f"mode     {settings.mode}: requests are sent as they came")
+        lines.append(f"mode     {settings.mode}: {MODES[settings.mode]}")
     if settings.host.strip("[]") in {address.strip("[]") for address in WILDCARDS}:
         names = ", ".join(settings.allowed_hosts) or "none yet"
         lines.append(f"hosts    other machines reach it by a name or address in allowed_hosts: {names}")

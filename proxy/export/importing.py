@@ -40,12 +40,15 @@ class Imported:
     requests: int
 
 
-async def imported(store: Store, tenant: str, place: Path) -> Imported:
+async def imported(store: Store, tenant: str, place: Path, data_flag: str = "") -> Imported:
     """Take in the conversation that lies at `place`, for a tenant. Raises BadRequest for what cannot be read, and
-    NotAllowed for what is here already."""
+    NotAllowed for what is here already, with the command that removes it from `store`: `data_flag` stands behind."""
     name, conversation, records = read(place)
     ledger = _checked(conversation, records)
-    await _refuse_twice(store, tenant, conversation.id, records)
+    if await store.load(tenant, conversation.id) is not None:
+        removed = f"`callstack forget {conversation.id}{data_flag}` removes it"
+        raise NotAllowed(f"Conversation {conversation.id} is here already. {removed}.", code="known_already")
+    await _refuse_known_requests(store, tenant, records)
     owner = replace(conversation, tenant=tenant)
     await store.durable(store.write(tenant, [owner, *records, *_anchors(ledger)]))
     return Imported(
@@ -93,7 +96,8 @@ def _checked(conversation: Conversation, records: Sequence[Record]) -> Ledger:
     ledger = replayed(conversation, values)
     missing = sum(isinstance(value, Entry) for value in values) - len(ledger.entries)
     if missing:
-        refuse(f"{missing} entries hang on entries that are not there, or are there twice; was the file cut or edited?")
+        where = "are not there, or are there twice, as where a file was cut or edited"
+        refuse(f"{missing} entries hang on entries that {where}")
     try:
         for story in stories(ledger):
             if story.tree.active and story.tree.active not in story.tree.frames:
@@ -103,13 +107,7 @@ def _checked(conversation: Conversation, records: Sequence[Record]) -> Ledger:
     return ledger
 
 
-async def _refuse_twice(store: Store, tenant: str, conversation: str, records: Sequence[Record]) -> None:
-    """Raises NotAllowed where the conversation, or a request in it, is here already."""
-    if await store.load(tenant, conversation) is not None:
-        raise NotAllowed(
-            f"Conversation {conversation} is here already. `callstack forget {conversation}` removes it.",
-            code="known_already",
-        )
+async def _refuse_known_requests(store: Store, tenant: str, records: Sequence[Record]) -> None:
     for record in records:
         if isinstance(record, RequestRecord):
             known = await store.request(tenant, record.id)

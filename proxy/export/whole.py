@@ -124,7 +124,7 @@ def _read(number: int, row: bytes) -> dict[str, Any]:
     try:
         told = json.loads(row)
     except (ValueError, RecursionError):
-        _unreadable(number, "it is no JSON; was the file cut off?")
+        _unreadable(number, "it is no JSON, as where a file was cut off")
     return told if isinstance(told, dict) else _unreadable(number, "it is no object")
 
 

@@ -99,6 +99,8 @@ class Played(msgspec.Struct, kw_only=True):
     missed: list[Missed] = []
     """The worst first."""
     notes: list[str] = []
+    without_body: int = 0
+    """Requests that are not in it, because what the client sent was not kept."""
     unequal: int = 0
     """Answers that reached the client as something else than was recorded: a fault of ours."""
 

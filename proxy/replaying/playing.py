@@ -85,7 +85,12 @@ class _Player:
         self._known = Known()
         self._loss = Loss(Reader())
         self._played = Played(
-            name=recording.name, file=file, model=recording.model, dialect=recording.dialect, row=total(())
+            name=recording.name,
+            file=file,
+            model=recording.model,
+            dialect=recording.dialect,
+            row=total(()),
+            without_body=recording.without_body,
         )
         self._played.notes += recording.notes
         self._marked = Marked(self._backstage.clock, config.tariff_of) if self._api is MESSAGES else None

@@ -58,13 +58,15 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Recording:
     """`steps` in the order in which they were asked. `notes` say what is odd about it, and was played all the same.
-    `dialect` is the API it is replayed in (`apis.APIS`)."""
+    `dialect` is the API it is replayed in (`apis.APIS`). `without_body` counts requests that could not become steps,
+    because what the client sent is not kept."""
 
     name: str
     model: str
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
     dialect: str = "chat"
+    without_body: int = 0
 
 
 def encoded(value: object) -> bytes:

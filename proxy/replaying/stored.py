@@ -14,6 +14,7 @@ from proxy.replaying.apis import api_of
 from proxy.replaying.captures import Capture, capture_of, captured
 from proxy.replaying.formats import check_own
 from proxy.replaying.recording import Clock, Json, NotReplayable, Recording
+from proxy.report import SUMMARY
 from proxy.stack.ledger import Ledger, answer_of
 from proxy.store import RequestRecord, Store
 from proxy.views import lookup
@@ -34,15 +35,19 @@ async def stored_recording(
     records = list(reversed(await store.requests(tenant, conversation, MOST)))
     shared: dict[bytes, bytes] = {}
     captures: list[Capture] = []
+    without_body = 0
     for record in records:
         body = await _body(store, tenant, record, api)
-        if body is not None:
+        if body is None:
+            without_body += record.status != SUMMARY  # that was no request of a client
+        else:
             one = capture_of(body, api, f"request {record.id}", shared)
             told = _answer(ledger, record, api) if record is records[-1] or api.dialect.references else None
             captures.append(replace(one, answer=told, at_s=record.created / 1000))
     if not captures:
         raise NotReplayable(f"conversation {conversation}: none of its requests is stored with its body")
-    return captured(conversation[:12], captures, model=model, clock=clock)
+    recording = captured(conversation[:12], captures, model=model, clock=clock)
+    return replace(recording, without_body=without_body)
 
 
 async def _body(store: Store, tenant: str, record: RequestRecord, api: Api) -> Json | None:

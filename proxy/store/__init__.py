@@ -167,7 +167,10 @@ class Store(Protocol):
         gone on from: records are taken again."""
 
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
-        """The newest first."""
+        """The one begun last first, which no work changes: who turns the pages misses none."""
+
+    async def worked_in_last(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
+        """Those with the newest records, the newest first."""
 
     async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         """The conversation with an event of this kind about this subject (a frame id, say)."""

@@ -140,6 +140,10 @@ class MemoryStore:
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         return tuple(self._newest_first(tenant)[offset : offset + limit])
 
+    async def worked_in_last(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
+        found = self._newest_first(tenant)
+        return tuple(sorted(found, key=lambda c: (self._newest[c.tenant, c.id], c.id), reverse=True)[:limit])
+
     async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         for conversation in self._newest_first(tenant):
             for value in self._values.get((conversation.tenant, conversation.id), ()):

@@ -124,6 +124,13 @@ def conversations(connection: Connection, tenant: str | None, limit: int, offset
     return tuple(map(rows.conversation_of, connection.execute(query.limit(limit).offset(offset))))
 
 
+def worked_in_last(connection: Connection, tenant: str | None, limit: int) -> tuple[Conversation, ...]:
+    """Without an index: one would be written with every commit, and this is asked by people."""
+    table = schema.conversations
+    query = _scoped(select(table), table, tenant).order_by(table.c.newest.desc(), table.c.id.desc())
+    return tuple(map(rows.conversation_of, connection.execute(query.limit(limit))))
+
+
 def holding(connection: Connection, tenant: str | None, kind: str, subject: str) -> Conversation | None:
     events, table = schema.events, schema.conversations
     query = (

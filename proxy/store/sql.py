@@ -119,6 +119,9 @@ class SqlStore:
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         return await self._read(lambda c: reading.conversations(c, tenant, limit, offset))
 
+    async def worked_in_last(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
+        return await self._read(lambda c: reading.worked_in_last(c, tenant, limit))
+
     async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         return await self._read(lambda c: reading.holding(c, tenant, kind, subject))
 

@@ -17,7 +17,7 @@ from proxy.errors import UnknownFrame
 from proxy.stack.compaction import CHANGED
 from proxy.stack.context import owner_of
 from proxy.stack.frames import Frame, Status, Tree, ancestors, children, descendants, is_kept, siblings
-from proxy.stack.ledger import Ledger
+from proxy.stack.ledger import Conversation, Ledger
 from proxy.stack.observe.files import artifacts_of, touched_in
 from proxy.stack.story import Placed, Story, follow
 from proxy.stack.tools.looking import drawn, state_of
@@ -33,9 +33,18 @@ TITLE = 80
 
 
 async def conversation_rows(store: Store, scope: Scope, limit: int, offset: int) -> list[ConversationRow]:
-    """The newest first."""
+    """The one begun last first."""
+    return await _rows_of(store, await store.conversations(scope, limit, offset))
+
+
+async def last_rows(store: Store, scope: Scope, limit: int) -> list[ConversationRow]:
+    """The one worked in last first."""
+    return await _rows_of(store, await store.worked_in_last(scope, limit))
+
+
+async def _rows_of(store: Store, conversations: Iterable[Conversation]) -> list[ConversationRow]:
     rows = []
-    for known in await store.conversations(scope, limit, offset):
+    for known in conversations:
         ledger = await store.load(known.tenant, known.id)
         if ledger is not None:  # forgotten between the two questions
             rows.append(await conversation_row(store, ledger))

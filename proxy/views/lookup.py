@@ -54,7 +54,7 @@ async def _tenant_of(store: Store, conversation: str) -> str | None:
 
 
 async def ledger_named(store: Store, scope: Scope, reference: str) -> Ledger:
-    """A conversation by its id, a unique beginning of it, or the newest one where `reference` is empty.
+    """A conversation by its id, a unique beginning of it, or where `reference` is empty the one worked in last.
 
     Raises UnknownFrame.
     """

@@ -28,7 +28,7 @@ def test_a_healthy_store_has_no_finding_and_what_cannot_bejudged_is_said(stocked
     assert code == 0
     assert found["upstream"][0] == "unsure"
     assert {name for name, (state, _) in found.items() if state == "ok"} == {
-        "configuration", "port", "tokenizer", "data", "store", "bypass", "history",
+        "configuration", "port", "tokenizer", "data", "store", "bypass", "errors", "history",
     }  # fmt: skip
 
 
@@ -89,6 +89,20 @@ def test_a_history_beyond_the_window_and_a_share_of_bypasses_are_findings() -> N
     assert {check.state for check in judged([record], tariff_for) if check.about != "price"} == {"ok"}
 
 
+def test_a_share_of_failed_requests_is_a_finding_and_one_that_its_client_ended_did_not_fail() -> None:
+    record, receipt = stored_request()
+    dead = with_receipt(record, receipt, tokens_in=1, status="error", reason="upstream_unreachable")
+    left = with_receipt(record, receipt, tokens_in=1, status="error", reason="client_left")
+
+    def errors(*records: RequestRecord) -> tuple[str, str]:
+        return next((check.state, check.text) for check in judged(records, tariff_for) if check.about == "errors")
+
+    told = "1 of the newest 20 requests failed (upstream_unreachable)"
+    assert errors(dead, *[record] * 19) == ("ok", told)
+    assert errors(dead, dead, *[record] * 18) == ("finding", told.replace("1", "2", 1))
+    assert errors(left, left) == ("ok", "0 of the newest 2 requests failed")
+
+
 def test_the_doctor_says_which_row_of_prices_each_model_got() -> None:
     """The models of the newest requests: a model in no table is told with the key to set."""
     record, receipt = stored_request()
@@ -110,6 +124,8 @@ def stored_request() -> tuple[RequestRecord, Receipt]:
     return record, receipt
 
 
-def with_receipt(record: RequestRecord, receipt: Receipt, *, tokens_in: int, status: str) -> RequestRecord:
-    raw = msgspec.json.encode(msgspec.structs.replace(receipt, tokens_in=tokens_in, status=status))
+def with_receipt(
+    record: RequestRecord, receipt: Receipt, *, tokens_in: int, status: str, reason: str = ""
+) -> RequestRecord:
+    raw = msgspec.json.encode(msgspec.structs.replace(receipt, tokens_in=tokens_in, status=status, reason=reason))
     return replace(record, receipt=raw, status=status)

@@ -46,13 +46,25 @@ def test_without_a_name_the_newest_conversation_is_meant(own_stock: Stocked) -> 
     assert told["frames"][0]["status"] == "in_progress"
 
 
+def test_the_newest_conversation_is_the_one_worked_in_last(own_stock: Stocked) -> None:
+    """Whichever began first: a title that was asked for beside the work is begun after it."""
+    shell, older = own_stock.shell, own_stock.older
+    shell.on_data("push", "Lexer", "--in", older.conversation)
+
+    shown = shell.on_data("tree")
+
+    assert json.loads(shell.on_data("push", "Parser", "--json").out)["conversation"] == older.conversation
+    assert shown.out.splitlines()[1].startswith(older.conversation[:12])
+    assert f"{older.conversation}  1 request" in shown.out
+
+
 def test_without_a_frame_a_pop_ends_the_active_one(own_stock: Stocked) -> None:
     shell, where = own_stock.shell, ("--in", own_stock.older.conversation)
     shell.on_data("push", "Lexer", *where)
-    shell.on_data("push", "Parser")
+    shell.on_data("push", "Parser", "--in", own_stock.newer.conversation)
 
-    assert "(Lexer)" in shell.on_data("pop", *where, "--results", "it reads").out
     assert "(Parser)" in shell.on_data("pop").out
+    assert "(Lexer)" in shell.on_data("pop", *where, "--results", "it reads").out
     assert frames(own_stock)["Lexer"]["results"] == "it reads"
 
 

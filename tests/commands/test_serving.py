@@ -18,6 +18,7 @@ import pytest
 
 from proxy.commands.serving import reachable, welcome
 from proxy.config import Config
+from proxy.settings import Mode
 from tests.commands.conftest import Shell
 
 CANARY = "sk-canary-0123456789"
@@ -108,6 +109,29 @@ def test_serve_says_three_lines_and_takes_its_note_away(shell: Shell, serving: C
     assert not note.exists()
 
 
+def test_ctrl_c_says_what_is_waited_for_and_once_more_ends_at_once(shell: Shell, started: Starting) -> None:
+    (shell.home / "slow.yaml").write_text('answers: [{text: "one two three", pace_ms: 60000}]')
+    model = re.search(r"http://[\d.:]+", line_of(started("provider", "slow.yaml", "--port", "0").stdout))
+    assert model is not None
+    proxy = Proxy(started("serve", "--upstream", f"{model[0]}/v1", "--port", "0", "--data", str(shell.data)))
+    address = urlsplit(proxy.url)
+    client = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
+    body = {"model": "gpt-5.4", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    client.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    assert client.getresponse().status == 200
+
+    proxy.process.send_signal(signal.SIGINT)
+    stopping = json.loads(line_of(proxy.process.stderr))
+    proxy.process.send_signal(signal.SIGINT)
+    _, errors = proxy.process.communicate(timeout=20)
+    client.close()
+
+    assert (stopping["event"], stopping["waits_for"]) == ("stopping", 1)
+    assert stopping["hint"] == "Ctrl-C once more ends at once"
+    assert proxy.process.returncode == 0
+    assert [json.loads(line)["event"] for line in errors.splitlines()] == ["request"]
+
+
 def test_a_conversation_is_seen_by_every_command_and_no_key_is_kept(
     shell: Shell, serving: Callable[..., Proxy]
 ) -> None:
@@ -128,6 +152,7 @@ def test_a_conversation_is_seen_by_every_command_and_no_key_is_kept(
     assert len(rows) == 2
     assert re.search(r"^ - assistant .* -> read", diff.out, re.MULTILINE)
     assert f"a proxy runs on this data at {proxy.url}" in doctor.out
+    assert f"the proxy at {proxy.url} was given its own" in doctor.out
     assert CANARY not in errors + tree.out + log.out + diff.out
     assert [path for path in shell.data.iterdir() if CANARY.encode() in path.read_bytes()] == []
 
@@ -218,8 +243,12 @@ def test_a_port_in_use_is_one_message(shell: Shell, serving: Callable[..., Proxy
         "serve", "--upstream", "http://127.0.0.1:9/v1", "--port", str(port), "--data", str(tmp_path / "b")
     )
 
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    provider = shell.run("provider", "scenario.yaml", "--port", str(port))
+
     assert (ended.code, ended.out) == (2, "")
     assert "is in use" in ended.errors
+    assert (provider.code, provider.out, provider.errors) == (2, "", ended.errors)
 
 
 def test_a_second_proxy_on_the_same_data_is_refused_and_the_first_keeps_its_note(
@@ -278,3 +307,20 @@ def test_beyond_loopback_it_says_by_which_names_it_is_reached(tmp_path: Path) ->
         "hosts",
     ]
     assert welcome("http://127.0.0.1:8787", settings)[-1].endswith("none yet")
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("off", ["off: requests are sent as they came"]),
+        ("shadow", ["shadow: requests are sent as they came"]),
+        ("passive", ["passive: the model is offered stack_recall alone"]),
+        ("active", []),
+    ],
+)
+def test_a_mode_that_is_not_the_usual_one_is_told_with_what_it_means(
+    mode: Mode, told: list[str], tmp_path: Path
+) -> None:
+    lines = welcome("http://127.0.0.1:8787", Config(data=tmp_path, mode=mode))
+
+    assert [line.partition(" ")[2].strip() for line in lines if line.startswith("mode")] == told

@@ -277,6 +277,20 @@ async def test_conversations_are_listed_the_newest_first_in_pages(store: Store) 
     assert len(await store.conversations(None)) == 5
 
 
+async def test_the_conversation_worked_in_last_is_that_with_the_newest_record(store: Store) -> None:
+    """And the pages do not move: who turns them while work goes on misses none."""
+    for number in range(3):
+        store.write("a", opened(f"c{number}", created=number))
+    store.write("b", opened("of another", tenant="b", created=90))
+    store.write("a", [Owned("c0", entry("m1", created=50))])
+    store.write("a", [Anchored("c1", "", ("x",), 50)])
+
+    assert [c.id for c in await store.worked_in_last("a", limit=2)] == ["c1", "c0"]
+    assert [c.id for c in await store.worked_in_last(None)] == ["of another"]
+    assert await store.worked_in_last("nobody") == ()
+    assert [c.id for c in await store.conversations("a")] == ["c2", "c1", "c0"]
+
+
 async def test_the_conversation_that_holds_an_event_is_found_by_its_subject(store: Store) -> None:
     store.write("a", opened("c1", entry("m1"), Event("m1", 0, 1, "pushed", "f1", b"{}")))
 

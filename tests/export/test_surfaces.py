@@ -79,11 +79,21 @@ async def test_the_description_names_the_formats(served: Served) -> None:
 
 # --------------------------------------------------------------------------------------------------------------
 # commands
-def test_without_a_format_the_formats_are_listed(stocked: Stocked) -> None:
+def test_with_nothing_named_the_formats_are_listed(stocked: Stocked) -> None:
     done = stocked.shell.on_data("export")
 
     assert done.code == 0, done.errors
     assert all(name in done.out for name in FORMATS)
+
+
+def test_without_a_format_it_is_the_whole_ledger(stocked: Stocked, tmp_path: Path) -> None:
+    place = tmp_path / "whole.jsonl"
+    written = stocked.shell.on_data("export", stocked.older.conversation, "--out", str(place))
+    printed = stocked.shell.on_data("export", stocked.older.conversation)
+
+    assert written.out == f"{stocked.older.conversation}: written to {place}\n"
+    assert printed.raw == place.read_bytes()
+    assert json.loads(printed.out.splitlines()[0])["conversation"]["id"] == stocked.older.conversation
 
 
 @pytest.mark.rows("S1-04", "S1-05", "S1-06")
@@ -121,6 +131,7 @@ def test_what_was_exported_is_imported_into_a_fresh_directory(stocked: Stocked, 
 
     done = shell.run("import", str(place), "--data", str(shell.data), "--json")
     again = shell.run("import", str(place), "--data", str(shell.data))
+    elsewhere = shell.run("import", str(place), "--data", "my data")
 
     assert json.loads(done.out) == {
         "conversation": stocked.older.conversation, "format": "ledger", "frames": 3, "entries": 4, "requests": 1
@@ -130,6 +141,8 @@ def test_what_was_exported_is_imported_into_a_fresh_directory(stocked: Stocked, 
         == stocked.shell.on_data("tree", stocked.older.conversation).out
     )
     assert (again.code, "is here already" in again.errors) == (1, True)
+    assert f"`callstack forget {stocked.older.conversation} --data {shell.data}`" in again.errors
+    assert f"`callstack tree {stocked.older.conversation} --data 'my data'` shows it." in elsewhere.out
 
 
 def test_an_import_that_cannot_be_read_says_why_and_what_to_do(shell: Shell) -> None:

@@ -1,5 +1,6 @@
 """`callstack replay` as a user runs it: what it prints, how it ends, and how it is interrupted."""
 
+import asyncio
 import gzip
 import json
 import signal
@@ -8,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from proxy.store.opening import open_store
+from tests.api.small_ledger import Written
 from tests.commands.conftest import Shell, stock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,6 +171,35 @@ def test_a_stored_conversation_is_replayed_by_the_beginning_of_its_id(tmp_path: 
     (told,) = json.loads(done.out)["recordings"]
     assert told["name"] == stocked.older.conversation[:12]
     assert told["row"]["requests"] == 1
+    assert told["without_body"] == 0
+
+
+def test_requests_whose_bodies_an_import_did_not_bring_are_told(tmp_path: Path) -> None:
+    """The file of a ledger has the body of the newest request alone."""
+    stocked = stock(tmp_path)
+    shell, older = stocked.shell, stocked.older.conversation
+    place = str(tmp_path / "whole.jsonl")
+    asyncio.run(ask_twice_more(shell.data, stocked.older))
+    shell.on_data("export", older, "--out", place)
+    shell.run("import", place, "--data", "other")
+
+    done = shell.run("replay", "--conversation", older, "--data", "other")
+
+    assert done.code == 0, done.errors
+    assert "Left out: 2 requests of the store without a body, as after an import." in done.out
+
+
+async def ask_twice_more(data: Path, known: Written) -> None:
+    """Two earlier requests beside the stored one."""
+    store = open_store("sqlite", data)
+    await store.start()
+    try:
+        found = await store.request(known.tenant, known.request)
+        assert found is not None
+        earlier = [replace(found.record, id=f"r{n}", created=found.record.created - n) for n in (1, 2)]
+        await store.durable(store.write(known.tenant, earlier))
+    finally:
+        await store.close()
 
 
 @pytest.mark.skipif(not TRAJECTORIES.is_dir(), reason="the recordings are not beside this checkout")
