@@ -62,7 +62,7 @@ def test_every_line_of_a_request_in_the_log_is_one_request_counted(
         labels = f"reason={line['stack_reason']},status={line['stack_status']}"
         assert told[f"callstack_requests_total{{{labels}}}"] >= 1
     assert told["callstack_bypasses_total{reason=unreadable}"] == 1
-    assert told["callstack_bypass_alarm"] == 1
+    assert told["callstack_bypass_alarm"] == 0, "the provider could not read it either"
 
 
 def test_hidden_rounds_calls_and_what_became_of_frames_are_counted(start: Starting, provider: ScriptedProvider) -> None:
