@@ -58,26 +58,30 @@ BUDGETS = [
 class Gate:
     """A figure of the proxy must be at most `times` the floor's, plus `plus`.
 
-    The floor counts as at least `floor_at_least`: nothing divided by next to nothing is no verdict.
+    The floor counts as at least `floor_at_least`: nothing divided by next to nothing is no verdict. `plus` is work too
+    where `written_at` says what the floor took on the machine it was written on: where the floor is slower than that,
+    so is this work, and never quicker.
     """
 
     figure: str
     times: float
     plus: float = 0.0
     floor_at_least: float = 0.0
+    written_at: float = 0.0
 
     def limit(self, floor: float) -> float:
         """The most the proxy may reach where the floor reached that."""
-        return self.times * max(floor, self.floor_at_least) + self.plus
+        slower = max(1.0, floor / self.written_at) if self.written_at else 1.0
+        return self.times * max(floor, self.floor_at_least) + self.plus * slower
 
 
-# Aimed at are 4.5 x floor for the CPU of a medium request (2 x floor + 0.6, where the floor took 0.24) and 20 x floor
-# for the 95th percentile. What is awake is watched too: plans, loops, what to suggest, what a person says. Medium
-# requests take 4.5 to 6 times the floor, on a machine at half its speed rather less than on a quick one; the gate
-# leaves a quarter more. Of the 41 requests of a session three fold: each counts, ranks and writes a trace for 4 ms and
-# waits as long until it is on disk. That wait is the disk's and not the floor's, so it is added, not multiplied.
+# Aimed at are 2.0 x floor + 0.6 (4.5 x floor, where it takes 0.24) and 20 x floor. What is awake is watched too: plans,
+# loops, what to suggest, what a person says. Medium requests take 4.2 to 6 times the floor; on a quiet machine that is
+# 0.65 to 0.9 more than twice of it, and the gate leaves a fifth more for one that is not quiet. Of the 41 requests of a
+# session three fold: each counts, ranks and writes a trace for 4 ms and waits as long until it is on disk. That wait is
+# the disk's and not the floor's, so it is added, not multiplied.
 GATES = [
-    Gate("cpu_s_per_1000 medium", 7.5),
+    Gate("cpu_s_per_1000 medium", 2.0, plus=1.1, written_at=0.24),
     Gate("cpu_us_per_chunk paced", 2.0, floor_at_least=10),
     # The floor's own is the difference of two percentiles: 0.2 to 0.5 where it is quiet, noise elsewhere.
     Gate("added_p95_ms session", 20.0, plus=6.0, floor_at_least=0.4),
@@ -88,7 +92,7 @@ def broken_gates(figures: Figures, floor: str, subject: str) -> list[str]:
     """One line for each gate the subject does not pass."""
     return [
         f"{gate.figure}: {figures[subject][gate.figure]:.2f} is more than {gate.limit(figures[floor][gate.figure]):.2f}"
-        f" ({gate.times:g} x floor{f' + {gate.plus:g}' if gate.plus else ''})"
+        f" ({gate.times:g} x floor + {gate.plus:g}{', the more the slower the floor' if gate.written_at else ''})"
         for gate in GATES
         if figures[subject][gate.figure] > gate.limit(figures[floor][gate.figure])
     ]

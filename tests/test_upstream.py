@@ -342,6 +342,7 @@ async def test_a_kept_connection_that_is_lost_after_a_while_may_have_been_read_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The provider reads the second request of a connection, works on it, and hangs up without a word."""
+    # A patch: the server need not work for half a second.
     monkeypatch.setattr("proxy.transport._AT_ONCE_S", 0.05)
 
     def script(scripted: Provider) -> Script:

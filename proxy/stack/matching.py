@@ -59,6 +59,8 @@ PROMPT = 8
 """Characters a text argument must have to be taken for a prompt: a pending call of the same tenant says the rest."""
 NEWEST = 48
 """How many of a request's newest turns are used as anchors."""
+LIKENESS = 2
+"""What a request has of a thread at most: its system text, and its tools."""
 
 
 # ------------------------------------------------------------------------------------------------------------ anchors
@@ -310,9 +312,9 @@ def _align(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Match |
     """
     rest = request.messages[len(path) :]
     turns = ((t, m) for m in reversed(rest) if m.role == "assistant" and (t := _produced(ledger, m)))
-    anchor, echo = next(turns, (None, None))
-    if anchor is None or echo is None or not _same_kind(ledger, anchor, request):
+    if (newest := next(turns, None)) is None or not _same_kind(ledger, newest[0], request):
         return None
+    anchor, echo = newest
     stored = [e for e in ledger.path(anchor.id) if e.id not in {p.id for p in path}]
     aliases: list[str] = []
     at = 0
@@ -331,11 +333,8 @@ def _same_kind(ledger: Ledger, anchor: Entry, request: Request) -> bool:
     return thread is None or bool(thread.tool_names) == bool(request.tool_names)
 
 
-LIKENESS = 2
-
-
 def _likeness(ledger: Ledger, tip: Entry, request: Request) -> int:
-    """How much of the thread of `tip` a request has, its system text and its tools: of 0 to `LIKENESS`."""
+    """How much of the thread of `tip` a request has: from 0 to `LIKENESS`."""
     thread = ledger.threads.get(tip.thread)
     if thread is None:
         return 0

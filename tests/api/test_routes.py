@@ -213,6 +213,7 @@ async def test_memory_lets_go_of_what_is_deleted_also_where_a_copy_may_stay_in_t
     async def says_so(*_: object) -> None:
         raise StoreError("copies may stay", code="store_locked")
 
+    # A patch: the store says this after five seconds of another process reading its file, and one in memory never does.
     monkeypatch.setattr(served.store, "forget", says_so)
     conversation = served.ours.conversation if "{}" in named else ""
     told = await served.ask(f"/stack/conversations{named.format(conversation)}", method="DELETE")

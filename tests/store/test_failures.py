@@ -142,6 +142,7 @@ async def test_given_a_long_lock_then_writing_is_refused_at_once_and_reading_goe
 async def test_however_much_is_lost_at_once_nobody_is_told_that_it_is_on_disk(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A patch: five and not 20,000, so that few records are more than are remembered.
     monkeypatch.setattr("proxy.store.writer.REMEMBERED", 5)
     with locked(path):
         tickets = [store.write("a", opened(f"c{number}")) for number in range(50)]

@@ -242,6 +242,7 @@ async def test_forget_says_so_when_a_reader_keeps_a_copy_in_the_log_and_finishes
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deleting fails closed: no word of success while a byte may be left."""
+    # A patch: who asks need not wait for five seconds.
     monkeypatch.setattr("proxy.store.sql.SHRINK_S", 0.05)
     await store.durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
     with locked(path), pytest.raises(StoreError, match="lock"):
@@ -271,6 +272,7 @@ async def test_while_somebody_reads_forget_may_be_asked_again_and_again(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D5: a reader is no failure of the store, so no circuit opens, and nothing that is queued is lost."""
+    # A patch: six times five seconds show no more.
     monkeypatch.setattr("proxy.store.sql.SHRINK_S", 0.0)
     await store.durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
     with being_read(path):
