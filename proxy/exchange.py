@@ -315,7 +315,7 @@ class Call:
             if complete and not silent and (shorter := await self._after_silence(turn, line)):
                 line, silent = shorter, True
                 continue
-            if complete and turn.number and self._reply.started and self._is_no_answer(spoken):
+            if complete and turn.number and self._is_no_answer(spoken):
                 self._heard(spoken)
                 await self._break_off("upstream_unreadable")
                 return
@@ -369,12 +369,14 @@ class Call:
             await self._relay_instead(reason)
 
     def _is_no_answer(self, spoken: Spoken) -> bool:
-        """What came in the place of a round is no answer to read on with: a page, a compressed body, nothing at all, or
-        nothing that is said and no end either. Behind a stream that has begun it cannot be shown, and ending there
-        would look like a good end (S10). A failure that the provider told passes as it is."""
+        """What came in the place of a round is nothing to read on with: nothing that is said and no end either, or in a
+        stream a page or a compressed body. That cannot be shown behind a stream that has begun, and ending there would
+        look like a good end (S10); a plain answer passes as it is if there is something in it that only we cannot read.
+        So does a failure that the provider told."""
         writing, message = self._delivery.writing, spoken.message
-        is_empty = not (spoken.complete or writing.failed or message.text.strip() or message.calls)
-        return writing.is_error or writing.silent or is_empty
+        if writing.is_error:
+            return self._request.stream
+        return writing.silent or not (spoken.complete or writing.failed or message.text.strip() or message.calls)
 
     def _is_over(self) -> bool:
         """The provider reported a failure, or the client has been told the end: no round can follow."""

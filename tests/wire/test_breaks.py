@@ -255,6 +255,35 @@ def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
     assert (told.status, told.whole, told.text, told.done, told.finishes) == (200, False, "First I look.", False, [])
 
 
+@pytest.mark.parametrize("odd", ["empty", "half json", "json array"])
+def test_s10_nothing_behind_a_hidden_round_of_a_plain_answer_is_an_error_to_ask_again_for(
+    proxy: Proxied, provider: ScriptedProvider, odd: str
+) -> None:
+    """The client did not ask for that round, and what was said before it would be lost in a 200 with nothing."""
+    provider.will(does(push("S10"), text="First I look."), ODD[odd], says("Now I have it."))
+    body = body_of(f"S10 plain behind {odd}", awake=True)
+
+    told, again = ask(proxy.origin, body), ask(proxy.origin, body)
+
+    assert (told.status, told.json["error"]["code"]) == (500, "upstream_unreadable")
+    assert "send the request again" in told.json["error"]["message"]
+    assert (again.status, again.text) == (200, "Now I have it.")
+    assert again.conversation == told.conversation
+
+
+@pytest.mark.parametrize("odd", ["json error", "html", "unknown coding", "gzip bomb"])
+def test_s10_what_only_we_cannot_read_behind_a_hidden_round_passes_whole_in_a_plain_answer(
+    proxy: Proxied, provider: ScriptedProvider, odd: str
+) -> None:
+    provider.will(does(push("S10"), text="First I look."), ODD[odd], ODD[odd])
+    body = body_of(f"S10 plain unread {odd}", awake=True)
+
+    told, direct = ask(proxy.origin, body), ask(provider.origin, body)
+
+    assert (told.status, told.whole, told.body) == (200, True, direct.body)
+    assert proxy.page(f"/stack/requests/{told.request}")["status"] == "full"
+
+
 def test_s10_words_without_an_end_behind_a_hidden_round_are_the_answer(
     proxy: Proxied, provider: ScriptedProvider
 ) -> None:
