@@ -18,7 +18,7 @@ import msgspec
 
 from proxy.dialects import slices
 from proxy.dialects.answering import Reading
-from proxy.dialects.chat_message import read_message, text_of
+from proxy.dialects.chat_message import is_thought, read_message, text_of
 from proxy.dialects.deltas import CONSTANT, is_signed, merged
 from proxy.dialects.usage import usage_of
 from proxy.stack.intercept import (
@@ -250,13 +250,18 @@ class Round(Reading):
         return events
 
     def _content(self, content: object) -> list[Event]:
+        """A content may think and speak in one; only what it says is text."""
         if isinstance(content, str) and not self._parts:
             self._texts.append(content)
         elif isinstance(content, list):
             self._parts = merged(self._parts, content)
         else:
             self._parts = merged(self._parts, [{"type": "text", "text": content}])
-        return [Text(text_of(content))]
+        thoughts = [p for p in content if is_thought(p)] if isinstance(content, list) else []
+        told = Text(text_of(content))
+        if not thoughts:
+            return [told]
+        return [Reasoning(signed=is_signed(thoughts)), *([told] if told.text else [])]
 
     def _extra(self, name: str, value: object) -> list[Event]:
         if isinstance(value, str) and name not in CONSTANT:
