@@ -374,7 +374,7 @@ class Call:
         would look like a good end (S10). A failure that the provider told passes as it is."""
         writing, message = self._delivery.writing, spoken.message
         is_empty = not (spoken.complete or writing.failed or message.text.strip() or message.calls)
-        return writing.is_error or writing.silent or is_empty
+        return writing.is_error or writing.wordless or is_empty
 
     def _is_over(self) -> bool:
         """The provider reported a failure, or the client has been told the end: no round can follow."""
