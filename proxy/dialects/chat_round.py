@@ -41,6 +41,8 @@ from proxy.stack.transcript import Message, Spoken
 DONE = b"[DONE]"
 CUT = ("length", "max_tokens", "MAX_TOKENS")
 """Words for: the output limit ended the answer."""
+ENDS_THE_TURN = ("content_filter", "refusal")
+"""Ends behind which no call of ours is answered: the provider wants nothing to follow."""
 READABLE = ("reasoning_content", "reasoning", "reasoning_text")
 DETAILED = ("reasoning_details", "thinking_blocks")
 
@@ -317,21 +319,21 @@ class Round(Reading):
             usage_of(self.usage) if self.usage else None,
             self.model,
             whole,
-            hidden_truncated=any(not c.late for c in dropped),
+            hidden_truncated=self.finish not in ENDS_THE_TURN and any(not c.late for c in dropped),
             extra={"usage": slices.encoded(self.usage)} if self.usage else {},
         )
 
     def _dropped(self, *, whole: bool) -> list[OpenCall]:
-        """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, or begun behind the
-        ending."""
-        found = [c for c in self.calls.all if c.owner is Owner.OURS and c.late]
+        """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, begun behind the
+        ending, or all of them where it ends the turn."""
+        found = [c for c in self.calls.all if c.owner is Owner.OURS and (c.late or self.finish in ENDS_THE_TURN)]
         last = self.calls.all[-1] if self.calls.all else None
         cut = self.finish in CUT or not whole
         if (
             last
             and cut
             and last.owner is Owner.OURS
-            and not last.late
+            and last not in found
             and not (last.written and is_whole(last.arguments))
         ):
             found.append(last)
