@@ -43,7 +43,7 @@ HEADS = 256
 """Heads of requests whose identity is remembered: an agent sends the same with every one."""
 UNKNOWN_TOOL = "unknown"
 """A tool that there is not: its name is the model's own words, which are neither logged nor counted."""
-TOLD_ASLEEP = frozenset({"name_clash"})
+TOLD_ASLEEP = frozenset({"name_clash", "legacy_functions"})
 """Why a thread sleeps is for the receipt and the log: it changes from request to request, and clients compare the word
 `asleep`. Told in the header is only what somebody has to mend before it can ever wake."""
 

@@ -376,7 +376,7 @@ class Call:
         writing, message = self._delivery.writing, spoken.message
         if writing.is_error:
             return self._request.stream
-        return writing.silent or not (spoken.complete or writing.failed or message.text.strip() or message.calls)
+        return writing.wordless or not (spoken.complete or writing.failed or message.text.strip() or message.calls)
 
     def _is_over(self) -> bool:
         """The provider reported a failure, or the client has been told the end: no round can follow."""

@@ -292,14 +292,14 @@ class Reception:
             return replace(standing, status=standing.mode)
         if request.answers_wanted > 1:
             return replace(standing, status="side", reason="several_answers")
-        if _clash(request.tool_names):
-            return replace(standing, status="asleep", reason="name_clash")
+        if reason := _barred(request):
+            return replace(standing, status="asleep", reason=reason)
         act, where = self.actor.act, here(standing)
         return self._acted(standing, await asyncio.to_thread(act, where) if whole else act(where))
 
     def would_wake(self, standing: Standing) -> Woken | None:
         """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
-        if _clash(standing.request.tool_names) or standing.request.answers_wanted > 1:
+        if _barred(standing.request) or standing.request.answers_wanted > 1:
             return None
         acted = self.actor.act(here(standing, "active"))
         return next((event for event in acted.events if isinstance(event, Woken)), None)
@@ -330,6 +330,13 @@ class Reception:
         return self.teller.recorded(standing, [Replaced(entry, text, "read again") for entry, text in given])
 
 
+def _barred(request: Request) -> str:
+    """Why no tool of ours may stand beside those of the client, or empty."""
+    if request.closed:
+        return "legacy_functions"
+    return "name_clash" if _clash(request.tool_names) else ""
+
+
 @lru_cache(OFFERED)
 def _clash(tool_names: tuple[str, ...]) -> bool:
     """Whether a tool of the client's has the name of one of ours."""
@@ -342,7 +349,7 @@ def _anchored_at(arrival: Arrival, opened: Conversation) -> Anchored:
 
 
 def _may_act(request: Request, mode: str) -> bool:
-    return mode in ACTING and request.answers_wanted == 1 and not _clash(request.tool_names)
+    return mode in ACTING and request.answers_wanted == 1 and not _barred(request)
 
 
 def _runs(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

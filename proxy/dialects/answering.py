@@ -31,6 +31,12 @@ ERROR_LIMIT = 64 * 1024
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
+def says_nothing(event: SseEvent) -> bool:
+    """Whether it is a comment, with which providers fill the time, or another event that no client is given: it leaves
+    at once, and a round of which nothing else has left can still be asked again."""
+    return not event.data and b"data" not in event.raw
+
+
 @dataclass
 class Reading(ABC):
     """One round while it is read, and what has arrived of it. `data` is that of one event, or a whole plain body."""
@@ -127,9 +133,14 @@ class Answering(ABC, Generic[R]):
         return self._round.failed
 
     @property
+    def wordless(self) -> bool:
+        """This round ended without a word, not even of an error, whatever else of it has left."""
+        return self._round.silent
+
+    @property
     def silent(self) -> bool:
         """This round ended without a word, and nothing of it has left: it can be asked again."""
-        return self._intercept and self._round.silent and not self.round_shown
+        return self._intercept and self.wordless and not self.round_shown
 
     @property
     def told(self) -> bytes:
@@ -232,9 +243,13 @@ class Answering(ABC, Generic[R]):
                 if not plain(data):
                     reading.read(data)
             return chunk
+        quiet: list[bytes] = []
         out: list[bytes] = []
         passes, text, calls = self._passes()
         for event in self._events.feed(chunk):
+            if not event.data and passes and says_nothing(event) and not (self.round_shown or self._fault or any(out)):
+                quiet.append(event.raw)
+                continue
             raw = self._renamed(event.raw)
             if raw and passes and plain(event.data, text=text, calls=calls):
                 out.append(raw)
@@ -243,7 +258,7 @@ class Answering(ABC, Generic[R]):
                 self.round_shown = self.round_shown or any(out)
                 out += self._seen(event)
                 passes, text, calls = self._passes()
-        return self._left(b"".join(out))
+        return b"".join(quiet) + self._left(b"".join(out))
 
     def _passes(self) -> tuple[bool, bool, bool]:
         """What of the next event needs no decision: anything plain, more of a text, more of a client's call. It stays

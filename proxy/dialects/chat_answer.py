@@ -21,6 +21,7 @@ from typing import Any
 
 from proxy.dialects import slices
 from proxy.dialects.answering import Answering
+from proxy.dialects.chat_message import text_of
 from proxy.dialects.chat_round import LEGACY, Round
 from proxy.dialects.deltas import is_signed
 from proxy.dialects.sse import SseEvent
@@ -168,7 +169,8 @@ class Answer(Answering[Round]):
     def _joined_message(self, message: dict[str, bytes]) -> bytes:
         events = [e for shown in self._told for e in shown.events]
         text = "".join(e.text for e in events if isinstance(e, Text))
-        message["content"] = slices.encoded(text or None) if text else message.get("content", b"null")
+        content = message.get("content", b"null")
+        message["content"] = _told(content, text) if text else content
         places = [e.at for e in events if isinstance(e, CallPart) and e.call in self._round.calls.all]
         listed = slices.items(message["tool_calls"]) if _is_array(message.get("tool_calls")) else []
         if kept := [listed[at] for at in places if at != LEGACY]:
@@ -222,9 +224,22 @@ def _content(content: object, text: str | None) -> object:
     if not isinstance(content, list):
         return content
     # A content in parts keeps its parts; what joins it to the text before goes first.
-    told = "".join(p.get("text") or "" for p in content if isinstance(p, dict) and p.get("type") == "text")
-    joint = text[: len(text) - len(told)] if text.endswith(told) else ""
-    return [{"type": "text", "text": joint}, *content] if joint else content
+    lead = _before(content, text)
+    return [{"type": "text", "text": lead}, *content] if lead else content
+
+
+def _told(content: bytes, text: str) -> bytes:
+    """The content of a plain answer with `text` for its words."""
+    lead = _before(slices.value(content), text) if _is_array(content) else None
+    if lead is None:
+        return slices.encoded(text)
+    parts = slices.items(content)
+    return slices.array_of([slices.encoded({"type": "text", "text": lead}), *parts] if lead else parts)
+
+
+def _before(parts: list[Any], text: str) -> str | None:
+    """What `text` says before the words of these parts; None where it does not end with them."""
+    return text.removesuffix(told) if text.endswith(told := text_of(parts)) else None
 
 
 def _choices(chunk: dict[str, Any]) -> list[dict[str, Any]]:

@@ -20,6 +20,9 @@ from proxy.stack.transcript import Call, Message, identity_of
 
 HEAD_ROLES = ("system", "developer")
 TEXT_PARTS = ("text", "input_text", "output_text")
+THOUGHT = "thinking"
+"""A part of a content that holds what the model thought, as Mistral's reasoning models write it."""
+WRITTEN_THOUGHT = b'"thinking"'
 EXTENDED = 32
 """System messages with our guidance that are remembered: an awake thread sends its own with every request."""
 UNCOUNTED = "cache_control"
@@ -58,7 +61,7 @@ def _or_none(raw: bytes) -> Any:
 
 
 def text_of(content: object) -> str:
-    """The words of a content; a part that is not text counts as its JSON with sorted keys."""
+    """The words of a content; a part that is not text counts as its JSON with sorted keys, a thought as nothing."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -72,8 +75,15 @@ def _part(part: object) -> str:
     if isinstance(part, dict):
         if part.get("type") in TEXT_PARTS and isinstance(text := part.get("text"), str):
             return text
+        if is_thought(part):
+            return ""
         return _sorted({key: value for key, value in part.items() if key != UNCOUNTED})
     return _sorted(part)
+
+
+def is_thought(part: object) -> bool:
+    """Whether a part of a content is what the model thought."""
+    return isinstance(part, dict) and part.get("type") == THOUGHT
 
 
 def _sorted(said: object) -> str:
@@ -158,8 +168,17 @@ REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_bl
 def without_reasoning(message: Message) -> Message:
     """The same message less its reasoning; every other member as it was."""
     fields = slices.members(message.wire)
-    kept = {name: raw for name, raw in fields.items() if name not in REASONING}
-    return message if len(kept) == len(fields) else replace(message, wire=slices.object_of(kept))
+    kept = {name: _less_thoughts(name, raw) for name, raw in fields.items() if name not in REASONING}
+    return message if kept == fields else replace(message, wire=slices.object_of(kept))
+
+
+def _less_thoughts(name: str, raw: bytes) -> bytes:
+    """A member; of a content in parts, the parts that are no thought."""
+    if name != "content" or not raw.startswith(b"[") or WRITTEN_THOUGHT not in raw:
+        return raw
+    parts = slices.items(raw)
+    kept = [part for part in parts if not is_thought(_or_none(part))]
+    return raw if len(kept) == len(parts) else slices.array_of(kept) if kept else b'""'
 
 
 def without_calls(message: Message, calls: Collection[str]) -> Message:

@@ -18,7 +18,7 @@ import msgspec
 
 from proxy.dialects import slices
 from proxy.dialects.answering import Reading
-from proxy.dialects.chat_message import read_message, text_of
+from proxy.dialects.chat_message import is_thought, read_message, text_of
 from proxy.dialects.deltas import CONSTANT, is_signed, merged
 from proxy.dialects.usage import usage_of
 from proxy.stack.intercept import (
@@ -41,6 +41,8 @@ from proxy.stack.transcript import Message, Spoken
 DONE = b"[DONE]"
 CUT = ("length", "max_tokens", "MAX_TOKENS")
 """Words for: the output limit ended the answer."""
+ENDS_THE_TURN = ("content_filter", "refusal")
+"""Ends behind which no call of ours is answered: the provider wants nothing to follow."""
 READABLE = ("reasoning_content", "reasoning", "reasoning_text")
 DETAILED = ("reasoning_details", "thinking_blocks")
 
@@ -250,13 +252,18 @@ class Round(Reading):
         return events
 
     def _content(self, content: object) -> list[Event]:
+        """A content may think and speak in one; only what it says is text."""
         if isinstance(content, str) and not self._parts:
             self._texts.append(content)
         elif isinstance(content, list):
             self._parts = merged(self._parts, content)
         else:
             self._parts = merged(self._parts, [{"type": "text", "text": content}])
-        return [Text(text_of(content))]
+        thoughts = [p for p in content if is_thought(p)] if isinstance(content, list) else []
+        told = Text(text_of(content))
+        if not thoughts:
+            return [told]
+        return [Reasoning(signed=is_signed(thoughts)), *([told] if told.text else [])]
 
     def _extra(self, name: str, value: object) -> list[Event]:
         if isinstance(value, str) and name not in CONSTANT:
@@ -312,21 +319,21 @@ class Round(Reading):
             usage_of(self.usage) if self.usage else None,
             self.model,
             whole,
-            hidden_truncated=any(not c.late for c in dropped),
+            hidden_truncated=self.finish not in ENDS_THE_TURN and any(not c.late for c in dropped),
             extra={"usage": slices.encoded(self.usage)} if self.usage else {},
         )
 
     def _dropped(self, *, whole: bool) -> list[OpenCall]:
-        """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, or begun behind the
-        ending."""
-        found = [c for c in self.calls.all if c.owner is Owner.OURS and c.late]
+        """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, begun behind the
+        ending, or all of them where it ends the turn."""
+        found = [c for c in self.calls.all if c.owner is Owner.OURS and (c.late or self.finish in ENDS_THE_TURN)]
         last = self.calls.all[-1] if self.calls.all else None
         cut = self.finish in CUT or not whole
         if (
             last
             and cut
             and last.owner is Owner.OURS
-            and not last.late
+            and last not in found
             and not (last.written and is_whole(last.arguments))
         ):
             found.append(last)

@@ -61,6 +61,10 @@ class Writing(Protocol):
         """The provider reported an error inside a reply that began well."""
 
     @property
+    def wordless(self) -> bool:
+        """This round ended without a word, not even of an error, whatever else of it has left."""
+
+    @property
     def silent(self) -> bool:
         """This round ended without a word, and nothing of it has left: it can be asked again."""
 

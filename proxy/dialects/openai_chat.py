@@ -36,7 +36,10 @@ from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.saying import chat_said
 from proxy.stack.transcript import Message, Request
 
-TOOL_ARRAYS = ("tools", "functions")
+FUNCTIONS = "functions"
+"""How tools were offered once. Beside them the API takes neither `tools` nor messages with `tool_calls`, so none of
+ours."""
+TOOL_ARRAYS = ("tools", FUNCTIONS)
 
 
 # --------------------------------------------------------------------------------------------------------------- read
@@ -71,6 +74,7 @@ def read(body: bytes, known: Known) -> Request:
         sha256("\n".join(m.text.strip() for m in head).encode()).hexdigest()[:32],
         tuple(sources),
         tools,
+        closed=bool(offered(fields, (FUNCTIONS,))),
     )
 
 

@@ -48,6 +48,8 @@ BEGINNINGS = {
 """Of an item that was never announced, its type by how its events begin."""
 CUT = ("max_output_tokens", INCOMPLETE)
 """Words for: the output limit ended the answer."""
+ENDS_THE_TURN = ("content_filter",)
+"""Ends behind which no call of ours is answered: the provider wants nothing to follow."""
 OVER = ("completed", INCOMPLETE, "cancelled")
 """Statuses of a plain answer to which nothing will be added."""
 
@@ -282,18 +284,18 @@ class Round(Reading):
             usage_of(self.usage) if self.usage else None,
             self.model,
             whole,
-            hidden_truncated=any(item.call and not item.call.late for item in dropped),
+            hidden_truncated=self.finish not in ENDS_THE_TURN and any(i.call and not i.call.late for i in dropped),
             extra=usage | named | sealed,
         )
 
     def _dropped(self, *, whole: bool) -> list[Item]:
-        """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, or begun behind the
-        ending."""
+        """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, begun behind the
+        ending, or all of them where it ends the turn."""
         ours = [(item, item.call) for item in self.items if item.call and item.call.owner is Owner.OURS]
-        found = [item for item, call in ours if call.late]
+        found = [item for item, call in ours if call.late or self.finish in ENDS_THE_TURN]
         if ours and ours[-1][0] is self.items[-1] and (self.finish in CUT or not whole):
             item, call = ours[-1]
-            if not call.late and not (call.written and is_whole(call.arguments)):
+            if item not in found and not (call.written and is_whole(call.arguments)):
                 found.append(item)
         return found
 

@@ -46,6 +46,8 @@ class OpenCall:
     id: str = ""
     name: str = ""
     written: list[str] = field(default_factory=list)
+    given: str = ""
+    """Its arguments as they came with its beginning; they count where none are written."""
     owner: Owner = Owner.UNKNOWN
     number: int | None = None
     late: bool = False
@@ -53,7 +55,7 @@ class OpenCall:
 
     @property
     def arguments(self) -> str:
-        return "".join(self.written)
+        return "".join(self.written) or self.given
 
 
 Following = Callable[[str], bool]

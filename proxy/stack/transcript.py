@@ -112,6 +112,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     system_hash: str
     sources: tuple[Source, ...] = ()
     offered: bytes = b""
+    closed: bool = False
+    """Its tools are offered in a form beside which the API takes no tool of ours."""
 
     @cached_property
     def tokens(self) -> int:

@@ -280,6 +280,28 @@ def test_x21_unknown_members_of_deltas_and_calls_go_back_with_the_message() -> N
     }
 
 
+THINKS = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+
+
+@pytest.mark.rows("X-21")
+def test_x21_what_is_thought_inside_the_content_is_reasoning_and_no_text() -> None:
+    """As Mistral's reasoning models stream it."""
+    first = hidden_round("A").replace(role(), role() + delta({"content": [THINKS]}))
+    second = role("2") + delta({"content": [THINKS]}, of="2") + delta({"content": "B"}, of="2")
+    played = play(first, second + delta(finish="stop", of="2") + DONE)
+    assert played.out.count(json.dumps([THINKS], separators=(",", ":")).encode()) == 2
+    assert client(played.out.replace(b"[" + sse(THINKS)[6:-2] + b"]", b"null")).text == "A\n\nB"
+    assert [spoken.message.text for spoken in played.spoken] == ["A", "B"]
+    assert json.loads(played.spoken[0].message.wire)["content"] == [THINKS, {"type": "text", "text": "A"}]
+
+
+def test_words_in_parts_keep_their_parts_in_a_later_round() -> None:
+    parts = [{"type": "text", "text": "B"}, {"type": "reference", "reference_ids": [1]}]
+    second = role("2") + delta({"content": parts}, of="2") + delta(finish="stop", of="2") + DONE
+    out = play(hidden_round("A"), second).out
+    assert sse([{"type": "text", "text": "\n\n"}, *parts])[6:-2] in out
+
+
 def test_a_pair_of_surrogates_cut_between_two_chunks_is_one_character() -> None:
     halves = [delta({"content": "X"}).replace(b"X", half) for half in (rb"\ud83d", rb"\ude00")]
     stream = role() + b"".join(halves) + delta(finish="stop") + DONE

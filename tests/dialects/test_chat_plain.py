@@ -45,6 +45,17 @@ def test_x10_h4_a_mixed_turn_shows_the_clients_calls_alone_as_the_provider_wrote
     assert [c.name for c in played.spoken[0].message.calls] == ["bash", "stack_frame_pop", "read"]
 
 
+@pytest.mark.rows("X-21")
+def test_x21_what_is_thought_inside_the_content_is_no_text() -> None:
+    """As Mistral's reasoning models write it."""
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    said = [thought, {"type": "text", "text": "B"}]
+    body = json.loads(plain("?", of="2"))
+    body["choices"][0]["message"]["content"] = said
+    found = answered(plain("A", ("stack_frame_push", "{}")), json.dumps(body).encode())
+    assert found["choices"][0]["message"]["content"] == [{"type": "text", "text": "A\n\n"}, *said]
+
+
 def test_an_answer_of_hidden_calls_alone_says_stop() -> None:
     choice = answered(plain(None, ("stack_recall", "{}")))["choices"][0]
     assert choice["finish_reason"] == "stop"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.chat_message import read_message, tool_result, user_message, without_calls
+from proxy.dialects.chat_message import read_message, tool_result, user_message, without_calls, without_reasoning
 from proxy.dialects.dialect import Wanted
 from proxy.dialects.known import Known, countables, weighed
 from proxy.dialects.openai_chat import extended_head, read, render, tools_json
@@ -113,6 +113,24 @@ def test_forms_a_client_may_echo_a_message_in_have_one_identity(other: object) -
 def test_a_list_of_text_parts_is_the_joined_text() -> None:
     parts = [{"type": "text", "text": "Fix "}, {"type": "text", "text": "the login.", "cache_control": {"t": 1}}]
     assert identity({"role": "user", "content": parts}) == identity(USER)
+
+
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "because"}]}
+
+
+@pytest.mark.rows("X-21")
+def test_a_thought_in_the_content_counts_as_little_as_one_beside_it() -> None:
+    parts = [THOUGHT, {"type": "text", "text": "Done."}]
+    assert identity({"role": "assistant", "content": parts}) == identity({"role": "assistant", "content": "Done."})
+
+
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [([THOUGHT, {"type": "text", "text": "Done."}], '[{"type": "text", "text": "Done."}]'), ([THOUGHT], '""')],
+)
+def test_thoughts_are_taken_out_of_a_content_and_everything_else_stays(content: object, left: str) -> None:
+    said = read_message(json.dumps({"role": "assistant", "content": content, "x": 1.50}).encode())
+    assert json.loads(without_reasoning(said).wire) == {"role": "assistant", "content": json.loads(left), "x": 1.5}
 
 
 def test_parts_that_are_no_text_count_by_their_content() -> None:

@@ -99,9 +99,11 @@ def test_an_error_inside_a_good_reply_passes_and_is_known(form: Form, stream: by
 
 
 @every_form
-def test_a_round_that_ended_without_a_word_can_be_asked_again_in_its_place(form: Form) -> None:
+@pytest.mark.parametrize("comment", [b"", b": working\n\n"], ids=["at_once", "behind_a_comment"])
+def test_a_round_that_ended_without_a_word_can_be_asked_again_in_its_place(form: Form, comment: bytes) -> None:
     answer = form.answer()
     answer.begin_round(200, SSE)
+    assert answer.feed(comment) == comment
     assert answer.feed(form.terminator) == b""
     answer.end_round(complete=True)
     assert answer.failed

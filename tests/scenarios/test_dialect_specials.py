@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Model, ScriptedProvider, answers, call, overflow, says
+from proxy.scripted import Answer, Model, ScriptedProvider, answers, call, overflow, says, status
 from tests.harness import does, pop, push, recall
 from tests.scenarios.native import Chat, Json, Messages, Native, Responses, bash, padded
 from tests.wire.proxied import Proxied
@@ -112,6 +112,40 @@ def test_a_stream_tells_what_was_dropped(provider: ScriptedProvider, start: Star
 
     assert begun["type"] == "message_start"
     assert begun["message"]["input_transformations"] == DROPPED
+
+
+# ---------------------------------------------------------------------------------------------- thoughts in the content
+THINKS = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+
+
+def thinking(text: str, *made: Json) -> Answer:
+    """A chat completion that thinks inside its content, as Mistral's reasoning models do."""
+    said = [THINKS, *([{"type": "text", "text": text}] if text else [])]
+    message = {"role": "assistant", "content": said, **({"tool_calls": list(made)} if made else {})}
+    told = {"index": 0, "message": message, "finish_reason": "tool_calls" if made else "stop"}
+    body = {"id": "1", "object": "chat.completion", "created": 1, "model": "magistral", "choices": [told]}
+    return status(200, body=body)
+
+
+def test_a_client_reads_no_thought_of_a_content_as_words_and_may_drop_it(
+    provider: ScriptedProvider, start: Started
+) -> None:
+    """X-21: what it gives back is the turn it was given, less what was thought."""
+    chat = Chat(start())
+    pushed = {"name": "stack_frame_push", "arguments": json.dumps({"title": "A part", "successCriteria": "works"})}
+    provider.will(thinking("", {"id": "c", "type": "function", "function": pushed}), thinking("Begun."), says("Done."))
+
+    (choice,) = chat.says("Begin.")["choices"]
+
+    assert choice["message"]["content"] == [THINKS, {"type": "text", "text": "Begun."}]
+    conversation = chat.heard.conversation
+    chat.history[-1] = {"role": "assistant", "content": "Begun."}
+    chat.says("Go on.")
+    assert chat.heard.conversation == conversation
+    assert [m["content"] for m in provider.received[-1].messages if m["role"] == "assistant"] == [
+        [THINKS],
+        [THINKS, {"type": "text", "text": "Begun."}],
+    ]
 
 
 # ------------------------------------------------------------------------------------- contexts that the provider edits

@@ -396,6 +396,35 @@ def test_a_refusal_and_a_filter_end_the_turn_as_they_are(provider: ScriptedProvi
     assert answer.text == "I cannot"
 
 
+@pytest.mark.rows("S3-24")
+def test_a_call_in_a_loop_is_kept_from_the_client_however_it_asks(stage: Stage, provider: ScriptedProvider) -> None:
+    """S3-24: also where the call comes as a whole, as in every answer that is not streamed."""
+    chat = stage.chat(stage.proxy(loops="block"), tools=("bash",))
+    provider.will(*[does(bash("git status"))] * 4, says("Nothing to commit."))
+    chat.says("Commit it.")
+    chat.returns("nothing to commit")
+    chat.returns("nothing to commit")
+
+    answer = chat.returns("nothing to commit")
+
+    assert (answer.text, answer.calls) == ("Nothing to commit.", [])
+    assert len(provider.received) == 5
+
+
+def test_a_filter_ends_the_turn_whatever_was_called_before_it(provider: ScriptedProvider, chat: Conversation) -> None:
+    """DESIGN 7: no round follows a filter, and what the model did not get to say is not done."""
+    provider.will(does(push("Auth"), text="I cannot", finish="content_filter"))
+
+    answer = chat.says("hello")
+
+    assert answer.finishes == ["content_filter"]
+    assert answer.text == "I cannot"
+    assert len(provider.received) == 1
+    assert list(chat.proxy.frames()) == ["hello"]
+    provider.will(says("ok"))
+    assert chat.says("go on").text == "ok"
+
+
 def test_a_waiting_stream_is_kept_alive_with_comments(stage: Stage, provider: ScriptedProvider) -> None:
     """S5, CLIENTS 8: `: keep-alive` while a hidden round runs, only in a stream that has begun."""
     chat = stage.chat(stage.proxy(keep_alive_s=0.05), streamed=True)

@@ -9,7 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from proxy.scripted import Model, ScriptedProvider, When, only_done, overflow, says, throttled
+from proxy.scripted import Model, Reply, ScriptedProvider, When, only_done, overflow, says, throttled
+from proxy.scripted.answer import EVENT_STREAM_TYPE
 from proxy.scripted.wordings import OVERFLOWS, THROTTLES
 from proxy.stack.pruning import CLEARED
 from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, recall
@@ -87,14 +88,16 @@ def test_no_wording_of_throttling_is_taken_for_overflow(stage: Stage, provider: 
 
 @SILENT
 @STREAMED
+@pytest.mark.parametrize("comment", [b"", b": PROCESSING\n\n"], ids=["at once", "behind a comment"])
 def test_a_stream_that_ends_without_a_word_is_taken_for_overflow_where_the_line_is_long(
-    stage: Stage, provider: ScriptedProvider
+    stage: Stage, provider: ScriptedProvider, comment: bytes
 ) -> None:
-    """S9, the silent variant: nothing of it has left for the client, so it is asked again, once."""
+    """S9, the silent variant: no word of it has left for the client, so it is asked again, once."""
     chat = stage.chat(stage.proxy(**UNFOLDED))
     results = [words(6_000, f"result {n}") for n in range(4)]
     worked(chat, provider, *results)
-    provider.will(only_done(), says("It fits now."))
+    silence = Reply(200, comment + b"data: [DONE]\n\n", (EVENT_STREAM_TYPE,))
+    provider.will(only_done().but(instead=silence), says("It fits now."))
     stage.excuse()
 
     answer = chat.returns(results[-1])
