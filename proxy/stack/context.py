@@ -247,15 +247,20 @@ def _groups_shown(view: str) -> int:
 
 def _glimpse(tree: Tree, above: Sequence[Placed], groups: int) -> list[Placed]:
     """All user messages, what is sealed, and the last complete call groups; the group that opened the frame is not one
-    of them."""
+    of them. A result is shown with the call before it: ids repeat."""
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
     kept = calls[len(calls) - groups :] if groups else []
     kept += [p for p in above if p.entry.id in tree.sealed]
     wanted = {id(p) for p in kept}
-    answered = {c.id for p in kept if p.round for c in p.round.spoken.message.calls}
-    return [
-        p for p in above if id(p) in wanted or _is_user(p) or (p.entry.message and p.entry.message.answers in answered)
-    ]
+    shown: list[Placed] = []
+    answered: set[str] = set()
+    for placed in above:
+        message = placed.round.spoken.message if placed.round else placed.entry.message
+        if message and message.role == "assistant":
+            answered = {c.id for c in message.calls} if id(placed) in wanted else set()
+        if id(placed) in wanted or _is_user(placed) or (message and message.answers in answered):
+            shown.append(placed)
+    return shown
 
 
 def _is_user(placed: Placed) -> bool:
