@@ -331,7 +331,7 @@ class Actor:
         return BlockRenewed(frame.id, appended=wire.decode())
 
     def _binds(self, here: Here) -> bool:
-        return binds(self.config, self.dialect, self.config.sent_as(here.request.model))
+        return binds_by_name(self.config, self.dialect, here.request.model)
 
     def _tariff(self, here: Here) -> Tariff:
         """By the name the upstream knows the model by: an alias hides what it costs and binds."""
@@ -363,6 +363,11 @@ def binds(config: Config, dialect: Dialect, model: str) -> bool:
     """Whether reasoning that this model (by the upstream's name) made must be left out once its prefix has changed.
     Signed reasoning always is: which models check it is told of few, and one that does refuses the request."""
     return dialect.signs or config.tariff_of(model).binding != "none"
+
+
+def binds_by_name(config: Config, dialect: Dialect, model: str) -> bool:
+    """The same by the client's name for the model."""
+    return binds(config, dialect, config.sent_as(model))
 
 
 def suffixed(config: Config, model: str) -> bool:
