@@ -23,6 +23,7 @@ from proxy.stack.ledger import Event
 
 ROOTED = "rooted"
 ROOT_TOLD = "root told"
+REWRITTEN = "rewritten"
 
 
 class Rooted(msgspec.Struct, frozen=True, tag=ROOTED):
@@ -365,6 +366,11 @@ class Injected(msgspec.Struct, frozen=True, tag="injected"):
     line: str
 
 
+class Rewritten(msgspec.Struct, frozen=True, tag=REWRITTEN):
+    """The client gave old messages back in another form, the first of them here; what was said beside those goes along
+    to where they stand now. Of a store that knows no such event, only some of it did."""
+
+
 class Suggested(msgspec.Struct, frozen=True, tag="suggested"):
     """A frame operation was suggested while `frame` was active."""
 
@@ -445,6 +451,7 @@ FrameEvent = (
     | Pressed
     | Relieved
     | Dequeued
+    | Rewritten
     | Suggested
     | SuggestionsCleared
     | AutonomySet
