@@ -24,6 +24,8 @@ from proxy.stack.ledger import Event
 ROOTED = "rooted"
 ROOT_TOLD = "root told"
 REWRITTEN = "rewritten"
+REASONING_REMOVED = "reasoning removed"
+HEAD = "head"
 
 
 class Rooted(msgspec.Struct, frozen=True, tag=ROOTED):
@@ -257,10 +259,12 @@ class Replaced(msgspec.Struct, frozen=True, tag="replaced"):
     why: str = ""
 
 
-class ReasoningRemoved(msgspec.Struct, frozen=True, tag="reasoning removed"):
-    """From the first item that no longer fits its prefix all are left out, never put back."""
+class ReasoningRemoved(msgspec.Struct, frozen=True, tag=REASONING_REMOVED):
+    """From the first item that no longer fits its prefix all are left out, never put back. `why` is `HEAD` where the
+    client changed its system text, its tools or the vendor of its model."""
 
     turns: tuple[str, ...]
+    why: str = ""
 
 
 class Sealed(msgspec.Struct, frozen=True, tag="sealed"):

@@ -99,6 +99,31 @@ SMALL = {"models": [Model(BOUND, window=WINDOW), Model(FREE, window=WINDOW)]}
 """A provider that refuses what is longer."""
 
 
+@pytest.mark.parametrize("changed", ["system", "tools"])
+def test_a_rewind_leaves_out_what_was_thought_behind_another_head(
+    stage: Stage, provider: ScriptedProvider, changed: str
+) -> None:
+    """The client's system text or tools changed since: on the path that is left it was left out for that."""
+    chat, bound = stage.chat(model=BOUND), BoundModel()
+    answers = [says(f"Answer {n}, which is long enough to be known.", reasoning=f"thought {n}") for n in range(5)]
+    provider.will(*map(bound, answers))
+    chat.says("one")
+    chat.says("two")
+    stage.excuse()
+    if changed == "system":
+        chat.system = "Today is Tuesday."
+    else:
+        chat.tools = (*chat.tools, "mcp")
+    chat.says("three")
+    del chat.history[2:]
+    stage.excuse()
+    chat.says("two, but otherwise")
+    chat.says("four")
+
+    assert bound.faults == []
+    assert in_short(provider) == ["thought 3"]
+
+
 def test_the_steps_that_a_child_is_shown_go_without_what_was_thought(stage: Stage, provider: ScriptedProvider) -> None:
     """`last:2`: less stands before them there than where they were made. On the parent's line they keep it."""
     chat = stage.chat(stage.proxy(child_view="last:2"), model=BOUND)
