@@ -29,6 +29,7 @@ from proxy.stack.block_forms import block_of
 from proxy.stack.context import Scribe, rewritten
 from proxy.stack.economics import Prices, expected_requests
 from proxy.stack.events import (
+    HEAD,
     BlockRenewed,
     Folded,
     FrameEvent,
@@ -72,7 +73,8 @@ class Here(msgspec.Struct, frozen=True):
     """A request where it stands: the path up to its last entry `node`, at `now` (ms), in the conversation. `mode` is
     active or passive; `since` is how the thread looked with the request before, None where that is as now; `headers`
     are those of the request; `spoken_to`: what a person said from beside the client waits for its thread; `delegated`:
-    it is a subagent's, who is to be told what it works for."""
+    it is a subagent's, who is to be told what it works for; `outdated` are answers that lost their reasoning to a
+    change of the client's on a path beside this one."""
 
     story: Story
     request: Request
@@ -84,6 +86,7 @@ class Here(msgspec.Struct, frozen=True):
     headers: Headers = ()
     spoken_to: bool = False
     delegated: bool = False
+    outdated: frozenset[str] = frozenset()
 
 
 class Acted(msgspec.Struct, frozen=True):
@@ -225,16 +228,16 @@ class Actor:
     def _outdated(self, here: Here) -> list[FrameEvent]:
         """L8, where the client changed what stands before everything: its system text or tools, which signed reasoning
         does not outlive (it leaves out its own then, and what only we have is left out too), or the model, which reads
-        none of another vendor's."""
-        since, request = here.since, here.request
-        if since is None:
-            return []
-        if since.model and family_of(since.model) != family_of(self.config.sent_as(request.model)):
-            return self._without_reasoning(here)
-        same = since.system_hash == request.system_hash and since.tools_hash == request.tools_hash
-        if same or not here.story.tree.awake:
-            return []
-        return self._voided(here)
+        none of another vendor's. A path from before the change was made behind what stood there then."""
+        since, request, awake = here.since, here.request, here.story.tree.awake
+        other_vendor = since is not None and family_of(since.model) != family_of(self.config.sent_as(request.model))
+        if since is not None and since.model and other_vendor:
+            return self._without_reasoning(here, why=HEAD)
+        same = since is None or (since.system_hash, since.tools_hash) == (request.system_hash, request.tools_hash)
+        if not same and awake:
+            return self._without_reasoning(here, why=HEAD) if self._binds(here) else []
+        before = [placed for placed in here.story.placed if placed.entry.id in here.outdated] if awake else []
+        return self._without_reasoning(here, before, why=HEAD) if before else []
 
     def _rewritten(self, here: Here) -> list[FrameEvent]:
         """L8, where the client changed its own history: it leaves out of it what it thought behind the change, and what
@@ -243,13 +246,15 @@ class Actor:
             return []
         return self._without_reasoning(here, rewritten(here.story))
 
-    def _without_reasoning(self, here: Here, placed: Sequence[Placed] | None = None) -> list[FrameEvent]:
+    def _without_reasoning(
+        self, here: Here, placed: Sequence[Placed] | None = None, *, why: str = ""
+    ) -> list[FrameEvent]:
         """All reasoning so far is left out, or that of `placed`, but what must stand in front of the calls that are
         being answered."""
         kept = newest_answer(here.story.placed) if self._must_wait(here) else None
         answers = (p for p in (here.story.placed if placed is None else placed) if p is not kept and _is_answer(p))
         bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._reasons(p)))
-        return [ReasoningRemoved(bound)] if set(bound) - here.story.tree.mute else []
+        return [ReasoningRemoved(bound, why)] if set(bound) - here.story.tree.mute else []
 
     # -------------------------------------------------------------------------------------------------------- folding
     def means(self, here: Here) -> Means:
@@ -331,7 +336,7 @@ class Actor:
         return BlockRenewed(frame.id, appended=wire.decode())
 
     def _binds(self, here: Here) -> bool:
-        return binds(self.config, self.dialect, self.config.sent_as(here.request.model))
+        return binds_by_name(self.config, self.dialect, here.request.model)
 
     def _tariff(self, here: Here) -> Tariff:
         """By the name the upstream knows the model by: an alias hides what it costs and binds."""
@@ -363,6 +368,11 @@ def binds(config: Config, dialect: Dialect, model: str) -> bool:
     """Whether reasoning that this model (by the upstream's name) made must be left out once its prefix has changed.
     Signed reasoning always is: which models check it is told of few, and one that does refuses the request."""
     return dialect.signs or config.tariff_of(model).binding != "none"
+
+
+def binds_by_name(config: Config, dialect: Dialect, model: str) -> bool:
+    """The same by the client's name for the model."""
+    return binds(config, dialect, config.sent_as(model))
 
 
 def suffixed(config: Config, model: str) -> bool:

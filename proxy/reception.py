@@ -35,7 +35,17 @@ from proxy.stack import matching
 from proxy.stack.applying import apply
 from proxy.stack.branching import ends_in_results, look_at, turning
 from proxy.stack.context import on_line
-from proxy.stack.events import FrameEvent, ReasoningRemoved, Replaced, Rooted, Switched, Woken, frame_id, recorded
+from proxy.stack.events import (
+    FrameEvent,
+    ReasoningRemoved,
+    Replaced,
+    Rewritten,
+    Rooted,
+    Switched,
+    Woken,
+    frame_id,
+    recorded,
+)
 from proxy.stack.facts import said_by
 from proxy.stack.inferring import has_called, inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
@@ -243,6 +253,8 @@ class Reception:
             remember(entry.message for entry in new[-LOOKED_AT:] if entry.message)
         seq = ledger.seq + len(new) + len(events)
         known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
+        if known:
+            events, seq = [*events, recorded(Rewritten(), new[0].id, 0, seq, arrival.now)], seq + 1
         story = extend(ledger, story, new[:known], _by_entry(events))
         called = watched and has_called(said_by(placed) for placed in story.placed)
         for run in _runs(new[known:]):

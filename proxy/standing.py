@@ -13,6 +13,7 @@ import msgspec
 from proxy.acting import Here
 from proxy.delegation import Above
 from proxy.shelf import Shelved
+from proxy.stack.events import HEAD, REASONING_REMOVED, ReasoningRemoved, read_event
 from proxy.stack.folding import Decision
 from proxy.stack.ledger import Ledger, Thread
 from proxy.stack.matching import How
@@ -95,6 +96,18 @@ def woken_at(ledger: Ledger, story: Story) -> int:
     return next(waking, 0)
 
 
+def outdated_at(ledger: Ledger, path: str, how: How) -> frozenset[str]:
+    """Answers on the path to the entry `path` whose reasoning was left out on one beside it, because the client changed
+    what stands before everything: a rewind or a retry goes back to before that, and the change stays (L8)."""
+    if how not in (How.BRANCHED, How.RETRIED, How.ALIGNED):
+        return frozenset()
+    removed = [(at, e) for at, events in ledger.events.items() for e in events if e.kind == REASONING_REMOVED]
+    here = {entry.id for entry in ledger.path(path)} if removed else set()
+    said = (read_event(event) for at, event in removed if at not in here)
+    changed = (event for event in said if isinstance(event, ReasoningRemoved) and event.why == HEAD)
+    return frozenset(turn for event in changed for turn in event.turns)
+
+
 def here(standing: Standing, mode: str = "") -> Here:
     """The same as those who decide take it; `mode` instead of its own."""
     arrival = standing.arrival
@@ -109,4 +122,5 @@ def here(standing: Standing, mode: str = "") -> Here:
         arrival.headers,
         waits_for(standing.ledger.queue.values(), standing.thread, arrival.now),
         standing.above is not None,
+        outdated_at(standing.ledger, standing.node, standing.how),
     )

@@ -56,6 +56,8 @@ class Toolkit:
     """A round as it is kept: with what else the client may name."""
     suffixed: Callable[[str], bool] = lambda _: False
     """Whether a model, by its name, takes no user message behind a result."""
+    bound: Callable[[str], bool] = lambda _: False
+    """Whether a model, by its name, takes reasoning only behind what it was made behind."""
     form: Callable[[str], Form] = lambda _: FLAT
     """How frames are told of the tree around them, by the model's name."""
     window: Callable[[str, str], int] = lambda *_: 0
@@ -100,7 +102,8 @@ class Turn:
         return extend(self.standing.ledger, self.standing.story, [self.entry]) if self.number else self.standing.story
 
     def line(self) -> Line:
-        return assemble(self.story, self.kit.scribe, suffixed=self.kit.suffixed(self.standing.request.model))
+        kit, model = self.kit, self.standing.request.model
+        return assemble(self.story, kit.scribe, suffixed=kit.suffixed(model), bound=kit.bound(model))
 
     # ---------------------------------------------------------------------------------------------------- stack calls
     def run(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 
-from proxy.acting import Actor, suffixed
+from proxy.acting import Actor, binds_by_name, suffixed
 from proxy.afterwards import Afterwards
 from proxy.asking import Parts
 from proxy.blocking import Blocking
@@ -116,6 +116,7 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         named=partial(names_in, dialect),
         remembered=partial(remembered, dialect),
         suffixed=partial(suffixed, config),
+        bound=partial(binds_by_name, config, dialect),
         form=partial(form_of, config),
         subagents=lambda: tracking(process.live.subagent),
         configure=process.live.try_change,

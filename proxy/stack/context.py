@@ -81,11 +81,12 @@ class Unit(NamedTuple):
     cut: Collection[str] = ()
 
 
-def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False) -> Line:
+def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False, bound: bool = False) -> Line:
     """The line of the active frame at the end of `story`. `suffixed`: no user message may stand behind a result, so a
-    text of ours that would is told at the end of that result."""
+    text of ours that would is told at the end of that result. `bound`: the model takes reasoning only behind what it
+    was made behind, so of steps that a view shows without what stood before them it is left out (L8)."""
     selected = story.owned
-    units = _with_view(story, selected, scribe) if story.tree.active else _units(story, selected, scribe)
+    units = _with_view(story, selected, scribe, bound=bound) if story.tree.active else _units(story, selected, scribe)
     if any(unit.cut for unit in units):
         units = list(_as_kept(units, scribe))
     units = _introduced(story, units, scribe)
@@ -222,7 +223,7 @@ def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
 
 
 # --------------------------------------------------------------------------------------------------------------- views
-def _with_view(story: Story, selected: Sequence[Placed], scribe: Scribe) -> list[Unit]:
+def _with_view(story: Story, selected: Sequence[Placed], scribe: Scribe, *, bound: bool) -> list[Unit]:
     """The whole path, or what the deepest frame with a narrower view sees of its parents."""
     path = path_to(story.tree, story.tree.active)
     narrow = next((f for f in reversed(path) if f.opening and f.opening.view != "fork"), None)
@@ -231,10 +232,10 @@ def _with_view(story: Story, selected: Sequence[Placed], scribe: Scribe) -> list
     below = owners_shown(story.tree, path[path.index(narrow) :])
     own = [p for p in selected if owner_of(story, p) in below]
     above = [p for p in selected if owner_of(story, p) not in below]
-    shown = _glimpse(story.tree, above, _groups_shown(narrow.opening.view))
+    shown = _units(story, _glimpse(story.tree, above, _groups_shown(narrow.opening.view)), scribe)
     text = story.tree.told.get((narrow.opening.turn, narrow.opening.call), narrow.opening.block)
     return [
-        *_units(story, shown, scribe),
+        *(_without_reasoning(shown, scribe) if bound else shown),
         Unit(scribe.user_message(f"{narrow.title}\n\n{narrow.criteria}\n\n{text}"), ""),
         *_units(story, own, scribe),
     ]
@@ -247,15 +248,26 @@ def _groups_shown(view: str) -> int:
 
 def _glimpse(tree: Tree, above: Sequence[Placed], groups: int) -> list[Placed]:
     """All user messages, what is sealed, and the last complete call groups; the group that opened the frame is not one
-    of them."""
+    of them. A result is shown with the call before it: ids repeat."""
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
     kept = calls[len(calls) - groups :] if groups else []
     kept += [p for p in above if p.entry.id in tree.sealed]
     wanted = {id(p) for p in kept}
-    answered = {c.id for p in kept if p.round for c in p.round.spoken.message.calls}
-    return [
-        p for p in above if id(p) in wanted or _is_user(p) or (p.entry.message and p.entry.message.answers in answered)
-    ]
+    shown: list[Placed] = []
+    answered: set[str] = set()
+    for placed in above:
+        message = placed.round.spoken.message if placed.round else placed.entry.message
+        if message and message.role == "assistant":
+            answered = {c.id for c in message.calls} if id(placed) in wanted else set()
+        if id(placed) in wanted or _is_user(placed) or (message and message.answers in answered):
+            shown.append(placed)
+    return shown
+
+
+def _without_reasoning(units: Iterable[Unit], scribe: Scribe) -> Iterable[Unit]:
+    for unit in units:
+        bare = scribe.without_reasoning(unit.message) if unit.message.role == "assistant" else unit.message
+        yield unit._replace(message=bare)
 
 
 def _is_user(placed: Placed) -> bool:

@@ -23,6 +23,9 @@ from proxy.stack.ledger import Event
 
 ROOTED = "rooted"
 ROOT_TOLD = "root told"
+REWRITTEN = "rewritten"
+REASONING_REMOVED = "reasoning removed"
+HEAD = "head"
 
 
 class Rooted(msgspec.Struct, frozen=True, tag=ROOTED):
@@ -256,10 +259,12 @@ class Replaced(msgspec.Struct, frozen=True, tag="replaced"):
     why: str = ""
 
 
-class ReasoningRemoved(msgspec.Struct, frozen=True, tag="reasoning removed"):
-    """From the first item that no longer fits its prefix all are left out, never put back."""
+class ReasoningRemoved(msgspec.Struct, frozen=True, tag=REASONING_REMOVED):
+    """From the first item that no longer fits its prefix all are left out, never put back. `why` is `HEAD` where the
+    client changed its system text, its tools or the vendor of its model."""
 
     turns: tuple[str, ...]
+    why: str = ""
 
 
 class Sealed(msgspec.Struct, frozen=True, tag="sealed"):
@@ -365,6 +370,11 @@ class Injected(msgspec.Struct, frozen=True, tag="injected"):
     line: str
 
 
+class Rewritten(msgspec.Struct, frozen=True, tag=REWRITTEN):
+    """The client gave old messages back in another form, the first of them here; what was said beside those goes along
+    to where they stand now. Of a store that knows no such event, only some of it did."""
+
+
 class Suggested(msgspec.Struct, frozen=True, tag="suggested"):
     """A frame operation was suggested while `frame` was active."""
 
@@ -445,6 +455,7 @@ FrameEvent = (
     | Pressed
     | Relieved
     | Dequeued
+    | Rewritten
     | Suggested
     | SuggestionsCleared
     | AutonomySet

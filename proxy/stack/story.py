@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.stack.applying import apply, reopened
-from proxy.stack.events import ROOT_TOLD, Dequeued, Switched, begins_root, read_event
+from proxy.stack.events import REWRITTEN, ROOT_TOLD, Dequeued, Switched, begins_root, read_event
 from proxy.stack.frames import Tree
 from proxy.stack.ledger import Entry, Event, Kind, Ledger, Round
 from proxy.stack.lines import KINDS, Lines, after
@@ -40,7 +40,8 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 
 class Story(msgspec.Struct, frozen=True, dict=True):
     """A path of the ledger, folded: the tree at its end, and everything on it with its owner, oldest first. `adopted`
-    is what stands on the path whose state this one took over, by entry: later entries may be another form of it.
+    is what stands on the path whose state this one took over, by entry: later entries may be another form of it, with
+    what was said beside them where that goes `along`.
 
     Where the work was branched this is the current line of it: `lines` tells which there are, `aside` holds the others
     as they were left.
@@ -50,6 +51,7 @@ class Story(msgspec.Struct, frozen=True, dict=True):
     placed: tuple[Placed, ...] = ()
     tip: str = ""
     adopted: Mapping[str, Sequence[Placed]] = msgspec.field(default_factory=dict)
+    along: bool = False
     lines: Lines = msgspec.field(default_factory=Lines)
     aside: Mapping[str, Story] = msgspec.field(default_factory=dict)
 
@@ -129,7 +131,7 @@ class _Walk:
     def _begin(self, story: Story, placed: list[Placed]) -> None:
         self._at = story
         self._tree, self._placed, self._tip = story.tree, placed, story.tip
-        self._adopted, self._lines = story.adopted, story.lines
+        self._adopted, self._along, self._lines = story.adopted, story.along, story.lines
         self._elsewhere: Mapping[str, str] | None = None
         self._renamed: dict[str, str] = {}
 
@@ -137,22 +139,24 @@ class _Walk:
         aside = self._at.aside
         if self._renamed:
             aside = {name: _renamed(line, self._renamed) for name, line in aside.items()}
-        return Story(self._tree, tuple(self._placed), self._tip, self._adopted, self._lines, aside)
+        placed = tuple(self._placed)
+        return Story(self._tree, placed, self._tip, self._adopted, self._along, self._lines, aside)
 
     def put(self, entry: Entry, events: Sequence[Event]) -> None:
         """One more entry, with what was decided at it."""
         if entry.adopts:
-            self._adopt(_at(self._ledger, entry.adopts, self._known))
+            rewritten = any(event.kind == REWRITTEN for event in events)
+            self._adopt(_at(self._ledger, entry.adopts, self._known), along=rewritten)
         if entry.alias and entry.alias in self._on_other_lines():
             self._renamed[entry.alias] = entry.id
         if entry.alias in self._adopted:
-            self._placed += [replace(p, at=entry.id) for p in self._adopted[entry.alias]]
+            self._placed += [p if p.entry.is_beside else replace(p, at=entry.id) for p in self._adopted[entry.alias]]
             for event in events:  # a person may have decided something where the client's other form of it stood
                 self._tree = apply(self._tree, read_event(event), event.created)
                 self._lines = after(self._lines, read_event(event), event.created)
         elif entry.alias not in self._renamed:
             self._step(entry, events)
-        for overlay in _beside(self._ledger, entry, self._placed):
+        for overlay in _beside(self._ledger, entry, self._placed, older=not self._along):
             self._tree = _heard(self._tree, overlay)
             known = self._adopted.get(overlay.id, ()) if overlay.kind is Kind.OVERLAY else ()
             self._placed += known or [Placed(overlay, _owner(self._tree), at=overlay.id)]
@@ -180,13 +184,14 @@ class _Walk:
         known = to.line in self._at.aside or (begins is not None and begins.seq < entry.seq)
         return known and to.line != self._lines.current
 
-    def _adopt(self, elsewhere: Story) -> None:
+    def _adopt(self, elsewhere: Story, *, along: bool) -> None:
         """Go on from the state of another path; what this one shares with it stands here as it stands there."""
         placed = self._placed
         if elsewhere.aside:
             here = {p.at for p in elsewhere.placed}
             placed = [p for p in placed if p.at in here]
-        self._begin(replace(elsewhere, tip=self._tip, adopted=_by_place(elsewhere.placed)), placed)
+        adopted = _by_place(elsewhere.placed, along=along)
+        self._begin(replace(elsewhere, tip=self._tip, adopted=adopted, along=along), placed)
 
     def _on_other_lines(self) -> Container[str]:
         if self._elsewhere is None:
@@ -199,22 +204,26 @@ def _renamed(line: Story, names: Mapping[str, str]) -> Story:
     return replace(line, placed=tuple(replace(p, at=names.get(p.at, p.at)) for p in line.placed))
 
 
-def _by_place(placed: Iterable[Placed]) -> Mapping[str, Sequence[Placed]]:
+def _by_place(placed: Iterable[Placed], *, along: bool) -> Mapping[str, Sequence[Placed]]:
+    """What stands on a path, by the entry it stands for; with `along` what was said beside one goes with it."""
     found: dict[str, list[Placed]] = {}
+    place = ""
     for standing in placed:
-        found.setdefault(standing.at, []).append(standing)
+        place = place if along and standing.entry.is_beside else standing.at
+        found.setdefault(place, []).append(standing)
     return found
 
 
-def _beside(ledger: Ledger, entry: Entry, before: Sequence[Placed]) -> Sequence[Entry]:
+def _beside(ledger: Ledger, entry: Entry, before: Sequence[Placed], *, older: bool) -> Sequence[Entry]:
     """What hangs on an entry and does not stand on the path yet, as what was said within a turn does. Where the client
-    rewrote the entry, what the user said behind its older forms stays, and what the model was told of a root there."""
+    rewrote the entry, and nothing went along with that (`older`), what the user said behind its older forms stays, and
+    what the model was told of a root there."""
     hanging = list(ledger.overlays.get(entry.id, ()))
-    older = entry.alias
-    while older:
-        told = any(event.kind == ROOT_TOLD for event in ledger.events.get(older, ()))
-        hanging += [overlay for overlay in ledger.overlays.get(older, ()) if told or overlay.kind is Kind.SAID]
-        older = ledger.entries[older].alias if older in ledger.entries else ""
+    form = entry.alias if older else ""
+    while form:
+        told = any(event.kind == ROOT_TOLD for event in ledger.events.get(form, ()))
+        hanging += [overlay for overlay in ledger.overlays.get(form, ()) if told or overlay.kind is Kind.SAID]
+        form = ledger.entries[form].alias if form in ledger.entries else ""
     if not hanging:
         return ()
     standing = {p.at for p in before}

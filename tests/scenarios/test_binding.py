@@ -6,7 +6,7 @@ import pytest
 
 from proxy.scripted import Answer, Model, Received, ScriptedProvider, says
 from proxy.stack.pruning import CLEARED
-from tests.harness import Conversation, Stage, bash
+from tests.harness import Conversation, Stage, bash, does, everything, pop, push
 from tests.scenarios.bound import BoundModel
 
 BOUND, FREE = "claude-opus-5.5", "some-free-model"
@@ -97,6 +97,56 @@ def test_a_fork_leaves_out_what_was_thought_on_its_parents_line(
 WINDOW = 80_000
 SMALL = {"models": [Model(BOUND, window=WINDOW), Model(FREE, window=WINDOW)]}
 """A provider that refuses what is longer."""
+
+
+@pytest.mark.parametrize("changed", ["system", "tools"])
+def test_a_rewind_leaves_out_what_was_thought_behind_another_head(
+    stage: Stage, provider: ScriptedProvider, changed: str
+) -> None:
+    """The client's system text or tools changed since: on the path that is left it was left out for that."""
+    chat, bound = stage.chat(model=BOUND), BoundModel()
+    answers = [says(f"Answer {n}, which is long enough to be known.", reasoning=f"thought {n}") for n in range(5)]
+    provider.will(*map(bound, answers))
+    chat.says("one")
+    chat.says("two")
+    stage.excuse()
+    if changed == "system":
+        chat.system = "Today is Tuesday."
+    else:
+        chat.tools = (*chat.tools, "mcp")
+    chat.says("three")
+    del chat.history[2:]
+    stage.excuse()
+    chat.says("two, but otherwise")
+    chat.says("four")
+
+    assert bound.faults == []
+    assert in_short(provider) == ["thought 3"]
+
+
+def test_the_steps_that_a_child_is_shown_go_without_what_was_thought(stage: Stage, provider: ScriptedProvider) -> None:
+    """`last:2`: less stands before them there than where they were made. On the parent's line they keep it."""
+    chat = stage.chat(stage.proxy(child_view="last:2"), model=BOUND)
+    bound = BoundModel()
+    in_parent = (
+        does(bash("0"), reasoning="zero"),
+        does(bash("1"), reasoning="one"),
+        does(push("Auth"), reasoning="two"),
+    )
+    in_child = (does(bash("2"), reasoning="three"), says("seen", reasoning="four"), does(pop("done"), reasoning="five"))
+    provider.will(*map(bound, (*in_parent, *in_child, says("back", reasoning="six"), says("end"))))
+    chat.says("begin")
+    for n in range(3):
+        chat.returns(f"result {n}")
+    chat.says("go on")
+    chat.says("and?")
+
+    assert bound.faults == []
+    assert "result 1" in everything(provider.received[4].messages)
+    told = [[thought.partition("|")[0] for thought in thoughts(r)] for r in provider.received[3:]]
+    assert told == [[], ["three"], ["three", "four"], ["zero", "one", "two"], ["zero", "one", "two", "six"]]
+
+
 UNFOLDED = {"infer_requests": False, "mirror_plans": False, "frame_max_tokens": 10_000_000}
 """Nothing else shall change the line."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.scripted import Call, Received, ScriptedProvider, call, says
+from proxy.stack.pruning import CLEARED
 from proxy.tenancy import issue_key
 from tests import laws
 from tests.harness import (
@@ -28,6 +29,7 @@ from tests.harness import (
     recall,
     texts,
 )
+from tests.scenarios.speaking import beside, told_in
 from tests.tongues import neutral, tongue_at
 
 NOTE = '<stack-context branch="'
@@ -111,6 +113,21 @@ def test_a_branch_knows_nothing_of_what_came_behind_its_checkpoint(
     assert line.count(NOTE) == 1
     assert "regexes do not nest" in line
     assert "switched grammar" in begun.proxy.receipts()[-2]["events"]
+
+
+def test_what_a_person_said_on_another_line_stays_there_where_the_client_rewrites_its_history(
+    begun: Conversation, provider: ScriptedProvider
+) -> None:
+    beside(begun).says("use tabs")
+    says_to(begun, provider, "and now test it", "run TESTS " * 9, answer="TESTS are green, all of them.")
+    does_ask(begun.proxy, "branches", name="grammar")
+    says_to(begun, provider, "write a grammar instead", "edit GRAMMAR", answer="GRAMMAR done.")
+    before = written(provider.received[-1])
+    next(m for m in begun.history if "TESTS" in str(m["content"]) and m["role"] == "tool")["content"] = CLEARED
+    says_to(begun, provider, "go on", answer="Going on.")
+
+    assert not told_in(provider.received[-1].messages)
+    assert written(provider.received[-1])[: len(before)] == before
 
 
 @pytest.mark.rows("S2-03")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.scripted import ScriptedProvider, says
+from proxy.stack.pruning import CLEARED
 from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, everything, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
 
@@ -65,6 +66,21 @@ def test_it_holds_over_a_restart_and_is_told_then(stage: Stage, provider: Script
 
     assert "Lexer" in notes(stage.lines()[-1])[0]
     assert chat.proxy.active() == "Lexer"
+
+
+def test_the_note_stays_where_the_client_prunes_what_it_stands_behind(stage: Stage, provider: ScriptedProvider) -> None:
+    """L2: clients clear old results; no word of ours leaves the past with that."""
+    chat = stage.chat()
+    provider.will(does(bash("ls")), says("That is all there is to see here, I am done."), says("ok"))
+    chat.says("build a parser")
+    pushed(chat, "Lexer")
+    chat.returns("lexer.py\n" * 20)
+    next(m for m in chat.history if m["role"] == "tool")["content"] = CLEARED
+    chat.says("go on")
+
+    lines = stage.lines()
+    assert len(notes(lines[1])) == 1
+    assert lines[2][: len(lines[1])] == lines[1]
 
 
 @pytest.mark.rows("S1-31")

@@ -51,6 +51,23 @@ def test_ids_that_repeat_in_every_round_are_kept_apart(provider: ScriptedProvide
     assert chat.proxy.statuses() == {"go": "in_progress", "A": "completed", "B": "completed"}
 
 
+@pytest.mark.spoken_in("chat", "responses", reason="the messages API refuses ids that repeat")
+def test_of_ids_that_repeat_a_narrow_view_shows_the_results_of_the_steps_it_shows(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """L1: a step that is not shown had a call by the same id."""
+    chat = stage.chat(stage.proxy(child_view="last:1"))
+    provider.will(*(numbered(bash(f"step {n}")) for n in range(2)), numbered(push("A")), says("in A"), says("more"))
+    chat.says("go")
+    chat.returns("result 0")
+    chat.returns("result 1")
+    chat.says("and?")
+
+    line = everything(provider.received[-1].messages)
+    assert "result 1" in line
+    assert "result 0" not in line
+
+
 def test_a_conversation_without_a_system_message(stage: Stage, provider: ScriptedProvider) -> None:
     """DESIGN 6: a system message of ours where the client sends none."""
     chat = stage.chat(system=None)

@@ -35,6 +35,22 @@ def test_it_is_told_behind_the_end_and_the_client_reads_one_answer(
     assert beside(chat).states == ["delivered"]
 
 
+def test_where_the_client_rewrites_its_history_it_stays_in_front_of_the_answer_to_it(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """L2: the whole line keeps its bytes where an old result is pruned."""
+    provider.will(does(bash("ls")), says("All that was to be done is done."), says("Pushed too."), says("more"))
+    chat.says("Look around.")
+    beside(chat).says("then push", "follow_up")
+    chat.returns("a.py\n" * 200)
+    next(m for m in chat.history if m["role"] == "tool")["content"] = "[Old tool result content cleared]"
+    chat.says("go on")
+
+    lines = [r.messages for r in provider.received]
+    assert told_in(lines[-1]) == [words("then push")]
+    assert lines[-1][: len(lines[-2])] == lines[-2]
+
+
 @pytest.mark.rows("S4-44")
 def test_what_follows_may_call_tools_of_the_client_and_ours(chat: Conversation, provider: ScriptedProvider) -> None:
     provider.will(says("hello"), says("All done."), does(op("status")), does(bash("git push")), says("Pushed."))

@@ -379,10 +379,27 @@ def test_where_the_client_rewrites_its_history_the_words_stay(chat: Conversation
     chat.returns("a.py\n" * 200)
     chat.returns("/home")
     next(m for m in chat.history if m["role"] == "tool")["content"] = "[Old tool result content cleared]"
-    chat.proxy.stage.excuse()
     chat.says("go on")
 
     assert told_in(provider.received[-1].messages) == [words("use tabs")]
+
+
+def test_where_the_client_rewrites_its_history_the_words_stay_in_the_frame_they_were_said_in(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """What was said in a child that has returned does not come back to its parent's line."""
+    provider.will(does(push("Auth")), does(bash("ls")), says("Here is the end of what there was to do in it."))
+    chat.says("Look around.")
+    beside(chat).says("use tabs")
+    chat.returns("a.py\n" * 200)
+    provider.will(does(pop("seen")), says("I am back with what was found in there."), says("more"))
+    chat.says("finish it")
+    next(m for m in chat.history if m["role"] == "tool")["content"] = "[Old tool result content cleared]"
+    chat.says("go on")
+
+    lines = [r.messages for r in provider.received]
+    assert [told_in(line) for line in lines[2:]] == [[words("use tabs")], [words("use tabs")], [], []]
+    assert lines[5][: len(lines[4])] == lines[4]
 
 
 def test_a_fold_takes_the_work_and_leaves_the_words(stage: Stage, provider: ScriptedProvider) -> None:
