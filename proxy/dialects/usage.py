@@ -27,6 +27,7 @@ WRITTEN = (
     ("prompt_tokens_details", "cache_creation_tokens"),
     ("input_tokens_details", "cache_write_tokens"),
 )
+WRITTEN_LONG = (("cache_creation", "ephemeral_1h_input_tokens"),)
 OUTPUT_SIDE = ("completion_tokens", "output_tokens")
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "server_tool_use")
 
@@ -37,7 +38,9 @@ def usage_of(told: Mapping[str, Any]) -> Usage:
     whole = _first(told, INPUT)
     apart = "prompt_tokens" not in told and ("cache_read_input_tokens" in told or "cache_creation_input_tokens" in told)
     thoughts = _figure(told.get("thoughtsTokenCount"))
-    return Usage(whole + (cached + written if apart else 0), _first(told, OUTPUT) + thoughts, cached, written)
+    whole += cached + written if apart else 0
+    long = min(written, _first(told, WRITTEN_LONG))
+    return Usage(whole, _first(told, OUTPUT) + thoughts, cached, written, long)
 
 
 def merged_usage(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

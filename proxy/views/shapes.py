@@ -324,12 +324,13 @@ class CacheTold(TypedDict):
 
 
 class UsageTold(TypedDict):
-    """As the provider reports it; `input` contains cached and written tokens."""
+    """As the provider reports it; `input` contains cached and written tokens, `written` those kept for an hour."""
 
     input: int
     output: int
     cached: int
     written: int
+    written_long: int
 
 
 class ReceiptTold(TypedDict, total=False):
