@@ -53,9 +53,14 @@ class Setting:
 
 
 def load_config(
-    flags: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None, file: Path | None = None
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+    *,
+    asks_upstreams: bool = True,
 ) -> Config:
-    """The configuration from `flags` (dotted key -> value; None means not given), `environ` and `file`.
+    """The configuration from `flags` (dotted key -> value; None means not given), `environ` and `file`. Who asks no
+    upstream needs no key of one: then `env:NAME` is not looked up.
 
     Raises InvalidConfiguration with one line per fault.
     """
@@ -70,7 +75,8 @@ def load_config(
     for setting in _from_rules_file(tree.get("outputs"), file):
         _place(tree, setting)
         sources[setting.path] = setting.source
-    _resolve_keys(tree, environ)
+    if asks_upstreams:
+        _resolve_keys(tree, environ)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
