@@ -7,6 +7,7 @@ an exit code: 2 where what was asked cannot be meant, 1 where it could not be do
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from typing import Annotated
 
@@ -47,6 +48,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A locale that cannot say "→" must not end a command.
             stream.reconfigure(errors="backslashreplace")
+    # What commands have to say they say themselves; a log is kept by `serve`. Without this the library would print the
+    # warnings of the parts they use as bare words: "store write failed", to somebody who asked to see a tree.
+    logging.getLogger("proxy").addHandler(logging.NullHandler())
     try:
         app()
     except (BadRequest, InvalidConfiguration, UnknownFrame) as error:

@@ -53,9 +53,14 @@ class Setting:
 
 
 def load_config(
-    flags: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None, file: Path | None = None
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+    *,
+    asks_upstreams: bool = True,
 ) -> Config:
-    """The configuration from `flags` (dotted key -> value; None means not given), `environ` and `file`.
+    """The configuration from `flags` (dotted key -> value; None means not given), `environ` and `file`. Who asks no
+    upstream needs no key of one: then `env:NAME` is not looked up.
 
     Raises InvalidConfiguration with one line per fault.
     """
@@ -70,7 +75,8 @@ def load_config(
     for setting in _from_rules_file(tree.get("outputs"), file):
         _place(tree, setting)
         sources[setting.path] = setting.source
-    _resolve_keys(tree, environ)
+    if asks_upstreams:
+        _resolve_keys(tree, environ)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -119,6 +125,8 @@ class _Yaml(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the library's signature
         seen = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be one word", key_node.start_mark)
             if key_node.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"{key_node.value!r} is written twice", key_node.start_mark
@@ -151,7 +159,10 @@ def _from_file(file: Path | None) -> list[Setting]:
     if not isinstance(document, dict):
         raise InvalidConfiguration(f"{file}: must be a mapping of keys to values")
     # The short form goes first, so that a wrong `upstreams:` beside it is still seen.
-    leaves = sorted(_flat(document), key=lambda leaf: leaf[0] != ("upstream",))
+    try:
+        leaves = sorted(_flat(document), key=lambda leaf: leaf[0] != ("upstream",))
+    except RecursionError:
+        raise InvalidConfiguration(f"{file}: a part of it refers to itself") from None
     return [Setting(_SHORT.get(path, path), value, str(file)) for path, value in leaves]
 
 
@@ -256,7 +267,8 @@ def _explain(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
     source = next((where for written, where in sources.items() if written[: len(path)] == path), "")
     origin = f" (from {source})" if source and path else ""
     if detail["type"] == "extra_forbidden":
-        return f"{key}: unknown key{_nearest(key, _siblings(path))}{origin}"
+        # `upstream` is known as an address alone; as a section it is not.
+        return f"{key}: unknown key{_nearest(key, [known for known in _siblings(path) if known != key])}{origin}"
     if detail["type"] == "missing":
         return f"{key}: is required"
     message = detail["msg"].removeprefix("Value error, ")

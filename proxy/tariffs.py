@@ -27,6 +27,9 @@ MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
+LONG_WRITE = 2.0
+"""Price of a token that the cache shall keep for an hour, as a multiple of the input price."""
+
 Binding = Literal["none", "drop", "error"]
 """What happens to reasoning whose prefix changed: nothing, it is dropped, or the request is refused."""
 AfterTool = Literal["message", "suffix"]
@@ -70,6 +73,11 @@ class Tariff(msgspec.Struct, frozen=True):
     """The day the prices were seen, as YYYY-MM-DD; empty where nobody said."""
     source: str = "built-in"
     """Where the row stands: `built-in`, `default_tariff`, or the key in the configuration."""
+
+    @property
+    def write_long(self) -> float:
+        """As `write`, for an hour. Where writing costs nothing extra, that does not either."""
+        return max(self.write, LONG_WRITE) if self.write > 1 else self.write
 
 
 UNKNOWN = Tariff(

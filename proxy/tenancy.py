@@ -230,8 +230,16 @@ def _digest(key: bytes) -> str:
 
 
 def _write(file: Path, keys: list[IssuedKey]) -> None:
-    """Replace the file in one step, readable by its owner alone (a temporary file is made with mode 0600)."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Replace the file in one step, readable by its owner alone (a temporary file is made with mode 0600). Raises
+    InvalidConfiguration where it cannot be written."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(file, keys)
+    except OSError as error:
+        raise InvalidConfiguration(f"{file}: the client keys cannot be written: {error.strerror}") from None
+
+
+def _replace(file: Path, keys: list[IssuedKey]) -> None:
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".keys-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as output:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from pydantic import TypeAdapter
 
 from proxy.report import (
     Accountant,
@@ -224,6 +225,31 @@ def test_a_provider_that_once_told_of_its_cache_is_believed_when_it_tells_of_non
     assert after.cost == pytest.approx(2500 * 2e-6)
 
 
+def test_what_was_written_for_an_hour_costs_twice_the_input(clock: Clock) -> None:
+    """O2: as the provider charges it. Of a mixture nothing counts so for the untouched run, where all was, all does."""
+    long, short = [HEAD, ("a", 500), ("frame", 10_000)], [HEAD, ("a", 500), ("result", 200)]
+    accountant = Accountant(clock, tariff_of=lambda _: DEARER_WRITES)
+    settled(accountant, long[:2], long[:2], usage=(Usage(2500, 0, written=2500, written_long=2500),))
+
+    hour = settled(accountant, long, short, usage=(Usage(2700, 0, 2500, 200, 200),))
+    mixed = settled(accountant, [*long, ("b", 10)], [*short, ("b", 10)], usage=(Usage(2710, 0, 2600, 110, 100),))
+
+    assert hour.usage.written_long == 200
+    assert hour.cost == pytest.approx((250 + 2 * 200) * 2e-6)
+    assert hour.cost_untouched == pytest.approx((250 + 2 * 10_000) * 2e-6)
+    assert mixed.cost == pytest.approx((260 + 1.25 * 10 + 2 * 100) * 2e-6)
+    # Untouched: 12,500 cached, 10 written.
+    assert mixed.cost_untouched == pytest.approx((1250 + 1.25 * 10) * 2e-6)
+
+
+def test_where_writing_costs_nothing_extra_an_hour_does_not_either(accountant: Accountant) -> None:
+    chain = [HEAD, ("a", 500)]
+
+    receipt = settled(accountant, chain, chain, usage=(Usage(2500, 0, written=2500, written_long=2500),))
+
+    assert receipt.cost == pytest.approx(2500 * 2e-6)
+
+
 @pytest.mark.rows("S4-02")
 def test_hidden_rounds_and_what_was_written_in_them_are_our_cost(accountant: Accountant) -> None:
     """T13, S4-02: all rounds are summed for money; the fullest window is that of the last one alone."""
@@ -374,7 +400,8 @@ def test_a_receipt_is_one_json_object_and_comes_back_from_it(accountant: Account
 
     raw = msgspec.json.encode(receipt)
 
-    assert msgspec.json.decode(raw)["usage_by_round"] == [{"input": 2500, "output": 10, "cached": 5, "written": 0}]
+    told = {"input": 2500, "output": 10, "cached": 5, "written": 0, "written_long": 0}
+    assert msgspec.json.decode(raw)["usage_by_round"] == [told]
     assert msgspec.json.decode(raw, type=Receipt) == receipt
 
 
@@ -528,8 +555,10 @@ def test_a_receipt_of_an_older_version_can_still_be_read(accountant: Accountant)
     told = msgspec.json.decode(msgspec.json.encode(receipt))
     for name in ("decisions", "lost_reasoning", "own_traces", "fixed_untouched", "fixed_once", "cost_fixed"):
         del told[name]
+    del told["usage"]["written_long"]
 
     assert msgspec.convert(told, Receipt).tokens_in == receipt.tokens_in
+    assert TypeAdapter(UsageTold).validate_python(told["usage"]), "as the API describes it"
 
 
 def test_traces_are_told_among_our_texts(accountant: Accountant) -> None:

@@ -118,6 +118,12 @@ def test_a_name_that_is_taken_or_no_name_is_refused(file: Path, name: str) -> No
         issue_key(file, name)
 
 
+def test_keys_that_cannot_be_written_are_told_with_their_place(file: Path) -> None:
+    file.parent.symlink_to(file.parent.with_name("gone"))  # permissions would not stop a test that runs as root
+    with pytest.raises(InvalidConfiguration, match=r"keys\.json: the client keys cannot be written"):
+        issue_key(file, "alice")
+
+
 def test_with_credential_each_provider_key_is_a_tenant(file: Path) -> None:
     first = tenant("credential", file, bearer("sk-1"))
     assert first == tenant("credential", file, ("x-api-key", "sk-1")) == tenant("credential", file, bearer("sk-1"))

@@ -29,6 +29,7 @@ from proxy.report import Receipt
 from proxy.server import bind
 from proxy.settings import UpstreamSettings
 from proxy.store import RequestRecord
+from proxy.store.failures import as_store_error
 from proxy.tariffs import Tariff
 from proxy.tokens import TokenCounter
 from proxy.transport import HttpUpstream, Pool
@@ -41,6 +42,8 @@ BYPASSED = 0.01
 """Share of requests that went around us from which something is wrong."""
 FAILED = 0.05
 """And the same for requests that got an error: providers have one now and then."""
+SET_ASIDE = "serve will set it aside and begin a new one"
+"""What comes of a damaged file, and of no other: one that is locked or may not be read stays where it is."""
 ENDED = ("client_left", "cancelled")
 """Errors that are nobody's fault: somebody ended the request."""
 PATIENCE_S = 5.0
@@ -209,22 +212,25 @@ def _store(config: Config) -> Iterator[Check]:
         yield Check("unsure", "store", "it is kept in memory; ask the running proxy, at /health")
     elif not path.is_file():
         yield Check("ok", "store", f"{path} is not there yet; serve makes it")
-    elif (fault := integrity(path)) != "ok":
-        yield Check("finding", "store", f"{path}: {fault}; serve will set it aside and begin a new one")
+    elif fault := integrity(path):
+        yield Check("finding", "store", f"{path}: {fault}")
     else:
         yield from run(_contents(config))
 
 
 def integrity(path: Path) -> str:
-    """`ok`, or the first thing that is wrong with the file. Read only, so that nothing is changed by looking."""
+    """What is wrong with the file and what will come of it, or nothing. Read only, so that nothing is changed by
+    looking."""
     try:
         connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
         try:
-            return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
         finally:
             connection.close()
-    except sqlite3.Error as error:
-        return str(error)
+    except sqlite3.Error as caught:
+        error = as_store_error(caught)
+        return f"{error}; {SET_ASIDE}" if error.code == "store_corrupt" else str(error)
+    return "" if found == "ok" else f"{found}; {SET_ASIDE}"
 
 
 async def _contents(config: Config) -> list[Check]:
@@ -246,7 +252,7 @@ def judged(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff])
     told = f"{len(around)} of the newest {len(listed)} requests went around us"
     yield Check("finding" if share > BYPASSED else "ok", "bypass", f"{told}{_reasons(around)}")
     yield _failed(listed)
-    yield from _beyond_window(listed, lambda model: tariff_of(model).window)
+    yield from _beyond_window(listed, tariff_of)
     yield from _priced(listed, tariff_of)
 
 
@@ -263,7 +269,7 @@ def _reasons(records: Iterable[RequestRecord]) -> str:
     return f" ({', '.join(word for word in words if word)})" if any(words) else ""
 
 
-def _beyond_window(records: Iterable[RequestRecord], window_of: Callable[[str], int]) -> Iterator[Check]:
+def _beyond_window(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
     """Clients see how full the trimmed line is, so their own history may outgrow the window: with us it goes on,
     without us the next request would be refused."""
     newest: dict[str, Receipt] = {}
@@ -271,11 +277,15 @@ def _beyond_window(records: Iterable[RequestRecord], window_of: Callable[[str], 
         receipt = receipt_in(record)
         if receipt is not None and receipt.conversation:
             newest.setdefault(receipt.conversation, receipt)
-    beyond = [r for r in newest.values() if r.tokens_in > window_of(r.model)]
-    for receipt in beyond:
-        over = receipt.tokens_in - window_of(receipt.model)
-        told = f"the client's history is {over:,} tokens longer than the window of {receipt.model}"
-        yield Check("finding", "history", f"{receipt.conversation}: {told}; it cannot go on without the proxy")
+    beyond = [(r, row) for r in newest.values() if r.tokens_in > (row := tariff_of(r.model)).window]
+    for receipt, row in beyond:
+        told = f"{receipt.conversation}: the client's history is {receipt.tokens_in - row.window:,} tokens longer than"
+        if row.window_known:
+            words = f"{told} the window of {receipt.model}; it cannot go on without the proxy"
+            yield Check("finding", "history", words)
+        else:
+            words = f"{told} the {row.window:,} assumed for {receipt.model}; set its window under `tariffs`"
+            yield Check("unsure", "history", words)
     if not beyond:
         yield Check(
             "ok", "history", f"{counted(len(newest), 'recent conversation')} would fit the window without us too"

@@ -33,9 +33,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Result = TypeVar("Result")
 
 
-def configuration(file: Path | None = None, flags: Mapping[str, object] | None = None) -> Config:
+def configuration(
+    file: Path | None = None, flags: Mapping[str, object] | None = None, *, asks_upstreams: bool = True
+) -> Config:
     """Raises InvalidConfiguration with a line per fault."""
-    return load_config(flags, os.environ, file_of(file))
+    return load_config(flags, os.environ, file_of(file), asks_upstreams=asks_upstreams)
 
 
 def file_of(named: Path | None) -> Path | None:
@@ -45,7 +47,7 @@ def file_of(named: Path | None) -> Path | None:
 
 def at(file: Path | None, data: Path | None) -> Config:
     """The configuration of a command that only needs to know where things lie."""
-    return configuration(file, {"data": str(data) if data else None})
+    return configuration(file, {"data": str(data) if data else None}, asks_upstreams=False)
 
 
 def data_flag(settings: Config) -> str:

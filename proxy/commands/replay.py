@@ -70,7 +70,8 @@ def replay(  # noqa: PLR0913 - one parameter for each option
     if data is not None and not conversation:
         raise typer.BadParameter("--data says where the store lies; name one of its conversations with --conversation")
     flags: dict[str, object] = {**parse_assignments(assigned or ()), **({"mode": mode} if mode else {})}
-    task = Task(configuration(config, flags), model, clock.value, dialect.value if dialect else "")
+    settings = configuration(config, flags, asks_upstreams=False)
+    task = Task(settings, model, clock.value, dialect.value if dialect else "")
     named = files_in(files or ())
     if not named and not conversation:
         where = "these directories hold no file" if files else "name recordings, or a --conversation of the store"

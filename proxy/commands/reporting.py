@@ -18,7 +18,7 @@ import msgspec
 import typer
 from msgspec.structs import asdict
 
-from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, configuration, opened, run
+from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, run
 from proxy.commands.printing import counted, harmless, one_line, say, say_json
 from proxy.config import Config
 from proxy.report import By, Row, statement, table
@@ -141,7 +141,7 @@ def tariffs(
 ) -> None:
     """Prices, windows and traits, and where they stand: `tariffs` in the configuration, the built-in table, or the
     default for models in neither. USD per million tokens; read and write are multiples of the input price."""
-    settings = configuration(config)
+    settings = at(config, None)
     found = {name: settings.tariff_of(name) for name in models or ()}
     rows = list(found.items()) or [(_names(row), row) for row in settings.tariff_table.rows()]
     if as_json:

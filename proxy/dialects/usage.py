@@ -27,6 +27,7 @@ WRITTEN = (
     ("prompt_tokens_details", "cache_creation_tokens"),
     ("input_tokens_details", "cache_write_tokens"),
 )
+WRITTEN_LONG = (("cache_creation", "ephemeral_1h_input_tokens"),)
 OUTPUT_SIDE = ("completion_tokens", "output_tokens")
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "server_tool_use")
 
@@ -36,8 +37,10 @@ def usage_of(told: Mapping[str, Any]) -> Usage:
     cached, written = _first(told, CACHED), _first(told, WRITTEN)
     whole = _first(told, INPUT)
     apart = "prompt_tokens" not in told and ("cache_read_input_tokens" in told or "cache_creation_input_tokens" in told)
-    thoughts = _figure(told.get("thoughtsTokenCount"))
-    return Usage(whole + (cached + written if apart else 0), _first(told, OUTPUT) + thoughts, cached, written)
+    thoughts = _figure(told.get("thoughtsTokenCount")) + _thoughts_beside(told)
+    whole += cached + written if apart else 0
+    long = min(written, _first(told, WRITTEN_LONG))
+    return Usage(whole, _first(told, OUTPUT) + thoughts, cached, written, long)
 
 
 def merged_usage(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def told_of(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if isinstance(told.get(name), dict):
             told[name] = _summed([d for r in rounds if isinstance(d := r.get(name), dict)])
     if "total_tokens" in told:
-        told["total_tokens"] = _first(told, INPUT) + _first(told, OUTPUT)
+        told["total_tokens"] = _first(told, INPUT) + _first(told, OUTPUT) + sum(map(_thoughts_beside, rounds))
     return told
 
 
@@ -67,6 +70,13 @@ def _summed(details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if _is_figure(figure):
             total[name] = sum(_figure(d.get(name)) for d in details)
     return total
+
+
+def _thoughts_beside(told: Mapping[str, Any]) -> int:
+    """Reasoning that `completion_tokens` does not hold (xAI counts so): the total says it."""
+    thoughts = _figure(_at(told, ("completion_tokens_details", "reasoning_tokens")))
+    apart = _figure(told.get("total_tokens")) == _first(told, INPUT) + _first(told, OUTPUT) + thoughts
+    return thoughts if apart else 0
 
 
 def _first(told: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> int:

@@ -25,8 +25,6 @@ from proxy.stack.transcript import Request, Source
 from proxy.tariffs import Tariff
 
 MILLION = 1_000_000
-LONG_WRITE = 2.0
-"""Price of a token that is written for an hour, in input tokens."""
 LONG = b'"1h"'
 KNOWN_BLOCKS, KNOWN_ARRAYS = 65_536, 64
 """Messages that are remembered as digests of their blocks, and arrays by their markers."""
@@ -71,7 +69,7 @@ def _rule(tariff: Tariff) -> CacheRule:
 
 def _input_price(use: CacheUse, tariff: Tariff) -> float:
     """In input tokens that are paid in full."""
-    written = tariff.write * (use.written - use.written_long) + LONG_WRITE * use.written_long
+    written = tariff.write * (use.written - use.written_long) + tariff.write_long * use.written_long
     return use.uncached + tariff.read * use.cached + written
 
 

@@ -127,15 +127,18 @@ class Account:
             return 0.0
         uses, told = [use for use, _ in billed], [usage for _, usage in billed if usage]
         ratio = _ratio([use for use, usage in billed if usage], told)
+        ours = _as_written(self._tariff, told)
+        # Of a mixture nobody knows which part the untouched run would have had written for an hour: none of it.
+        theirs = ours if ours.write == ours.write_long else self._tariff
         if basis == "reported" and _as_simulated(uses, told):
-            return min(1.0, ratio) * _price(self._luckiest(uses, told), self._tariff) - charged
-        estimate, untouched = sum(_price(use, self._tariff) for use in uses), _price(self._untouched, self._tariff)
+            return min(1.0, ratio) * _price(self._luckiest(uses, told), theirs) - charged
+        estimate, untouched = sum(_price(use, ours) for use in uses), _price(self._untouched, theirs)
         # A provider that counts more may count only ours so: tools are written out in ways we do not see.
         simulated = min(untouched - max(1.0, ratio) * estimate, ratio * (untouched - estimate))
         if basis == "estimated":
             return simulated
         # Its cache missed. Ours was paid as told, and the untouched line would have been cold as well.
-        return min(simulated, min(1.0, ratio) * _price(self._cold(), self._tariff) - charged)
+        return min(simulated, min(1.0, ratio) * _price(self._cold(), theirs) - charged)
 
     def _cold(self) -> CacheUse:
         """What the client sent, if the cache held nothing of it."""
@@ -173,8 +176,21 @@ def _charged(use: CacheUse, usage: Usage | None, tariff: Tariff, basis: str) -> 
     if usage is None:
         return _price(use, tariff)
     if basis == "reported":
-        return _price(_use_of(usage), tariff)
+        return _price(_use_of(usage), _as_written(tariff, (usage,)))
     return _price(use, tariff) * _to_one(usage.input, use.total)
+
+
+def _as_written(tariff: Tariff, told: Iterable[Usage]) -> Tariff:
+    """The tariff with the price that was paid for what was written: what is kept for an hour is dearer."""
+    written, long = 0, 0
+    for usage in told:
+        written += usage.written
+        long += usage.written_long
+    if not long:
+        return tariff
+    if long == written:
+        return msgspec.structs.replace(tariff, write=tariff.write_long)
+    return msgspec.structs.replace(tariff, write=tariff.write + (tariff.write_long - tariff.write) * long / written)
 
 
 def _as_simulated(billed: Iterable[CacheUse], told: Iterable[Usage]) -> bool:
@@ -212,6 +228,7 @@ def _sum_of(reported: Iterable[Usage | None]) -> Usage:
         sum(usage.output for usage in told),
         sum(usage.cached for usage in told),
         sum(usage.written for usage in told),
+        sum(usage.written_long for usage in told),
     )
 
 

@@ -171,6 +171,8 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     output: int = 0
     cached: int = 0
     written: int = 0
+    written_long: int = 0
+    """Of `written`, what is kept for an hour."""
 
 
 REFUSED = "refused_calls"

@@ -193,7 +193,7 @@ def round_row(value: Round) -> Values:
         "results": len(value.results),
         "last": int(value.last),
         "finish": words(spoken.finish),
-        "usage": as_json([usage.input, usage.output, usage.cached, usage.written]) if usage else None,
+        "usage": as_json(_told(usage)) if usage else None,
         "model": words(spoken.model),
         "complete": int(spoken.complete),
         "hidden_truncated": int(spoken.hidden_truncated),
@@ -202,6 +202,12 @@ def round_row(value: Round) -> Values:
         else "{}",
         "created": value.created,
     }
+
+
+def _told(usage: Usage) -> list[int]:
+    """As older versions read it, where there is no more to tell."""
+    told = [usage.input, usage.output, usage.cached, usage.written, usage.written_long]
+    return told if usage.written_long else told[:-1]
 
 
 def round_of(row: Row[Any], spoken: Message, results: tuple[Message, ...]) -> Round:

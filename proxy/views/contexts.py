@@ -128,7 +128,13 @@ def _usage(found: Context) -> UsageTold | None:
     if found.usage is None:
         return None
     told = found.usage
-    return {"input": told.input, "output": told.output, "cached": told.cached, "written": told.written}
+    return {
+        "input": told.input,
+        "output": told.output,
+        "cached": told.cached,
+        "written": told.written,
+        "written_long": told.written_long,
+    }
 
 
 def _begun(story: Story) -> Story:

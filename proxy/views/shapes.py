@@ -324,12 +324,14 @@ class CacheTold(TypedDict):
 
 
 class UsageTold(TypedDict):
-    """As the provider reports it; `input` contains cached and written tokens."""
+    """As the provider reports it; `input` contains cached and written tokens, `written` those kept for an hour, of
+    which older receipts say nothing."""
 
     input: int
     output: int
     cached: int
     written: int
+    written_long: NotRequired[int]
 
 
 class ReceiptTold(TypedDict, total=False):

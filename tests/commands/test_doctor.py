@@ -2,6 +2,8 @@
 
 import json
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -55,7 +57,20 @@ def test_a_damaged_store_is_told_and_left_where_it_is(own_stock: Stocked) -> Non
     code, found = checks(own_stock.shell)
 
     assert (code, found["store"][0]) == (1, "finding")
+    assert "set it aside" in found["store"][1]
     assert file.read_bytes() == damaged
+
+
+def test_a_store_that_is_locked_is_not_said_to_be_set_aside(own_stock: Stocked) -> None:
+    file = own_stock.shell.data / "callstack.db"
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("PRAGMA locking_mode = exclusive")
+        other.execute("BEGIN EXCLUSIVE")
+        code, found = checks(own_stock.shell)
+
+    assert (code, found["store"][0]) == (1, "finding")
+    assert "lock" in found["store"][1]
+    assert "set it aside" not in found["store"][1]
 
 
 def test_a_store_set_aside_and_a_file_others_may_read_are_findings(own_stock: Stocked) -> None:
@@ -80,13 +95,25 @@ def test_a_wrong_configuration_ends_the_visit_at_once(shell: Shell, tmp_path: Pa
 def test_a_history_beyond_the_window_and_a_share_of_bypasses_are_findings() -> None:
     """DESIGN 8: the raw history may outgrow the window, and the doctor knows by how much."""
     record, receipt = stored_request()
-    long = with_receipt(record, receipt, tokens_in=10_000_000, status="bypass; reason=store_locked")
+    known = msgspec.structs.replace(receipt, model="gpt-5.4")
+    long = with_receipt(record, known, tokens_in=10_000_000, status="bypass; reason=store_locked")
     found = {check.about: check for check in judged([long, record], tariff_for)}
 
     assert found["bypass"].state == found["history"].state == "finding"
     assert "store_locked" in found["bypass"].text
-    assert "tokens longer than the window of gpt-5" in found["history"].text
+    assert "tokens longer than the window of gpt-5.4" in found["history"].text
     assert {check.state for check in judged([record], tariff_for) if check.about != "price"} == {"ok"}
+
+
+def test_a_history_beyond_a_window_that_is_only_assumed_is_no_finding() -> None:
+    """Nobody knows whether it would fit: nothing is trimmed because of it either."""
+    record, receipt = stored_request()
+    long = with_receipt(record, receipt, tokens_in=200_000, status="full")
+
+    (told,) = [check for check in judged([long], tariff_for) if check.about == "history"]
+
+    assert told.state == "unsure"
+    assert "72,000 tokens longer than the 128,000 assumed for gpt-5; set its window under `tariffs`" in told.text
 
 
 def test_a_share_of_failed_requests_is_a_finding_and_one_that_its_client_ended_did_not_fail() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -136,3 +138,25 @@ def test_a_damaged_store_is_told_with_where_it_is_kept(shell: Shell) -> None:
     assert note == f"note: the store's file was damaged; it was kept as {kept.name} and a new store begun"
     assert error.startswith("error: There is no conversation yet.")
     assert again.errors.splitlines() == [error], "told once"
+
+
+def test_a_store_of_a_newer_version_is_one_message(own_stock: Stocked) -> None:
+    """Nothing was to be written, so nobody is told that a write failed."""
+    with closing(sqlite3.connect(own_stock.shell.data / "callstack.db")) as store, store:
+        store.execute("UPDATE alembic_version SET version_num = '9999'")
+
+    shown = own_stock.shell.on_data("tree")
+
+    assert (shown.code, len(shown.errors.splitlines())) == (1, 1), shown.errors
+    assert "written by a newer callstack" in shown.errors
+
+
+def test_the_key_of_a_provider_is_needed_by_whoever_asks_it_alone(own_stock: Stocked) -> None:
+    """Its variable is set where the proxy runs, and in no other shell."""
+    shell = own_stock.shell
+    (shell.home / "proxy.yaml").write_text("upstreams: {default: {url: 'http://127.0.0.1:9', key: 'env:GONE'}}")
+
+    assert [shell.on_data(name).code for name in ("tree", "report")] == [0, 0]
+    assert shell.run("tariffs", "gpt-5.4").code == 0
+    refused = shell.on_data("serve")
+    assert (refused.code, "GONE is not set" in refused.errors) == (2, True)

@@ -44,6 +44,26 @@ def test_s4_60_c13_the_input_is_the_whole_prompt_whoever_tells_it(told: dict[str
     assert usage_of(told) == Usage(input=100, output=9, cached=60, written=written)
 
 
+def test_reasoning_that_is_told_beside_the_output_is_output_too() -> None:
+    """It is paid as output; a total that holds it as well is how one knows."""
+    details = {"completion_tokens_details": {"reasoning_tokens": 317}}
+    beside = {"prompt_tokens": 12, "completion_tokens": 2, "total_tokens": 331, **details}
+    within = {"prompt_tokens": 12, "completion_tokens": 319, "total_tokens": 331, **details}
+
+    assert usage_of(beside) == usage_of(within) == Usage(12, 319)
+    assert usage_of(beside | {"total_tokens": None}).output == 2
+    assert told_of([beside]) == beside
+    assert told_of([beside, beside])["total_tokens"] == 12 + 2 * 319
+
+
+def test_what_is_written_for_an_hour_is_a_part_of_what_is_written() -> None:
+    told = ANTHROPIC | {"cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 7}}
+
+    assert usage_of(told) == Usage(100, 9, 60, 10, written_long=7)
+    assert usage_of(told | {"cache_creation": {"ephemeral_1h_input_tokens": 70}}).written_long == 10
+    assert usage_of(told | {"cache_creation": None}).written_long == 0
+
+
 @pytest.mark.parametrize("told", [{}, {"prompt_tokens": None}, {"prompt_tokens": "7", "prompt_tokens_details": [1]}])
 def test_what_is_no_figure_is_0(told: dict[str, Any]) -> None:
     assert usage_of(told) == Usage()

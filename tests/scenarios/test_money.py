@@ -15,6 +15,7 @@ from proxy.scripted import Model, ScriptedProvider, Usage, says
 from proxy.scripted.script import Received
 from proxy.tariffs import Tariff, tariff_for
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall
+from tests.tongues import messages
 
 MILLION = 1_000_000
 CACHED_MODELS = {
@@ -90,8 +91,8 @@ PLAYS = [frames, hidden_rounds_alone, a_plan_and_a_recall, two_branches, a_clien
 # -------------------------------------------------------------------------------------------------------------- charged
 def charged(usage: Usage, row: Tariff) -> float:
     """USD for one answer of the provider."""
-    fresh = usage.prompt - usage.cached - usage.written
-    paid = fresh + row.read * usage.cached + row.write * usage.written
+    fresh, short = usage.prompt - usage.cached - usage.written, usage.written - usage.written_long
+    paid = fresh + row.read * usage.cached + row.write * short + 2 * usage.written_long
     return (paid * row.input + usage.completion * (row.output or 0.0)) / MILLION
 
 
@@ -113,7 +114,7 @@ def charged_without_a_proxy(stage: Stage, provider: ScriptedProvider, model: str
             connection.close()
         told = [received.usage for received in alone.asked if received.usage]
     assert len(told) == len(stage.notes) == len(written)
-    input_alone = sum(charged(Usage(u.prompt, 0, u.cached, u.written), row) for u in told)
+    input_alone = sum(charged(Usage(u.prompt, 0, u.cached, u.written, 0, u.written_long), row) for u in told)
     return input_alone + sum(written.values()) * (row.output or 0.0) / MILLION
 
 
@@ -146,6 +147,29 @@ def test_a_saving_told_is_never_larger_than_the_true_one(
     paid = sum_charged(provider.asked, tariff_for(model))
     assert total["saved"] <= charged_without_a_proxy(stage, provider, model) - paid + 1e-9
     assert total["cost_untouched"] == pytest.approx(total["cost"] + total["saved"])
+
+
+@pytest.mark.spoken_in("messages", reason="only there a client says how long something shall be kept")
+@pytest.mark.parametrize("model", ["claude-opus-4-8"], indirect=True)
+@pytest.mark.parametrize("play", PLAYS)
+def test_a_cache_that_shall_last_an_hour_is_charged_as_the_provider_does(
+    stage: Stage,
+    provider: ScriptedProvider,
+    model: str,
+    play: Callable[[ScriptedProvider, Conversation], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """O2: some clients ask for it with every marker, and it costs 2 instead of 1.25."""
+    monkeypatch.setattr(messages, "MARK", messages.LASTING)  # a habit of the client, not of what is tested
+    chat = stage.chat(model=model)
+
+    play(provider, chat)
+
+    total = chat.proxy.get("/stack/totals")["total"]
+    paid = sum_charged(provider.asked, tariff_for(model))
+    assert sum(received.usage.written_long for received in provider.asked if received.usage) > 1_000
+    assert total["cost"] == pytest.approx(paid)
+    assert total["saved"] <= charged_without_a_proxy(stage, provider, model) - paid + 1e-9
 
 
 @pytest.mark.rows("X-16", "S2-15")

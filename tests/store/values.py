@@ -104,7 +104,7 @@ plain_messages = st.builds(
     tokens=st.integers(0, 2**40),
 )
 messages = plain_messages | st.text(max_size=12).map(lambda text: said(text.replace('"', "").replace("\\", "")))
-usages = st.builds(Usage, moments, moments, moments, moments)
+usages = st.builds(Usage, moments, moments, moments, moments, moments)
 spoken = st.builds(
     Spoken,
     message=messages,
