@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.scripted import Answer, Call, ScriptedProvider, Usage, cut, says, stall
-from tests.harness import NUMBER, Conversation, Habits, Stage, bash, does, everything, pop, push, texts
+from tests.harness import NUMBER, Conversation, Habits, Stage, bash, does, everything, op, pop, push, texts
 from tests.tongues import MESSAGES
 
 ECHOES = {
@@ -411,6 +411,51 @@ def test_a_retry_of_the_request_that_begins_anew_is_one(provider: ScriptedProvid
     assert (row["turns"], row["retries"]) == (3, 1)
     chat.says("finish it")
     assert chat.proxy.active() == "Auth"
+
+
+@pytest.mark.rows("X-06", "S0-04", "S0-18")
+@pytest.mark.parametrize("ending", [pop("The login works."), op("invalidate", reason="The login works.")])
+def test_the_end_of_a_frame_whose_call_was_compacted_away_takes_nothing_along(
+    provider: ScriptedProvider, chat: Conversation, ending: Call
+) -> None:
+    """S0-04: no result can stand for it any more, so the client's summary stays, and what the model said at the
+    end; the frame after it stands on that line as any other does."""
+    compacted_by_hand(
+        chat, provider, says("On it."), does(ending), does(push("Docs")), does(pop("written")), says("Done.")
+    )
+    chat.says("finish it")
+
+    assert chat.proxy.active() == "add a login"
+    line = provider.received[-1].messages
+    told = texts(line)
+    assert SUMMARY in told[1]
+    assert [text for text in told if text.startswith(("assistant: On it.", "user: finish it"))] == [
+        "assistant: On it.",
+        "user: finish it",
+    ]
+    assert "The login works." in everything(line)
+    assert [name for message in line for name in named(message)][-1] == "stack_frame_push"
+    assert "written" in told[-1]
+
+
+def named(message: dict[str, Any]) -> list[str]:
+    return [each["function"]["name"] for each in message.get("tool_calls") or []]
+
+
+@pytest.mark.rows("X-06", "S0-18")
+def test_a_push_in_the_group_of_such_a_pop_has_a_call_of_its_own(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    compacted_by_hand(
+        chat, provider, says("On it."), does(pop("It works."), push("Docs")), does(pop("written")), says("Done.")
+    )
+    chat.says("finish it")
+
+    line = provider.received[-1].messages
+    assert SUMMARY in texts(line)[1]
+    assert "It works." in everything(line)
+    assert "written" in texts(line)[-1]
+    assert chat.proxy.statuses()["Docs"] == "completed"
 
 
 def test_a_history_cut_at_its_head_goes_on_with_its_frames(provider: ScriptedProvider, chat: Conversation) -> None:
