@@ -373,8 +373,10 @@ def test_the_block_is_frozen_while_its_frame_runs(provider: ScriptedProvider, ch
     does_one(chat, provider, op("add_decision", decision="Use JWT", reason="simple"))
     does_one(chat, provider, op("add_artifact", artifact="a.py"))
 
-    blocks = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
-    assert blocks[0] == opening
+    block, decision, artifact = (m["content"] for m in provider.received[-1].messages if m["role"] == "tool")
+    assert block == opening
+    assert decision.endswith(": Use JWT (because: simple).")
+    assert artifact.endswith(": a.py.")
 
 
 @pytest.mark.rows("S0-19", "S0-20", "S0-21", "S0-22", "S0-23")
