@@ -243,6 +243,25 @@ def test_a_pop_returns_results_paths_and_a_pointer(provider: ScriptedProvider, c
     assert frame["resultsCompacted"]
 
 
+@pytest.mark.rows("S0-18")
+def test_what_we_told_inside_a_frame_is_no_word_of_the_users(provider: ScriptedProvider, chat: Conversation) -> None:
+    """DESIGN 6: user messages that were answered in a frame are quoted as past speech. A note of ours stands behind
+    them in the same role."""
+    provider.will(does(push("Auth")), says("begun"), says("nothing"))
+    chat.says("add a login")
+    chat.proxy.manage(
+        "POST", f"/stack/conversations/{chat.proxy.conversations[0]['id']}/frames", {"title": "Docs", "plan": True}
+    )
+    chat.says("what is left to do?")
+    assert any('note="by hand"' in text for text in texts(provider.received[-1].messages))
+    frames = chat.proxy.frames()
+    provider.will(does(pop("done", frameID=frames["Auth"]["sessionID"])), says("ok"))
+    chat.says("finish it")
+
+    returned = next(m["content"] for m in provider.received[-1].messages if "<frame-results" in str(m["content"]))
+    assert re.findall("<said>(.*?)</said>", returned, re.DOTALL) == ["what is left to do?"]
+
+
 @pytest.mark.rows("S0-13", "S0-15", "S1-105", "C4")
 def test_a_short_form_given_is_kept_and_a_missing_one_derived(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-13, S0-15, C4, S1-105: a missing field costs no further turn."""

@@ -37,7 +37,7 @@ from proxy.stack.frames import (
     is_left,
     path_to,
 )
-from proxy.stack.ledger import Round
+from proxy.stack.ledger import Kind, Round
 from proxy.stack.observe.files import artifacts_of, paths_of_calls
 from proxy.stack.roots import following
 from proxy.stack.story import Story
@@ -269,16 +269,16 @@ def invalidated_text(frame: Frame) -> str:
 
 def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the user said inside a frame: texts already answered by an assistant text, and entries of the unfinished
-    turn."""
+    turn, with what we told behind them: that is nobody's speech once it is past."""
     answered: list[str] = []
     waiting: list[tuple[str, str]] = []
     for placed in story.placed:
         if placed.round and _finished(placed.round):
-            answered += [text for _, text in waiting]
+            answered += [text for _, text in waiting if text]
             waiting = []
         message = placed.entry.message
         if placed.round is None and message and message.role == "user" and owner_of(story, placed) == frame.owner:
-            waiting.append((placed.at, message.text))
+            waiting.append((placed.at, "" if placed.entry.kind is Kind.OVERLAY else message.text))
     return tuple(answered), tuple(entry for entry, _ in waiting)
 
 
