@@ -219,7 +219,9 @@ class Reception:
         look = look_at(before) if _may_act(request, mode) else None
         story, seen = self._followed(arrival, shelved, found, new, events, told, look)
         values: list[Entry | Event | Thread] = [*new, *seen, *([told] if told else [])]
-        others: list[Record] = [ledger.conversation, _anchored_at(arrival, ledger.conversation)] if opening else []
+        others: list[Record] = [ledger.conversation] if opening else []
+        if opening or found.how is How.COMPACTED:  # either begins anew, and may be asked again
+            others.append(_anchored_at(arrival, ledger.conversation))
         if values or others:
             self.shelf.record(shelved, values, others)
         node = new[-1].id if new else found.path[-1].id

@@ -29,6 +29,8 @@ STOPPED = re.compile(
     r'<stack-context note="by hand" nonce="([0-9a-f]+)">[^<]*\bStopped, and blocked: [^\n<]*\b(\w+) \([^()\n]*\)\.\n'
 )
 """A note that all work was stopped. The last that it names is the root, on whose line all goes on that was not over."""
+ENDED = re.compile(r"\AFrame \w+ .*(?:You are back in|is invalidated\..* Active:) (\w+) \(", re.DOTALL)
+"""What a frame's end is answered with on a line that it does not leave."""
 OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
 SAID = "Additional user input, given while you work:\n- "
@@ -207,6 +209,8 @@ class Body:
                 stands[frame] = at
             for stop in (s for s in STOPPED.finditer(text_of(message)) if s[1] == self.nonce):
                 frame = stop[2]
+            if is_ours(names.get(message.get("tool_call_id", ""), "")) and (ended := ENDED.match(text_of(message))):
+                frame = ended[1]
         return frame, stands.get(frame, -1)
 
     def tail(self) -> list[int]:

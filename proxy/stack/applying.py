@@ -370,7 +370,12 @@ def _stopped(tree: Tree, ended: Frame) -> Tree:
     line as one that no call opened, and so are those that are left with it."""
     if not _is_under_way(tree, ended.id):
         return _with(tree, ended)
-    left = [replace(f, opening=None, stays=True) for f in (ended, *way_back(tree, ended.id)[1:])]
+    return _left_standing(_with(tree, ended), ended.id)
+
+
+def _left_standing(tree: Tree, frame: str) -> Tree:
+    """The work goes on above `frame`, and nothing that was done in it leaves the line."""
+    left = [replace(f, opening=None, stays=True) for f in way_back(tree, frame)]
     return _with(tree, *left, active=left[-1].parent)
 
 
@@ -418,6 +423,8 @@ def _invalidated(tree: Tree, event: Invalidated, now: int) -> Tree:
     target = tree.frames.get(event.frame)
     if target is None or event.frame != tree.active:
         return after
+    if event.stays:
+        return _left_standing(after, target.id)
     return _returned(after, target, event.told, event.carried)
 
 

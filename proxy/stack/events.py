@@ -105,13 +105,14 @@ class Popped(msgspec.Struct, frozen=True, tag="popped"):
 
 
 class Invalidated(msgspec.Struct, frozen=True, tag="invalidated"):
-    """`cascade`: planned descendants that go with it."""
+    """`cascade`: planned descendants that go with it. `stays`: as of a frame that ended."""
 
     frame: str
     reason: str
     told: str = ""
     cascade: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
+    stays: bool = False
 
 
 class ArtifactAdded(msgspec.Struct, frozen=True, tag="artifact"):

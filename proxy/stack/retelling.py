@@ -1,18 +1,21 @@
 """Is this new conversation an old one, told again? A client that compacts its own history begins anew with a summary.
 
 Where it names its session, that says so (`matching.compacted`). Where it names none, only the content can: the same
-tools under the same system text, enough said to be compacted at all, and a long first message that quotes the user of
-the old conversation word for word and speaks of hardly anything that was not spoken of there. The law: **when in
-doubt it is a new conversation**; a frame tree in a stranger's hands is worse than one that begins again.
+tools under the same system text, and one of two things. Either the last that was said in the old conversation is a
+summary of it, which was asked for, and the new one opens with these words. Or enough was said to be compacted at all,
+and a long first message quotes the user of the old conversation word for word and speaks of hardly anything that was
+not spoken of there. The law: **when in doubt it is a new conversation**; a frame tree in a stranger's hands is worse
+than one that begins again.
 
 What this module does not do: it reads no store; whoever asks hands in the conversations that may be meant.
 """
 
 from __future__ import annotations
 
-from proxy.stack.ledger import Entry, Kind, Ledger
+from proxy.stack.ledger import Entry, Kind, Ledger, seen_text
 from proxy.stack.matching import How, Match
 from proxy.stack.names import names_in
+from proxy.stack.observe.summary import asks_for_summary
 from proxy.stack.transcript import Message, Request
 
 LEAST_TOLD = 20_000
@@ -20,7 +23,7 @@ LEAST_TOLD = 20_000
 LEAST_TEXT = 1_000
 """Characters of a summary; a shorter first message is somebody's prompt."""
 LEAST_QUOTE = 24
-"""Characters of a user message that tell one conversation from another."""
+"""Characters of a message that tell one conversation from another."""
 LEAST_NAMES = 8
 KNOWN_NAMES = 0.6
 """Of the names in a summary, those that the old conversation must hold."""
@@ -31,17 +34,31 @@ def retold(ledger: Ledger, request: Request) -> Match | None:
     tip = ledger.newest_tip()
     thread = ledger.threads.get(tip.thread) if tip else None
     text = next((m.text for m in request.messages if m.role == "user"), "")
-    if tip is None or thread is None or len(text) < LEAST_TEXT or not thread.tool_names:
+    if tip is None or thread is None or not thread.tool_names:
         return None
     if thread.tool_names != request.tool_names or thread.system_hash != request.system_hash:
         return None
-    if sum(_tokens(ledger, entry) for entry in ledger.path(tip.id)) < LEAST_TOLD:
+    if _gives_back_summary(ledger, tip, request):
+        return Match(How.COMPACTED, adopts=tip.id)
+    if len(text) < LEAST_TEXT or sum(_tokens(ledger, entry) for entry in ledger.path(tip.id)) < LEAST_TOLD:
         return None
     everything = ledger.entries.values()  # a second summary quotes what was said before the first one
     said = [e.message.text.strip() for e in everything if e.message and e.message.role == "user"]
     if text.strip() in said or not any(len(one) >= LEAST_QUOTE and one in text for one in said):
         return None
     return Match(How.COMPACTED, adopts=tip.id) if _is_known(text, ledger) else None
+
+
+def _gives_back_summary(ledger: Ledger, tip: Entry, request: Request) -> bool:
+    """Whether `tip` is an answer to whoever asked for a summary of the conversation, and a message of `request` brings
+    all of it."""
+    asked = ledger.entries.get(tip.parent) if tip.kind is Kind.TURN else None
+    if asked is None or asked.message is None or asked.message.role != "user":
+        return False
+    told = seen_text(ledger.rounds.get(tip.id, ())).strip()
+    if len(told) < LEAST_QUOTE or not any(told in m.text for m in request.messages if m.role == "user"):
+        return False
+    return asks_for_summary(asked.message.text)
 
 
 def _tokens(ledger: Ledger, entry: Entry) -> int:

@@ -106,7 +106,8 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     """The text that stands for `messages` of `frame`, oldest first, within `budget_of` them, give or take a token.
 
     `results` is the closing text where it does not stay on the line (the frame's own are told where it failed, was an
-    item of a plan or was begun by a person: a request's are its closing text, and lines in it marked as results);
+    item of a plan, was begun by a person or has no call whose result tells them: a request's are its closing text, and
+    lines in it marked as results);
     `part` says that the frame goes on; `known` are names that stay visible beside this text; `earlier` is the trace
     that this one replaces; `planned` are items of the client's plan that are open now and were told of in what
     leaves; `noted` is what the model wrote to stand here: all of it does, and it takes nothing from the rest.
@@ -117,7 +118,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     bare = count(around.wrapped({}))
     budget = budget_of(messages, bare, count(earlier) if earlier else 0)
     failed = frame.status is Status.FAILED
-    own = frame.results.strip() if failed or frame.origin in ("plan", BY_HAND) else ""
+    own = frame.results.strip() if failed or frame.stays or frame.origin in ("plan", BY_HAND) else ""
     marked = marked_results(m.text for m in messages if m.role == "assistant")
     sources = _Sources(
         results=results.strip() or own or marked or told.results,

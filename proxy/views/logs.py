@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from proxy.stack.context import owner_of
 from proxy.stack.ledger import Ledger
 from proxy.stack.story import Placed, Story
@@ -40,8 +42,9 @@ def _entries(ledger: Ledger, frame: str, *, raw: bool) -> list[LogItem]:
             at = place_of(placed)
             message = placed.round.spoken.message if placed.round else placed.entry.message
             if message is not None and (placed.entry.seq, at[1]) not in found:
+                owned = replace(placed, owner=owner_of(story, placed))
                 found[placed.entry.seq, at[1]] = item_of(
-                    placed, message, states.get(at, ()), current=at in current, raw=raw
+                    owned, message, states.get(at, ()), current=at in current, raw=raw
                 )
     return [found[place] for place in sorted(found)]
 
@@ -60,6 +63,7 @@ def item_of(placed: Placed, said: Message, states: Sequence[PartState], *, curre
     shown = _message(said, states, raw=raw)
     return {
         "id": f"{entry.id}/{done.number}" if done else entry.id,
+        "frame": placed.owner.partition("#")[0],
         "kind": str(entry.kind),
         "thread": entry.thread,
         "created": (done.created if done else 0) or entry.created,

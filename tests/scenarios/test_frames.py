@@ -243,6 +243,24 @@ def test_a_pop_returns_results_paths_and_a_pointer(provider: ScriptedProvider, c
     assert frame["resultsCompacted"]
 
 
+def test_what_we_told_inside_a_frame_is_no_word_of_the_users(provider: ScriptedProvider, chat: Conversation) -> None:
+    """DESIGN 6: user messages that were answered in a frame are quoted as past speech. A note of ours stands behind
+    them in the same role."""
+    provider.will(does(push("Auth")), says("begun"), says("nothing"))
+    chat.says("add a login")
+    chat.proxy.manage(
+        "POST", f"/stack/conversations/{chat.proxy.conversations[0]['id']}/frames", {"title": "Docs", "plan": True}
+    )
+    chat.says("what is left to do?")
+    assert any('note="by hand"' in text for text in texts(provider.received[-1].messages))
+    frames = chat.proxy.frames()
+    provider.will(does(pop("done", frameID=frames["Auth"]["sessionID"])), says("ok"))
+    chat.says("finish it")
+
+    returned = next(m["content"] for m in provider.received[-1].messages if "<frame-results" in str(m["content"]))
+    assert re.findall("<said>(.*?)</said>", returned, re.DOTALL) == ["what is left to do?"]
+
+
 @pytest.mark.rows("S0-13", "S0-15", "S1-105", "C4")
 def test_a_short_form_given_is_kept_and_a_missing_one_derived(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-13, S0-15, C4, S1-105: a missing field costs no further turn."""
@@ -317,6 +335,22 @@ def test_every_frame_keeps_its_whole_log(provider: ScriptedProvider, chat: Conve
     assert frame["logPath"]
 
 
+@pytest.mark.rows("S0-01")
+def test_each_message_of_the_logs_belongs_to_one_frame(provider: ScriptedProvider, chat: Conversation) -> None:
+    """S0-01: also one that a pop handed on, which both logs have."""
+    does_one(chat, provider, push("A"), then="begun")
+    provider.will(does(pop("done")), does(push("B")), says("ok"))
+    chat.says("now B")
+    frames = {title: frame["sessionID"] for title, frame in chat.proxy.frames().items()}
+    logs = {title: chat.proxy.log(frame) for title, frame in frames.items()}
+
+    owners = {(entry["id"], entry["frame"]) for log in logs.values() for entry in log}
+    assert len(owners) == len({id_ for id_, _ in owners})
+    (root, *_) = frames
+    assert {e["frame"] for log in logs.values() for e in log if e["text"] == "now B"} == {frames[root]}
+    assert all("now B" in [entry["text"] for entry in logs[title]] for title in (root, "A"))
+
+
 # ------------------------------------------------------------------------------------------------------- active context
 @pytest.mark.rows("S0-20", "S0-21", "S0-22", "S0-23", "S0-25", "S0-44", "S2-28", "S2-29", "S2-30", "S2-31")
 def test_the_block_has_the_way_up_and_the_uncles(provider: ScriptedProvider, chat: Conversation) -> None:
@@ -373,8 +407,10 @@ def test_the_block_is_frozen_while_its_frame_runs(provider: ScriptedProvider, ch
     does_one(chat, provider, op("add_decision", decision="Use JWT", reason="simple"))
     does_one(chat, provider, op("add_artifact", artifact="a.py"))
 
-    blocks = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
-    assert blocks[0] == opening
+    block, decision, artifact = (m["content"] for m in provider.received[-1].messages if m["role"] == "tool")
+    assert block == opening
+    assert decision.endswith(": Use JWT (because: simple).")
+    assert artifact.endswith(": a.py.")
 
 
 @pytest.mark.rows("S0-19", "S0-20", "S0-21", "S0-22", "S0-23")

@@ -3,11 +3,12 @@
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from proxy.scripted import Answer, Call, ScriptedProvider, Usage, cut, says, stall
-from tests.harness import NUMBER, Conversation, Habits, Stage, bash, does, everything, pop, push, texts
+from tests.harness import NUMBER, Conversation, Habits, Stage, bash, does, everything, op, pop, push, texts
 from tests.tongues import MESSAGES
 
 ECHOES = {
@@ -362,6 +363,7 @@ def test_the_clients_compaction_under_a_session_keeps_the_frames(
         {"role": "user", "content": "Continue."},
     ]
     provider.will(says("On it."), does(pop("The login works.")), says("Done."))
+    stage.excuse()
 
     answer = chat.asks()
 
@@ -372,6 +374,85 @@ def test_the_clients_compaction_under_a_session_keeps_the_frames(
     assert chat.proxy.frames(answer.headers["x-stack-conversation"])["Auth"]["status"] == "in_progress"
     chat.says("finish it")
     assert chat.proxy.statuses(answer.headers["x-stack-conversation"])["Auth"] == "completed"
+
+
+SUMMARY = "We began the login: tokens expire in 12 minutes, and src/auth.py holds the check."
+
+
+def compacted_by_hand(chat: Conversation, provider: ScriptedProvider, *then: Any) -> None:
+    """In a frame of the model the user asks for a summary, and begins anew with it; `then` is answered."""
+    provider.will(does(push("Auth", "login works")), says("I have begun the login."), says(SUMMARY), *then)
+    chat.says("add a login")
+    chat.says("Please summarize our conversation so far, so that we can go on without it.")
+    chat.history = []
+    chat.proxy.stage.excuse()
+    chat.says(f"Summary of the work so far:\n{SUMMARY}\n\nGo on with it.")
+
+
+@pytest.mark.rows("X-06", "S1-70b", "S1-100")
+def test_who_begins_anew_with_the_summary_it_was_given_keeps_the_frames(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """X-06, without a session: the answer's own words open the next request, however little was said before."""
+    compacted_by_hand(chat, provider, says("On it."))
+
+    assert len(chat.proxy.conversations) == 1
+    assert chat.proxy.statuses() == {"add a login": "in_progress", "Auth": "in_progress"}
+    assert chat.proxy.active() == "Auth"
+
+
+def test_a_retry_of_the_request_that_begins_anew_is_one(provider: ScriptedProvider, chat: Conversation) -> None:
+    compacted_by_hand(chat, provider, says("On it."), says("On it."), says("Done."))
+    chat.history.pop()
+    chat.asks()
+
+    (row,) = chat.proxy.conversations
+    assert (row["turns"], row["retries"]) == (3, 1)
+    chat.says("finish it")
+    assert chat.proxy.active() == "Auth"
+
+
+@pytest.mark.parametrize("ending", [pop("The login works."), op("invalidate", reason="The login works.")])
+def test_the_end_of_a_frame_whose_call_was_compacted_away_takes_nothing_along(
+    provider: ScriptedProvider, chat: Conversation, ending: Call
+) -> None:
+    """S0-04: no result can stand for it any more, so the client's summary stays, and what the model said at the
+    end; the frame after it stands on that line as any other does."""
+    compacted_by_hand(
+        chat, provider, says("On it."), does(ending), does(push("Docs")), does(pop("written")), says("Done.")
+    )
+    chat.says("finish it")
+
+    assert chat.proxy.active() == "add a login"
+    line = provider.received[-1].messages
+    told = texts(line)
+    assert SUMMARY in told[1]
+    assert [text for text in told if text.startswith(("assistant: On it.", "user: finish it"))] == [
+        "assistant: On it.",
+        "user: finish it",
+    ]
+    assert "The login works." in everything(line)
+    assert [name for message in line for name in named(message)][-1] == "stack_frame_push"
+    assert "written" in told[-1]
+
+
+def named(message: dict[str, Any]) -> list[str]:
+    return [each["function"]["name"] for each in message.get("tool_calls") or []]
+
+
+def test_a_push_in_the_group_of_such_a_pop_has_a_call_of_its_own(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    compacted_by_hand(
+        chat, provider, says("On it."), does(pop("It works."), push("Docs")), does(pop("written")), says("Done.")
+    )
+    chat.says("finish it")
+
+    line = provider.received[-1].messages
+    assert SUMMARY in texts(line)[1]
+    assert "It works." in everything(line)
+    assert "written" in texts(line)[-1]
+    assert chat.proxy.statuses()["Docs"] == "completed"
 
 
 def test_a_history_cut_at_its_head_goes_on_with_its_frames(provider: ScriptedProvider, chat: Conversation) -> None:

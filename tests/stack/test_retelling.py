@@ -67,6 +67,45 @@ def test_no_client_compacts_while_there_is_room() -> None:
     assert retold(watched.ledger, opening(SUMMARY)) is None
 
 
+TOLD = "The bucket stands in src/limit.py, and nothing calls it yet."
+ASKS = "Please summarize our conversation so far."
+
+
+def asked_for(summary: str = TOLD, order: str = ASKS) -> Watched:
+    """A short conversation whose last answer is `summary`."""
+    watched = Watched(folds=False).user(ASKED).does(bash("cat"), results=[NAMES]).says("There.").user(order)
+    watched.says(summary)
+    watched.ledger.threads["main"] = Thread("main", "system", ("bash", "edit"))
+    return watched
+
+
+@pytest.mark.rows("X-06", "S1-70b")
+@pytest.mark.parametrize("opens", [TOLD, f"Where we are:\n\n{TOLD}\n\nGo on."])
+def test_the_summary_that_was_asked_for_begins_a_history_of_any_length(opens: str) -> None:
+    """X-06: the words of the answer, in the first message of the user's."""
+    watched = asked_for()
+    found = retold(watched.ledger, opening(opens))
+
+    assert found is not None
+    assert (found.how, found.adopts) == (How.COMPACTED, watched.story.tip)
+
+
+@pytest.mark.parametrize(
+    ("old", "other"),
+    [
+        (asked_for(order="Please explain the bucket."), opening(TOLD)),
+        (asked_for(summary="It is a bucket."), opening("It is a bucket.")),
+        (asked_for().user("go on").says("Done with the first part of it."), opening(TOLD)),
+        (asked_for(), opening(TOLD[:-1])),
+        (asked_for(), opening(TOLD, tools=("bash",))),
+        (asked_for(), opening(TOLD, system="another")),
+    ],
+    ids=["no summary", "too short", "not the last answer", "not all of it", "fewer tools", "another system text"],
+)
+def test_an_answer_that_is_quoted_elsewhere_begins_a_conversation(old: Watched, other: Request) -> None:
+    assert retold(old.ledger, other) is None
+
+
 def test_a_summary_that_was_sent_before_is_no_news(old: Watched) -> None:
     watched = Watched(folds=False).user(SUMMARY)
     for n in range(11):

@@ -20,7 +20,7 @@ from proxy.stack.applying import apply, way_back
 from proxy.stack.attempts import failed_before, lesson
 from proxy.stack.block_forms import block_of
 from proxy.stack.compaction import decisions_in, derived_compaction, returned_text
-from proxy.stack.context import owner_of
+from proxy.stack.context import on_line, owner_of
 from proxy.stack.events import Activated, Planned, Popped, Pushed, frame_id
 from proxy.stack.frames import (
     ALLOWED,
@@ -37,7 +37,7 @@ from proxy.stack.frames import (
     is_left,
     path_to,
 )
-from proxy.stack.ledger import Round
+from proxy.stack.ledger import Kind, Round
 from proxy.stack.observe.files import artifacts_of, paths_of_calls
 from proxy.stack.roots import following
 from proxy.stack.story import Story
@@ -176,7 +176,8 @@ def pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     compacted = text_of(arguments, "resultsCompacted", "results_compacted") or derived_compaction(results, desk.count)
     tree = _return(desk, tree, events, Popped(target.id, status, results, compacted))
     closed = {e.frame for e in events}
-    returned = way_back(desk.tree, target.id)[-1].opening if desk.group.home in closed else desk.group.returned
+    leaves = desk.group.home in closed and not events[-1].stays
+    returned = way_back(desk.tree, target.id)[-1].opening if leaves else desk.group.returned
     return Outcome(_pop_text(tree, target, status, below), tuple(events), replace(desk.group, returned=returned))
 
 
@@ -214,13 +215,14 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
     """Complete `event` with what the parent is told, append it, and give the tree after it."""
     frame = tree.frames[event.frame]
     story = replace(desk.story, tree=tree)
+    stays = is_let_go(story, desk.turn, frame)
     own = [p for p in story.placed if owner_of(story, p) == frame.owner]
     past, unfinished = user_messages(story, frame)
     way = way_back(tree, frame.id)
     passed = way[1:]
     unfinished += tuple(entry for f in passed for entry in user_messages(story, f)[1])
     told = ""
-    if frame.parent:
+    if frame.parent and not stays:
         told = returned_text(
             tree,
             replace(frame, parent=way[-1].parent),
@@ -239,13 +241,24 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
     done = msgspec.structs.replace(
         event,
         told=told,
-        carried=unfinished if frame.parent else (),
+        carried=unfinished if frame.parent and not stays else (),
         tokens=tokens,
         artifacts=artifacts_of(own),
         decisions=decisions_in(event.results),
+        stays=stays,
     )
     events.append(done)
     return apply(tree, done, desk.now)
+
+
+def is_let_go(story: Story, turn: str, frame: Frame) -> bool:
+    """Whether the call that opened what ends with `frame` left the line before it, as it does where the client
+    compacts its history: then no result can stand for what was done, and what was done stays. `turn` is the one at
+    hand, which is not told yet."""
+    opening = way_back(story.tree, frame.id)[-1].opening
+    if opening is None or opening.turn == turn:
+        return False
+    return all(placed.entry.id != opening.turn for placed in on_line(story))
 
 
 def invalidated_text(frame: Frame) -> str:
@@ -256,16 +269,16 @@ def invalidated_text(frame: Frame) -> str:
 
 def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the user said inside a frame: texts already answered by an assistant text, and entries of the unfinished
-    turn."""
+    turn, with what we told behind them: that is nobody's speech once it is past."""
     answered: list[str] = []
     waiting: list[tuple[str, str]] = []
     for placed in story.placed:
         if placed.round and _finished(placed.round):
-            answered += [text for _, text in waiting]
+            answered += [text for _, text in waiting if text]
             waiting = []
         message = placed.entry.message
         if placed.round is None and message and message.role == "user" and owner_of(story, placed) == frame.owner:
-            waiting.append((placed.at, message.text))
+            waiting.append((placed.at, "" if placed.entry.kind is Kind.OVERLAY else message.text))
     return tuple(answered), tuple(entry for entry, _ in waiting)
 
 

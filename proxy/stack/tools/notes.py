@@ -39,7 +39,9 @@ def add_decision(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
         return Outcome(f"{frame.id} has this decision already.")
     old = _superseded(frame, text_of(arguments, "supersedes"))
     instead = f" It takes the place of: {cut_for_display(old)}." if old else ""
-    return Outcome(f"Decision noted on {frame.id}.{instead}", (Decided(frame.id, whole, old),))
+    return Outcome(
+        f"Decision noted on {frame.id}: {cut_for_display(whole)}.{instead}", (Decided(frame.id, whole, old),)
+    )
 
 
 def _superseded(frame: Frame, reference: str) -> str:

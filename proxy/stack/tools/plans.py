@@ -19,7 +19,15 @@ from proxy.stack.events import Invalidated, Planned, Replanned, frame_id
 from proxy.stack.frames import FINAL, Frame, Status, Tree, children, descendants, find
 from proxy.stack.ranking import cut_for_display
 from proxy.stack.tools.desk import Desk, Group, Mistake, Outcome, Tool, text_of
-from proxy.stack.tools.moves import CRITERIA, NOT_READ, TITLE, invalidated_text, refuse_if_over, user_messages
+from proxy.stack.tools.moves import (
+    CRITERIA,
+    NOT_READ,
+    TITLE,
+    invalidated_text,
+    is_let_go,
+    refuse_if_over,
+    user_messages,
+)
 
 MOST = 40
 """Frames one call may plan."""
@@ -142,15 +150,17 @@ def invalidate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     gone = (*reversed(left[1:]), replace(frame, invalidation_reason=reason))
     told = "\n\n".join(map(invalidated_text, gone))
     event = Invalidated(frame.id, reason, told, cascade, unfinished)
+    if frame.id == tree.active and is_let_go(desk.story, desk.turn, frame):
+        event = replace(event, told="", carried=(), stays=True)
     return Outcome(
-        _invalidated_text(apply(tree, event, desk.now), frame, cascade, working), (event,), _after(desk, frame)
+        _invalidated_text(apply(tree, event, desk.now), frame, cascade, working), (event,), _after(desk, frame, event)
     )
 
 
-def _after(desk: Desk, frame: Frame) -> Group | None:
+def _after(desk: Desk, frame: Frame, event: Invalidated) -> Group | None:
     """The active frame's own group has left the line with it: a push behind it hangs on the call that opened the
     frame."""
-    if frame.id != desk.tree.active or desk.group.home != frame.id:
+    if frame.id != desk.tree.active or desk.group.home != frame.id or event.stays:
         return None
     return replace(desk.group, returned=way_back(desk.tree, frame.id)[-1].opening)
 
