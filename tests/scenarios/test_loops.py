@@ -267,3 +267,19 @@ def test_a_refusal_survives_a_restart_in_the_middle_of_a_loop(
 
     assert blocked.last is not None
     assert blocked.last.text == "There is nothing to commit."
+
+
+@pytest.mark.rows("S3-25", "C24")
+@pytest.mark.parametrize("moves", [(push("Look again"),), (push("Look"), pop("Nothing."))], ids=["push", "push and pop"])
+def test_a_refusal_ends_with_a_change_of_frame_in_the_same_turn(
+    blocked: Conversation, provider: ScriptedProvider, moves: tuple[Call, ...]
+) -> None:
+    """S3-25, C24: also where the model changes frames and calls again before the client hears of it."""
+    provider.will(does(bash("git status")), *(does(each) for each in moves), does(bash("git status")), says("Done."))
+    blocked.returns(SAME)
+
+    assert blocked.last is not None
+    assert [(name, "git status" in arguments) for name, arguments in blocked.last.calls] == [("bash", True)]
+    refusals = [text for text in texts(provider.received[-1].messages) if "part of a loop" in text]
+    assert len(refusals) == 1
+    blocked.returns("modified: a.py")
