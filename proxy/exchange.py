@@ -185,7 +185,7 @@ class Call:
             await self._relay_instead("internal")
         else:
             self._meanwhile.turn, self._delivery.writing.follows = turn, self._meanwhile.follows
-            self._delivery.writing.refuses = refuses(self._standing, self._parts.reception.actor.watch.names)
+            self._refuse_loops(turn)
             async with self._delivery.kept_alive(self._parts.config.keep_alive_s):
                 await self.converse(turn, line)
 
@@ -340,12 +340,18 @@ class Call:
                 if spoken.client_calls:
                     await self._finish(got.status)
                     return
+                self._refuse_loops(turn)
                 if not last_one:
                     self._meanwhile.hear(turn, self._record)
                 line = await self._asker.line(turn)
             except (StoreError, Unfit) as error:
                 await self._stand_aside(error.code)
                 return
+
+    def _refuse_loops(self, turn: Turn) -> None:
+        """Which calls the next round may not make: a push or a pop of the round before may have ended a loop."""
+        names, window = self._parts.reception.actor.watch.names, self._parts.config.loop_window
+        self._delivery.writing.refuses = refuses(self._standing, turn.story, names, window)
 
     def _bound_is_reached(self, turn: Turn) -> bool:
         """One round more may be asked for, and that without calls."""

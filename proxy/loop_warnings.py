@@ -18,6 +18,7 @@ from proxy.stack.events import Looped
 from proxy.stack.intercept import Refusing
 from proxy.stack.loops import Rules, arisen, refused, signature
 from proxy.stack.observe.names import Names
+from proxy.stack.story import Story
 from proxy.stack.transcript import Call
 from proxy.stack.warning import note
 from proxy.standing import Standing
@@ -56,8 +57,10 @@ def loop_rules(config: Config) -> Rules:
     return Rules(config.loop_repeats, config.loop_window, config.loop_period)
 
 
-def refuses(standing: Standing, names: Names) -> Refusing | None:
-    """Which calls of the client's tools are answered here; None where none are."""
+def refuses(standing: Standing, story: Story, names: Names, window: int) -> Refusing | None:
+    """Which calls of the client's tools are answered here, as the work stands in `story`: what the model did with stack
+    calls since the request came may have ended a loop. None where none are."""
     if not standing.refused:
         return None
-    return lambda name, arguments: signature(Call("", name, arguments), names) in standing.refused
+    signatures = standing.refused & refused(story, names, window)
+    return (lambda name, arguments: signature(Call("", name, arguments), names) in signatures) if signatures else None

@@ -35,7 +35,7 @@ OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
 SAID = "Additional user input, given while you work:\n- "
 """How the words of a person beside the client begin."""
-LOOPING = "Not run: this call is part of a loop, and would give the same again."
+LOOPING = "Error: not run. This call is part of a loop, and would give the same again."
 CLEARED = "[Old tool result content cleared]"
 GIVEN_AGAIN = "That earlier result is no longer in front of you."
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")

@@ -32,7 +32,7 @@ def short(text: str) -> str:
 
 
 LOOPING = (
-    "Not run: this call is part of a loop, and would give the same again. Use the results above. Change "
+    "Error: not run. This call is part of a loop, and would give the same again. Use the results above. Change "
     "something first (edit a file, look elsewhere, check an assumption), or tell the user what is missing. Every other "
     "call is run."
 )

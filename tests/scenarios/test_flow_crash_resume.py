@@ -113,7 +113,7 @@ def test_after_a_crash_the_work_goes_on_at_the_exact_subtask(
     assert line_of(stage, before + 1).written == left.written
     assert [arguments for _, arguments in answer.calls] == ['{"command": "load old.sql"}']
     refused = provider.received[-1].messages[-1]
-    assert refused["content"].startswith("Not run:")
+    assert refused["content"].startswith("Error: not run.")
 
     # It goes on to the end, and nothing is blocked in the next subtask.
     provider.will(does(pop("Loaded.")), does(activate(chat.proxy.frames()["Switch over"]["sessionID"])), says("On it."))

@@ -196,7 +196,7 @@ def test_the_fourth_same_call_is_answered_by_the_proxy(blocked: Conversation, pr
     assert "git log" in blocked.last.calls[0][1]
     assert blocked.last.text == "Again."
     refused = provider.received[-1].messages[-1]
-    assert (refused["role"], refused["content"].startswith("Not run:")) == ("tool", True)
+    assert (refused["role"], refused["content"].startswith("Error: not run.")) == ("tool", True)
     blocked.returns("one commit")
     assert provider.received[-1].messages[-1]["content"] == "one commit"
 
@@ -215,7 +215,7 @@ def test_a_refused_call_beside_another_one_leaves_that_to_the_client(
     blocked.returns("one commit")
     line = provider.received[-1].messages
     assert [m["role"] for m in line[-3:]] == ["assistant", "tool", "tool"]
-    assert line[-2]["content"].startswith("Not run:")
+    assert line[-2]["content"].startswith("Error: not run.")
     assert line[-1]["content"] == "one commit"
 
 
@@ -235,7 +235,7 @@ def test_d11_no_other_call_is_ever_refused_and_a_change_ends_the_refusal(
 
     assert blocked.last is not None
     assert blocked.last.text == "Changed."
-    assert "Not run:" not in "".join(texts(provider.received[-1].messages))
+    assert "Error: not run." not in "".join(texts(provider.received[-1].messages))
 
 
 @pytest.mark.rows("S3-25", "C24")
@@ -267,3 +267,19 @@ def test_a_refusal_survives_a_restart_in_the_middle_of_a_loop(
 
     assert blocked.last is not None
     assert blocked.last.text == "There is nothing to commit."
+
+
+@pytest.mark.rows("S3-25", "C24")
+@pytest.mark.parametrize("moves", [(push("Look again"),), (push("Look"), pop("Nothing."))], ids=["push", "push and pop"])
+def test_a_refusal_ends_with_a_change_of_frame_in_the_same_turn(
+    blocked: Conversation, provider: ScriptedProvider, moves: tuple[Call, ...]
+) -> None:
+    """S3-25, C24: also where the model changes frames and calls again before the client hears of it."""
+    provider.will(does(bash("git status")), *(does(each) for each in moves), does(bash("git status")), says("Done."))
+    blocked.returns(SAME)
+
+    assert blocked.last is not None
+    assert [(name, "git status" in arguments) for name, arguments in blocked.last.calls] == [("bash", True)]
+    refusals = [text for text in texts(provider.received[-1].messages) if "part of a loop" in text]
+    assert len(refusals) == 1
+    blocked.returns("modified: a.py")
