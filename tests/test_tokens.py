@@ -156,6 +156,25 @@ def test_a_data_url_has_a_flat_count_whatever_its_length(head: str) -> None:
     assert time.process_time() - start < 0.1
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        '{"source":{"data":"%s","media_type":"image/png","type":"base64"},"type":"image"}',
+        '{"source":{"data":"%s","media_type":"application/pdf","type":"base64"},"type":"document"}',
+        '{"input_audio":{"data":"%s","format":"wav"},"type":"input_audio"}',
+        '{"file":{"file_data":"%s","filename":"plan.pdf"},"type":"file"}',
+    ],
+    ids=["image", "document", "audio", "file"],
+)
+def test_a_file_as_bare_base64_counts_as_a_data_url_does(part: str) -> None:
+    """A screenshot of 300 KB was 270,000 tokens where the wire format has no data URL around it."""
+    said = part % base64.b64encode(random.Random(1).randbytes(300_000)).decode()
+    assert COUNTER.count(said) == COUNTER.count(part % "") + DATA_URL_TOKENS
+    assert COUNTER.count(f"{said} {said}") == COUNTER.count(f"{part % ''} {part % ''}") + 2 * DATA_URL_TOKENS
+    small = part % base64.b64encode(b"a short note").decode()
+    assert COUNTER.count(small) == whole(small)
+
+
 def test_half_characters_are_counted_and_do_not_fail() -> None:
     assert COUNTER.count("a\ud800b") == COUNTER.count("a?b")
 

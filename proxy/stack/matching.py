@@ -15,6 +15,8 @@ What this module does not do: it reads no store (candidates come in as loaded le
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from hashlib import sha256
@@ -283,10 +285,11 @@ def _deeper(ledger: Ledger, candidates: list[Entry], rest: Sequence[Message]) ->
     return candidates[0]
 
 
-def match(ledger: Ledger, request: Request) -> Match:
-    """Where `request` stands in this conversation; NEW when nothing of it is known here."""
+def match(ledger: Ledger, request: Request, path: tuple[Entry, ...] | None = None) -> Match:
+    """Where `request` stands in this conversation; NEW when nothing of it is known here. `path` is what it was walked
+    to, where that is known."""
     messages = request.messages
-    path = walk(ledger, messages)
+    path = walk(ledger, messages) if path is None else path
     known_turn = any(e.kind is Kind.TURN or (e.message and e.message.role == "assistant") for e in path)
     if len(path) == len(messages) and messages:
         return (
@@ -315,17 +318,63 @@ def _align(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Match |
     if (newest := next(turns, None)) is None or not _same_kind(ledger, newest[0], request):
         return None
     anchor, echo = newest
-    stored = [e for e in ledger.path(anchor.id) if e.id not in {p.id for p in path}]
+    walked = {p.id for p in path}
+    stored = [e for e in ledger.path(anchor.id) if e.id not in walked]
+    places = _Places(ledger, stored)
     aliases: list[str] = []
     at = 0
     for message in rest:
-        found = next((i for i in range(at, len(stored)) if _alike(ledger, stored[i], message)), None)
+        found = next((i for i in places.of(message, at) if _alike(ledger, stored[i], message)), None)
         aliases.append(stored[found].id if found is not None else "")
         at = at if found is None else found + 1
     known = len(path) + sum(map(bool, aliases))
     if known == 1 and not echo.calls and _likeness(ledger, anchor, request) < LIKENESS:
         return None
     return Match(How.ALIGNED, path, tuple(aliases), anchor.id)
+
+
+class _Places:
+    """Where in a stored path a message may stand in any form, so that not every message is held against every entry: a
+    history of a thousand messages that went another way would take seconds, with every request."""
+
+    def __init__(self, ledger: Ledger, stored: Sequence[Entry]) -> None:
+        self._alike: defaultdict[str, list[int]] = defaultdict(list)
+        self._calls: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        self._results: defaultdict[str, list[int]] = defaultdict(list)
+        self._partial: list[int] = []
+        for at, entry in enumerate(stored):
+            if entry.kind is Kind.TURN:
+                self._turn(at, ledger.rounds.get(entry.id, ()))
+            elif entry.message is not None:
+                self._alike[entry.message.identity].append(at)
+                if entry.message.answers:
+                    self._results[entry.message.answers].append(at)
+
+    def _turn(self, at: int, rounds: Sequence[Round]) -> None:
+        for identity in forms(rounds):
+            self._alike[identity].append(at)
+        if calls := seen_calls(rounds):
+            self._calls[tuple(call.id for call in calls)].append(at)
+        if rounds and not (rounds[-1].last and rounds[-1].spoken.complete):
+            self._partial.append(at)
+
+    def of(self, message: Message, at: int) -> list[int]:
+        """Places from `at` on, in order. Of those that only a call id speaks for, which many turns may share, the
+        next ones."""
+        found = self._alike.get(message.identity, ())
+        places = set(found[bisect_left(found, at) :][:1])
+        if message.answers:
+            places.update(_next(self._results.get(message.answers, ()), at))
+        if message.calls:
+            places.update(_next(self._calls.get(tuple(call.id for call in message.calls), ()), at))
+        elif message.role == "assistant":
+            places.update(_next(self._partial, at))
+        return sorted(places)
+
+
+def _next(places: Sequence[int], at: int) -> Sequence[int]:
+    start = bisect_left(places, at)
+    return places[start : start + ATTEMPTS]
 
 
 def _same_kind(ledger: Ledger, anchor: Entry, request: Request) -> bool:
@@ -392,7 +441,10 @@ def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:
 def best(candidates: Iterable[Ledger], request: Request) -> tuple[Ledger, Match] | None:
     """The conversation that holds most of `request` up to its last turn; among equals the one whose thread is most like
     it, then the one that spoke last."""
-    matches = [(ledger, match(ledger, request)) for ledger in candidates]
+    walked = [(ledger, walk(ledger, request.messages)) for ledger in candidates]
+    last = _last_turn(request)
+    held = [(ledger, path) for ledger, path in walked if len(path) > last]  # no other one can hold more
+    matches = [(ledger, match(ledger, request, path)) for ledger, path in held or walked]
     known = [(ledger, found) for ledger, found in matches if found.how is not How.NEW]
     if len(known) < 2:
         return known[0] if known else None

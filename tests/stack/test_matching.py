@@ -238,6 +238,55 @@ def test_of_two_conversations_that_look_alike_the_one_that_spoke_last_is_meant()
     assert best[0] is newer.ledger
 
 
+def run_of(turns: int, output: str) -> tuple[Book, list[Message]]:
+    """A task that was run once more: it opens as every run of it does, and its server counts its call ids alike; what
+    the tools say is its own. The book, and its messages up to the next result."""
+    book = Book()
+    messages = [ASK]
+    found: Match | None = Match(How.NEW)
+    for n in range(turns):
+        called = message("assistant", "", (Call(f"call_{n}", "read", '{"path":"a.py"}'),))
+        book.answer(book.arrive(request(*messages), found), called)
+        messages += [called, message("tool", f"{output}, line {n}", answers=f"call_{n}")]
+        found = None
+    return book, messages
+
+
+def held_against_each_other(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for every message that was compared with an entry. Counted, for a busy machine's clock says nothing."""
+    compared: list[None] = []
+    alike = matching._alike
+
+    def counting(ledger: Ledger, stored: Entry, message: Message) -> bool:
+        compared.append(None)
+        return alike(ledger, stored, message)
+
+    monkeypatch.setattr(matching, "_alike", counting)
+    return compared
+
+
+def test_where_one_conversation_holds_the_history_no_other_is_looked_at_closer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many runs of one task open alike: each request of one of them was aligned with all the others."""
+    others = [run_of(20, f"run {n}")[0].ledger for n in range(3)]
+    mine, messages = run_of(20, "this run")
+    compared = held_against_each_other(monkeypatch)
+    best = matching.best([*others, mine.ledger], request(*messages))
+    assert best is not None
+    assert (best[0], best[1].how, best[1].depth) == (mine.ledger, How.CONTINUED, 40)
+    assert not compared
+
+
+def test_a_history_that_went_another_way_takes_no_square_of_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each result that is found nowhere was held against every entry behind it."""
+    once, _ = run_of(100, "once")
+    again = request(*run_of(100, "once more")[1])
+    compared = held_against_each_other(monkeypatch)
+    found = matching.match(once.ledger, again)
+    assert found.how is How.ALIGNED
+    assert [bool(alias) for alias in found.aliases] == [False, *[True, False] * 99]
+    assert len(compared) < 2 * len(again.messages)
+
+
 def test_an_identical_opening_joins_until_the_follow_up_or_ten_minutes(book: Book) -> None:
     fresh = Book()
     fresh.answer(fresh.arrive(request(ASK), Match(How.NEW)), ANSWER)

@@ -11,8 +11,10 @@ words alone.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from proxy.stack.observe import wording
 from proxy.stack.transcript import Message
@@ -55,6 +57,7 @@ def continues(before: str, closing: str, text: str) -> bool:
     if _GOES_ON.match(rest) or _is_output(rest) or _points_back(rest, words):
         return True
     ordered = bool(_ORDER.match(rest))
+    before = worded(before)
     own = _own(words)
     theirs = _own(_words(f"{plain(before)} {closing[-LOOKED_AT:]}"))
     shared = len(own & theirs) / len(own) if own else 0.0
@@ -73,7 +76,7 @@ def user_spoke_last(messages: Sequence[Message]) -> bool:
     last = next((m for m in reversed(messages) if m.role not in ("system", "developer")), None)
     if last is None or last.role != "user":
         return False
-    return "<" not in last.text or not _TAGGED.search(last.text[: 4 * LOOKED_AT]) or bool(plain(last.text))
+    return "<" not in last.text or not _TAGGED.search(last.text[: 4 * LOOKED_AT]) or bool(_typed(last.text))
 
 
 # -------------------------------------------------------------------------------------------------------- what was said
@@ -97,9 +100,44 @@ _PICTURE = re.compile(r"^['\"]?[^\s'\"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['\"]?
 _SLASHED = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
 
 
+_PART = re.compile(
+    r'\{"(?:audio|citations|context|detail|file|file_data|file_id|file_url|filename|image_url|input_audio|source|title'
+    r'|type|video_url)":'
+)
+"""How a part that is no text may begin: a dialect tells it as JSON with sorted keys."""
+_PICTURES = ("image", "image_url", "input_image")
+_FILES = ("audio", "document", "file", "input_audio", "input_file", "video_url")
+_DECODER = json.JSONDecoder()
+MOST_PARTS = 32
+"""Pictures and files of a message that are looked for."""
+
+
+def worded(text: str, *, named: bool = False) -> str:
+    """`text` without the pictures and files among its words; `named`: with a word for each."""
+    if '"type":"' not in text:
+        return text
+    kept, at, over = [], 0, 0
+    for found in islice(_PART.finditer(text), MOST_PARTS):
+        if found.start() < over:
+            continue
+        try:
+            part, over = _DECODER.raw_decode(text, found.start())
+        except (ValueError, RecursionError):
+            continue
+        kind = part.get("type")
+        if kind in _PICTURES or kind in _FILES:
+            kept += [text[at : found.start()], ("[image]" if kind in _PICTURES else "[file]") if named else " "]
+            at = over
+    return "".join([*kept, text[at:]])
+
+
 def plain(text: str) -> str:
-    """What the user typed: without the elements that clients put around it, the paths of pictures, and a slash command
-    in a line of its own."""
+    """What the user typed: without the elements that clients put around it, pictures and files, the paths of pictures,
+    and a slash command in a line of its own."""
+    return _typed(worded(text))
+
+
+def _typed(text: str) -> str:
     return _SLASHED.sub("", _PICTURE.sub("", untagged(text, 4 * LOOKED_AT)).strip())[:LOOKED_AT].strip()
 
 
@@ -109,10 +147,11 @@ def untagged(text: str, most: int) -> str:
 
 
 def first_said(texts: Iterable[str], most: int) -> str:
-    """The first of a user's messages that says something of its own, without what its client put around it; where none
-    does, the first one as it is."""
+    """The first of a user's messages that says something of its own, without what its client put around it, pictures
+    and files; where none does, the first one as it is, with a word for each of these."""
     texts = tuple(texts)
-    return next((words for text in texts if (words := untagged(text, most))), "".join(texts[:1])[:most])
+    said = (untagged(worded(text), most) for text in texts)
+    return next((words for words in said if words), worded("".join(texts[:1]), named=True)[:most])
 
 
 # ---------------------------------------------------------------------------------------------------------- its opening
