@@ -2,8 +2,8 @@
 
 The laws: what a line leaves out, and what was decided about it, is on disk before it leaves; a call on it has its
 result; it fits the window, and where the provider says it does not, it is made shorter, once: old outputs are cleared,
-then the oldest groups leave. A first round is asked once. A hidden round that fails is asked again, because no byte of
-it has left.
+then the oldest groups leave. A first round is asked once, and again only without what the provider refuses of ours. A
+hidden round that fails is asked again, because no byte of it has left.
 
 Where there is no line, a client's own history that cannot fit is shortened by itself, or what it quotes of one that
 is kept is told in our words (`shortened_request`).
@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -67,6 +67,10 @@ HUGE = 24 << 20
 everybody for 0.4 s, and what is remembered of two such bodies pushes all else out."""
 CAP_SHARE = 0.5
 """Of the window, what a single output may fill where the configuration does not say."""
+UNCOUNTED = 1024
+"""Models that are remembered for taking no question for usage."""
+ASKS_USAGE = (b"stream_options", b"include_usage")
+"""Words of a refusal of that question, such as Mistral's."""
 
 
 class Incoming(msgspec.Struct, frozen=True):
@@ -107,6 +111,8 @@ class Parts:
     flights: Flights
     summaries: Summaries | None = None
     """None where it is off."""
+    uncounted: set[tuple[str, str]] = field(default_factory=set)
+    """Models, each behind its upstream, that take no question for usage."""
 
 
 class Unfit(ProxyError):
@@ -243,11 +249,11 @@ class Asker:
     ) -> Answer | None:
         """The provider's answer to the next round; None when the client has been answered with an error.
 
-        A round is asked once, and once more where the provider refuses it for its length and it `may_trim`. A hidden
-        round that fails is asked again, because no byte of it has left. Raises Unfit where what was too long is a quote
-        in the client's request.
+        A round is asked once, and once more where the provider refuses it for its length and it `may_trim`, or for the
+        usage that only we asked for. A hidden round that fails is asked again, because no byte of it has left. Raises
+        Unfit where what was too long is a quote in the client's request.
         """
-        tries = TRIES if turn.number else 0
+        tries, uncounted = TRIES if turn.number else 0, False
         while True:
             body = self._rendered(turn, line, no_calls=no_calls)
             try:
@@ -263,7 +269,13 @@ class Asker:
                 await asyncio.sleep(PAUSE_S)
                 continue
             if got.status < 300:
+                if uncounted and len(self._parts.uncounted) < UNCOUNTED:
+                    self._parts.uncounted.add((self._route.upstream.name, self._route.model))
                 return got
+            if self._asked_too_much(got.status, refusal):
+                uncounted = True
+                self._record.unanswered()
+                continue
             shorter = await self._shorter(turn, line, got.status, refusal) if may_trim else None
             may_trim = False
             if shorter is not None:
@@ -290,6 +302,15 @@ class Asker:
             return got, b""
         async with aclosing(got):
             return got, await got.body()
+
+    def _asked_too_much(self, status: int, refusal: bytes) -> bool:
+        """Whether it was refused for the usage that only we asked for; if so, that is not asked for again."""
+        request, told = self._request, refusal[: overflow.LOOKED_AT]
+        ours = request.stream and not request.wants_usage
+        if not ours or status not in (400, 422) or not any(word in told for word in ASKS_USAGE):
+            return False
+        self._request = replace(request, wants_usage=True)
+        return True
 
     async def _shorter(self, turn: Turn, line: Line, status: int, refusal: bytes) -> Line | None:
         """A line that fits, where the provider refused this one for its length; what it said is remembered."""
@@ -359,6 +380,13 @@ class Asker:
         got = await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
         self._record.upstream_status = got.status
         return got
+
+
+def as_countable(parts: Parts, route: Route, request: Request) -> Request:
+    """The request as one whose usage is not asked for, where the provider refuses that: what it tells of it all the
+    same is the client's."""
+    refuses = (route.upstream.name, route.model) in parts.uncounted
+    return replace(request, wants_usage=True) if refuses and request.stream else request
 
 
 def room_in(window: Window) -> int:

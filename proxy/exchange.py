@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from proxy import overflow
 from proxy.acting import RECALL_PART, binds, without_bound
-from proxy.asking import Asker, Incoming, Overlong, Parts, Unfit, read_request, shortened_request, weighed
+from proxy.asking import Asker, Incoming, Overlong, Parts, Unfit, as_countable, read_request, shortened_request, weighed
 from proxy.bookkeeping import LOOPING_CALL, client_chain
 from proxy.delivery import Delivery, Reply
 from proxy.dialects import Unreadable, Wanted
@@ -126,7 +126,7 @@ class Call:
         self._reply = reply
         self._route = route
         self._standing = standing
-        self._request = renamed(standing.request, route.model)
+        self._request = as_countable(parts, route, renamed(standing.request, route.model))
         self._record = record_of(parts, incoming, route, standing.status).placed(standing)
         self._asker = Asker(parts, incoming, route, self._request, self._record)
         self._deadline = time.monotonic() + parts.config.stack_seconds

@@ -43,6 +43,8 @@ class Answer(Answering[Round]):
         self._first: dict[str, Any] = {}
         self._told: list[Shown] = []
         self._names: list[tuple[bytes, bytes]] | None = None
+        self._left_with: dict[str, Any] | None = None
+        """The usage that left with an ending."""
 
     def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
         """An upstream reply begins. `encoded`: its body is compressed, so it is not read."""
@@ -102,9 +104,17 @@ class Answer(Answering[Round]):
             chunk |= {name: self._first[name] for name in FIRST_OF_ALL if name in self._first}
         if not any(isinstance(e, UsageTold) for e in shown.events) and chunk.get("usage"):
             del chunk["usage"]
+            chunk |= self._told_with(shown)
         if _choices(chunk):
             _rewrite(chunk, shown)
         return _sse(chunk)
+
+    def _told_with(self, shown: Shown) -> dict[str, Any]:
+        """The usage, where the provider tells it with its ending: so its clients look for it there."""
+        if not (self._wants_usage and self._round.usage and any(isinstance(e, Finish) for e in shown.events)):
+            return {}
+        self._left_with = self._round.usage
+        return {"usage": told_of([*self._usages, self._round.usage])}
 
     def _stream_end(self) -> bytes:
         if self._round.failed or not self._show.spliced:
@@ -112,7 +122,7 @@ class Answer(Answering[Round]):
         out = b""
         if held := self._show.held_finish:
             out += self._last_finish(held)
-        if self._wants_usage and self._round.usage:
+        if self._wants_usage and self._round.usage and self._round.usage is not self._left_with:
             told = {"object": "chat.completion.chunk"} | self._first | {"choices": [], "usage": told_of(self._usages)}
             out += _sse(told)
         if (end := self._show.held_end) and isinstance(end.source, SseEvent):
@@ -123,7 +133,8 @@ class Answer(Answering[Round]):
         event = held.source
         chunk = _object(event.data) if isinstance(event, SseEvent) else {}
         chunk |= {name: self._first[name] for name in FIRST_OF_ALL if name in self._first}
-        chunk.pop("usage", None)
+        if chunk.pop("usage", None) and self._wants_usage and self._usages:
+            chunk["usage"], self._left_with = told_of(self._usages), self._round.usage
         for choice in _choices(chunk):
             choice |= {"delta": {}, "finish_reason": self._reason()}
             choice.pop("logprobs", None)

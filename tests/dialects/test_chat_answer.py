@@ -45,6 +45,16 @@ def test_s4_07_usage_told_with_the_ending_is_taken_out_of_it() -> None:
     assert client(out).ends == ["stop", "done"]
 
 
+@pytest.mark.rows("S4-02")
+def test_s4_02_usage_told_with_the_ending_stays_there_behind_a_hidden_round() -> None:
+    told = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    out = play(
+        hidden_round(of="1"), role("2") + delta({"content": "x"}, of="2") + delta(finish="stop", usage=told) + DONE
+    ).out
+    assert client(out).ends == ["stop", "usage", "done"]
+    assert b'"usage":{"prompt_tokens":3,"completion_tokens":11,"total_tokens":14}' in out
+
+
 def test_text_leaves_with_the_chunk_that_brought_it() -> None:
     answer = Answer(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)

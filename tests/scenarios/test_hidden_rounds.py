@@ -8,7 +8,21 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.scripted import Answer, Call, Cut, ScriptedProvider, Usage, cut, error_chunk, reset, says, stall, status
+from proxy.scripted import (
+    Answer,
+    Call,
+    Cut,
+    Reply,
+    ScriptedProvider,
+    Usage,
+    cut,
+    error_chunk,
+    reset,
+    says,
+    stall,
+    status,
+)
+from proxy.scripted.answer import EVENT_STREAM_TYPE
 from proxy.tenancy import issue_key
 from tests import laws
 from tests.harness import Conversation, Stage, activate, bash, does, envelope, everything, op, plan, pop, push, recall
@@ -371,6 +385,55 @@ def test_usage_is_asked_for_and_shown_only_to_who_asked(stage: Stage, provider: 
     assert all(r.body["stream_options"]["include_usage"] for r in provider.received)
     assert answer.usage is None
     assert all(choice for event in answer.events for choice in [event["choices"]])
+
+
+NO_QUESTION = {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options", "include_usage"]}]}
+
+
+@pytest.mark.rows("S4-07")
+@pytest.mark.spoken_in("chat", reason="in the other dialects usage is part of every answer")
+@pytest.mark.asked("streamed")
+def test_usage_is_not_asked_for_where_the_provider_refuses_that(stage: Stage, provider: ScriptedProvider) -> None:
+    """H6: Mistral's API answers the question with a 422, and tells its usage unasked, with the ending: the client reads
+    it there, and its library no chunk without a choice."""
+    chat = stage.chat()
+    usage = {"prompt_tokens": 90, "completion_tokens": 3, "total_tokens": 93}
+    last = {"index": 0, "delta": {"content": "two"}, "finish_reason": "stop"}
+    chunk = {
+        "id": "2",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [last],
+        "usage": usage,
+    }
+    unasked = Reply(200, f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode(), (EVENT_STREAM_TYPE,))
+    provider.will(status(422, body=NO_QUESTION), says("one"), does(push("Auth")), Answer(instead=unasked))
+
+    assert chat.says("hello").text == "one"
+    answer = chat.says("go on")
+
+    assert (answer.text, answer.ended) == ("two", True)
+    assert answer.usage == usage
+    assert all(event["choices"] for event in answer.events)
+    assert ["stream_options" in received.body for received in provider.received] == [True, False, False, False]
+    assert [receipt["rounds"] for receipt in chat.proxy.receipts()] == [2, 2]
+
+
+@pytest.mark.rows("X-19")
+@pytest.mark.spoken_in("chat", reason="in the other dialects usage is part of every answer")
+@pytest.mark.asked("streamed")
+def test_a_refusal_that_only_quotes_the_question_for_usage_passes_and_teaches_nothing(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    chat = stage.chat()
+    refusal = status(422, body={"detail": "bad temperature", "input": {"stream_options": {"include_usage": True}}})
+    provider.will(refusal, refusal, says("ok"))
+    chat.history.append({"role": "user", "content": "hello"})
+
+    assert chat.tries().json["detail"] == "bad temperature"
+    assert chat.asks().text == "ok"
+    assert ["stream_options" in received.body for received in provider.received] == [True, False, True]
 
 
 @pytest.mark.rows("X-21")
