@@ -22,7 +22,18 @@ from msgspec.structs import replace
 
 from proxy import overflow
 from proxy.acting import RECALL_PART, binds, without_bound
-from proxy.asking import Asker, Incoming, Overlong, Parts, Unfit, as_countable, read_request, shortened_request, weighed
+from proxy.asking import (
+    MOST_MESSAGES,
+    Asker,
+    Incoming,
+    Overlong,
+    Parts,
+    Unfit,
+    as_countable,
+    read_request,
+    shortened_request,
+    weighed,
+)
 from proxy.bookkeeping import LOOPING_CALL, client_chain
 from proxy.delivery import Delivery, Reply
 from proxy.dialects import Unreadable, Wanted
@@ -97,6 +108,8 @@ async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
 async def _stand(parts: Parts, incoming: Incoming, request: Request) -> Standing:
     if not request.messages:
         raise Unfit("there is no message to place", code="no_messages")
+    if len(request.messages) > MOST_MESSAGES:
+        raise Unfit("there are too many messages to place", code="too_many_messages")
     if (trouble := parts.keeper.store.trouble()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
     patience_s = parts.config.assembly_budget_ms / 1000

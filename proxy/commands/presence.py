@@ -19,7 +19,9 @@ from urllib.parse import urlsplit
 from proxy.errors import InvalidConfiguration, NotAllowed, ProxyError, StoreError, UnknownFrame
 
 NOTE = "server.json"
-PATIENCE_S = 2.0
+PATIENCE_S = 10.0
+"""Seconds for an answer. The first question of all builds the management API: 0.3 s of work, and 5 where the machine
+has much else to do."""
 DELETING_S = 600.0
 """A deletion writes the file anew; that takes the time of copying it."""
 

@@ -270,7 +270,9 @@ def test_a_refusal_survives_a_restart_in_the_middle_of_a_loop(
 
 
 @pytest.mark.rows("S3-25", "C24")
-@pytest.mark.parametrize("moves", [(push("Look again"),), (push("Look"), pop("Nothing."))], ids=["push", "push and pop"])
+@pytest.mark.parametrize(
+    "moves", [(push("Look again"),), (push("Look"), pop("Nothing."))], ids=["push", "push and pop"]
+)
 def test_a_refusal_ends_with_a_change_of_frame_in_the_same_turn(
     blocked: Conversation, provider: ScriptedProvider, moves: tuple[Call, ...]
 ) -> None:

@@ -252,6 +252,20 @@ def test_ten_thousand_messages_are_served(proxy: Proxied, provider: ScriptedProv
 
 
 # -------------------------------------------------------------------------------------------------------------- sizes
+@pytest.mark.parametrize("awake", [False, True], ids=["asleep", "awake"])
+def test_a3_more_messages_than_any_conversation_has_pass_as_they_came(
+    proxy: Proxied, provider: ScriptedProvider, *, awake: bool
+) -> None:
+    """To place them would hold up everybody else for as long as there are messages."""
+    body = json.dumps(body_of(awake=awake, messages=[{"role": "user", "content": "a"}] * 50_001)).encode()
+
+    told = ask(proxy.origin, body)
+
+    assert (told.status, told.told, told.text) == (200, "bypass; reason=too_many_messages", "fine")
+    assert provider.received[0].raw == body
+    assert_serves(proxy)
+
+
 def test_a3_a_body_of_60_mib_passes_and_others_are_served_meanwhile(tmp_path: Path) -> None:
     """One user message. Client, proxy and provider share this interpreter, so the limit is a loose one; what it is
     for: work that grows with a message's size must not be done again and again on the event loop."""
