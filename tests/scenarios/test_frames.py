@@ -336,6 +336,22 @@ def test_every_frame_keeps_its_whole_log(provider: ScriptedProvider, chat: Conve
     assert frame["logPath"]
 
 
+@pytest.mark.rows("S0-01")
+def test_each_message_of_the_logs_belongs_to_one_frame(provider: ScriptedProvider, chat: Conversation) -> None:
+    """S0-01: also one that a pop handed on, which both logs have."""
+    does_one(chat, provider, push("A"), then="begun")
+    provider.will(does(pop("done")), does(push("B")), says("ok"))
+    chat.says("now B")
+    frames = {title: frame["sessionID"] for title, frame in chat.proxy.frames().items()}
+    logs = {title: chat.proxy.log(frame) for title, frame in frames.items()}
+
+    owners = {(entry["id"], entry["frame"]) for log in logs.values() for entry in log}
+    assert len(owners) == len({id_ for id_, _ in owners})
+    (root, *_) = frames
+    assert {e["frame"] for log in logs.values() for e in log if e["text"] == "now B"} == {frames[root]}
+    assert all("now B" in [entry["text"] for entry in logs[title]] for title in (root, "A"))
+
+
 # ------------------------------------------------------------------------------------------------------- active context
 @pytest.mark.rows("S0-20", "S0-21", "S0-22", "S0-23", "S0-25", "S0-44", "S2-28", "S2-29", "S2-30", "S2-31")
 def test_the_block_has_the_way_up_and_the_uncles(provider: ScriptedProvider, chat: Conversation) -> None:
