@@ -127,6 +127,7 @@ def test_a_hidden_round_that_was_asked_again_is_told(tmp_path: Path, provider: S
     assert (line["tries"], line["rounds"], line["status"]) == (1, 3, "full")
 
 
+@pytest.mark.rows("S1-161")
 @pytest.mark.parametrize("words", [("--log-format", "text"), ("--set", "log_format=text")])
 def test_text_is_had_by_asking_for_it(tmp_path: Path, provider: ScriptedProvider, words: tuple[str, str]) -> None:
     provider.will(says("hi"))
@@ -134,7 +135,8 @@ def test_text_is_had_by_asking_for_it(tmp_path: Path, provider: ScriptedProvider
         ask(proxy.origin, {"model": "m", "messages": [{"role": "user", "content": "x"}]})
         *_, line, stopping = proxy.log().splitlines()
 
-    assert re.match(r"\S+Z info proxy\.bookkeeping request id=r\w+ conversation=\w+ ", line)
+    moment = r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\]"
+    assert re.match(rf"{moment} \[stack\] info proxy\.bookkeeping request id=r\w+ conversation=\w+ ", line)
     assert stopping.endswith("warning proxy.commands.serving stopping drain_s=30")
 
 

@@ -1,6 +1,6 @@
 """The log of a running proxy on stderr: one line an event, to be read or to be searched.
 
-    text   2026-01-31T12:00:00.123Z info proxy.bookkeeping request id=r1 status=full tokens_in=5120
+    text   [2026-01-31T12:00:00.123Z] [stack] info proxy.bookkeeping request id=r1 status=full tokens_in=5120
     json   {"time": "2026-01-31T12:00:00.123Z", "level": "info", "logger": "proxy.bookkeeping", "event": "request", ...}
 
 The fields are the same. They are made harmless and short here; message content and keys are not logged by whoever
@@ -90,7 +90,8 @@ class Line(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = (f"{name}={_shown(value)}" for name, value in _fields(record) if value != "")
-        said = [_moment(record), record.levelname.lower(), record.name, record.getMessage(), *fields]
+        begins = (f"[{_moment(record)}]", "[stack]")  # S1-161
+        said = [*begins, record.levelname.lower(), record.name, record.getMessage(), *fields]
         line = one_line(" ".join(said))
         return f"{line}\n{_trace(record.exc_info[1])}" if record.exc_info else line
 

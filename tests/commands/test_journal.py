@@ -29,7 +29,7 @@ def logged(message: str, form: logging.Formatter | None = None, **fields: object
 def test_an_event_is_one_line_with_its_fields_behind_it() -> None:
     line = logged("request", stack_id="r1", stack_reason="", stack_overhead_ms=1.23456789)
 
-    assert line.endswith("Z info proxy.test request id=r1 overhead_ms=1.23457\n")
+    assert line.endswith("Z] [stack] info proxy.test request id=r1 overhead_ms=1.23457\n")
 
 
 def test_an_object_has_the_same_fields_with_their_types() -> None:
