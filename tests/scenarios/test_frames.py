@@ -243,7 +243,6 @@ def test_a_pop_returns_results_paths_and_a_pointer(provider: ScriptedProvider, c
     assert frame["resultsCompacted"]
 
 
-@pytest.mark.rows("S0-18")
 def test_what_we_told_inside_a_frame_is_no_word_of_the_users(provider: ScriptedProvider, chat: Conversation) -> None:
     """DESIGN 6: user messages that were answered in a frame are quoted as past speech. A note of ours stands behind
     them in the same role."""

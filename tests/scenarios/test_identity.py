@@ -401,7 +401,6 @@ def test_who_begins_anew_with_the_summary_it_was_given_keeps_the_frames(
     assert chat.proxy.active() == "Auth"
 
 
-@pytest.mark.rows("X-04", "X-06")
 def test_a_retry_of_the_request_that_begins_anew_is_one(provider: ScriptedProvider, chat: Conversation) -> None:
     compacted_by_hand(chat, provider, says("On it."), says("On it."), says("Done."))
     chat.history.pop()
@@ -413,7 +412,6 @@ def test_a_retry_of_the_request_that_begins_anew_is_one(provider: ScriptedProvid
     assert chat.proxy.active() == "Auth"
 
 
-@pytest.mark.rows("X-06", "S0-04", "S0-18")
 @pytest.mark.parametrize("ending", [pop("The login works."), op("invalidate", reason="The login works.")])
 def test_the_end_of_a_frame_whose_call_was_compacted_away_takes_nothing_along(
     provider: ScriptedProvider, chat: Conversation, ending: Call
@@ -442,7 +440,6 @@ def named(message: dict[str, Any]) -> list[str]:
     return [each["function"]["name"] for each in message.get("tool_calls") or []]
 
 
-@pytest.mark.rows("X-06", "S0-18")
 def test_a_push_in_the_group_of_such_a_pop_has_a_call_of_its_own(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
