@@ -223,6 +223,7 @@ class App:
             self.metrics.lag.observe(max(0.0, time.perf_counter() - due))
 
     async def stop(self) -> None:
+        self.afterwards.catch_up()  # what listens to this is among the tasks
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

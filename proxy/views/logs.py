@@ -17,7 +17,7 @@ from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Message
 from proxy.views.lookup import newest_story, stories
 from proxy.views.parts import is_error, place_of, states_of
-from proxy.views.shapes import FrameLog, LogItem, MessageShown, PartState
+from proxy.views.shapes import FrameLog, LogItem, MessageShown, OwnedItem, PartState
 
 
 def frame_log(ledger: Ledger, story: Story, frame: str, *, raw: bool = False) -> FrameLog:
@@ -33,19 +33,17 @@ def frame_log(ledger: Ledger, story: Story, frame: str, *, raw: bool = False) ->
     }
 
 
-def _entries(ledger: Ledger, frame: str, *, raw: bool) -> list[LogItem]:
+def _entries(ledger: Ledger, frame: str, *, raw: bool) -> list[OwnedItem]:
     current = {place_of(placed) for placed in newest_story(ledger).placed}
-    found: dict[tuple[int, int], LogItem] = {}
+    found: dict[tuple[int, int], OwnedItem] = {}
     for story in stories(ledger):
         states = states_of(story.placed)
         for placed in _of_frame(story, frame):
             at = place_of(placed)
             message = placed.round.spoken.message if placed.round else placed.entry.message
             if message is not None and (placed.entry.seq, at[1]) not in found:
-                owned = replace(placed, owner=owner_of(story, placed))
-                found[placed.entry.seq, at[1]] = item_of(
-                    owned, message, states.get(at, ()), current=at in current, raw=raw
-                )
+                item = item_of(placed, message, states.get(at, ()), current=at in current, raw=raw)
+                found[placed.entry.seq, at[1]] = {**item, "frame": owner_of(story, placed).partition("#")[0]}
     return [found[place] for place in sorted(found)]
 
 

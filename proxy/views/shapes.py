@@ -214,12 +214,19 @@ class LogItem(MessageShown):
     complete: bool
 
 
+class OwnedItem(LogItem):
+    """The same with the one `frame` it belongs to now: a pop hands user messages of the unfinished turn on, and both
+    logs have them."""
+
+    frame: str
+
+
 class FrameLog(TypedDict):
     frame: str
     conversation: str
     title: str
     status: str
-    entries: list[LogItem]
+    entries: list[OwnedItem]
 
 
 class RequestRow(TypedDict):

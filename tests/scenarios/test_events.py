@@ -178,3 +178,15 @@ def test_events_jsonl_has_a_line_for_each(stage: Stage, provider: ScriptedProvid
     assert SECRET not in file.read_text()
     assert not (stage.proxy().config.data / "events.jsonl").exists()
     proxy.start()
+
+
+def test_the_file_has_what_happened_in_the_moment_before_the_end(stage: Stage, provider: ScriptedProvider) -> None:
+    """The books of a request are late by some milliseconds, and whoever stops the process waits for them."""
+    proxy = stage.proxy(events_file="true")
+    provider.will(says("ok"))
+    stage.chat(proxy).says("hello")
+    proxy.stop()
+
+    lines = (proxy.config.data / "events.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["type"] == "context.generated"
+    proxy.start()
