@@ -122,14 +122,24 @@ _AS_ITEM: Mapping[Status, ItemStatus] = {
 
 
 def _mirrored(tree: Tree) -> list[Mirrored]:
-    """The client's plan as far as it is known here, in its order. What a tree left open that has ended is off it:
-    named again, it is planned anew."""
+    """The client's plan as far as it is known here, in its order. What a tree left open that has ended is off it, or a
+    frame that has returned: named again, it is planned anew."""
     plan = [f for f in tree.frames.values() if f.origin == "plan"]
-    left = {f.id for f in plan if f.status not in FINAL and is_left(tree, path_to(tree, f.id)[0])}
+    left = {f.id for f in plan if f.status not in FINAL and (_is_closed(tree, f) or is_left(tree, _top(tree, f)))}
     return [
         Mirrored(f.id, f.key or f.title, f.title, ItemStatus.REMOVED if f.id in left else _AS_ITEM[f.status])
         for f in plan
     ]
+
+
+def _top(tree: Tree, frame: Frame) -> Frame:
+    return path_to(tree, frame.id)[0]
+
+
+def _is_closed(tree: Tree, frame: Frame) -> bool:
+    """Whether it stands below a frame that has returned: what that did would be on the line again with it."""
+    open_ones = {f.id for f in path_to(tree, tree.active)}
+    return any(not a.is_uncalled and a.parent and a.id not in open_ones for a in ancestors(tree, frame.id))
 
 
 def _mirror(scene: _Scene, changes: Changes, group: tuple[str, ...]) -> None:
@@ -188,7 +198,7 @@ def _home(tree: Tree) -> str:
 
 def _may_enter(tree: Tree, frame: Frame) -> bool:
     """Whether the work may go on in it: a frame that the model pushed is left by the model alone."""
-    if frame.status not in (Status.PLANNED, Status.BLOCKED):
+    if frame.status not in (Status.PLANNED, Status.BLOCKED) or _is_closed(tree, frame):
         return False
     above = {a.id for a in ancestors(tree, frame.id)}
     left = (f for f in path_to(tree, tree.active) if f.id not in above)

@@ -57,6 +57,8 @@ PRUNING = re.compile(
     r"cleared|removed|truncated|omitted|pruned|elided|compacted|no longer|unchanged since", re.IGNORECASE
 )
 """How such notes are worded (opencode: "[Old tool result content cleared]")."""
+BRACKETED = re.compile(r"\s*(\[[^\[\]]*\]|<[^<>]*>)\s*")
+"""How a note stands where no words are its own. One in plain words may be what a tool said."""
 PROMPT = 8
 """Characters a text argument must have to be taken for a prompt: a pending call of the same tenant says the rest."""
 NEWEST = 48
@@ -421,10 +423,11 @@ def pruned(original: str, text: str) -> bool:
     note that stands where it was. Anything else is new content."""
     if original.split() == text.split():
         return True
-    if len(text) >= len(original):
-        return False
+    is_note = len(text) <= NOTE and PRUNING.search(text) is not None
+    if len(text) >= len(original):  # clients clear outputs of a few words too
+        return is_note and BRACKETED.fullmatch(text) is not None
     head = text[: max(len(text) - NOTE, 0)].strip()
-    return (len(text) <= NOTE and PRUNING.search(text) is not None) or (len(head) >= NOTE and original.startswith(head))
+    return is_note or (len(head) >= NOTE and original.startswith(head))
 
 
 def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:

@@ -139,8 +139,10 @@ class Programs(RuleBasedStateMachine):
     @precondition(lambda self: any(m["role"] == "tool" for m in self.chat.history))
     @rule(kept=st.integers(0, 2))
     def clear_old_results(self, kept: int) -> None:
-        """As clients save tokens: results before the newest ones get a word that stands for them."""
-        results = [m for m in self.chat.history if m["role"] == "tool"]
+        """As clients save tokens: results before the newest ones get a word that stands for them. One that nobody has
+        answered is none of these; it would be the client's own edit."""
+        answered = max(at for at, m in enumerate(self.chat.history) if m["role"] == "assistant")
+        results = [m for m in self.chat.history[:answered] if m["role"] == "tool"]
         for message in results[: len(results) - kept]:
             message["content"] = CLEARED
 

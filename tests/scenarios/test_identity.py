@@ -472,6 +472,20 @@ def test_a_history_cut_at_its_head_goes_on_with_its_frames(provider: ScriptedPro
     assert chat.proxy.active() == "Auth"
 
 
+def test_a_small_output_that_is_cleared_keeps_its_bytes_on_the_line(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """DESIGN 5.6: the first-sent bytes win, also where the client's note is longer than what it stands for."""
+    provider.will(does(bash("edit")), says("That is all there is to see here, I am done."), says("more"))
+    chat.says("go")
+    chat.returns("ok")
+    next(m for m in chat.history if m["role"] == "tool")["content"] = "[Old tool result content cleared]"
+    chat.says("go on")
+
+    lines = [r.messages for r in provider.received]
+    assert lines[2][: len(lines[1])] == lines[1]
+
+
 def test_a_changed_first_message_keeps_the_conversation(provider: ScriptedProvider, chat: Conversation) -> None:
     """CLIENTS 2 (Qwen Code between two processes): message 1 differs, every call id is the same."""
     provider.will(does(bash("ls")), does(push("Auth")), says("I have begun with the login."), says("ok"))

@@ -528,3 +528,25 @@ def test_an_item_begun_in_the_turn_of_a_push_leaves_the_push_where_it_was_made(
     returned = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
     assert len(returned) == 1
     assert "Tokens are done." in returned[0]
+
+
+@pytest.mark.parametrize("status", ["completed", "blocked"])
+def test_an_item_planned_in_a_frame_that_has_returned_is_begun_where_the_work_is(
+    provider: ScriptedProvider, chat: Conversation, status: str
+) -> None:
+    """L2: the plan outlives the frame it was made in, and what that frame did stays off the line."""
+    provider.will(does(push("Tokens")), does(todo("[>] Lexer | [ ] Parser")), does(bash("make lexer")))
+    provider.will(does(pop("The lexer is done.")), does(pop("Tokens are done.", status)), does(bash("ls")))
+    provider.will(does(todo("[x] Lexer | [>] Parser")), does(bash("make parser")), says("All is done."))
+    chat.tools = ("bash", "TodoWrite")
+    chat.says("Build the formatter.")
+    for result in ("Plan updated.", "lexer made", "lexer.py", "Plan updated again.", "parser made"):
+        chat.returns(result)
+
+    lines = [str(r.messages) for r in provider.received]
+    frames = chat.proxy.frames()
+    assert "lexer made" not in lines[-1]
+    assert "Plan updated again." in lines[-1]
+    assert frames["Tokens"]["status"] == status
+    assert frames["Parser"]["parentSessionID"] == frames["Build the formatter."]["sessionID"]
+    assert chat.proxy.active() == "Parser"

@@ -182,6 +182,20 @@ def test_what_counts_as_a_pruning(text: str, is_pruning: bool) -> None:
     assert matching.pruned("line one\nline two\n" * 60, text) is is_pruning
 
 
+@pytest.mark.parametrize(
+    ("text", "is_pruning"),
+    [
+        ("[Old tool result content cleared]", True),
+        ("<output removed to save space>", True),
+        ("3 files removed, 2 of them in src", False),
+        ("[ERROR] the disk is full, no file was written", False),
+    ],
+)
+def test_a_note_may_be_longer_than_the_few_words_it_stands_for(text: str, is_pruning: bool) -> None:
+    """opencode's answer to an edit has 26 characters, and its note 33."""
+    assert matching.pruned("Edit applied successfully.", text) is is_pruning
+
+
 def test_an_anchor_needs_more_than_a_call_id(book: Book) -> None:
     """Call ids repeat across runs: the same id with another name or other arguments is no anchor."""
     other = message("assistant", "", (Call("call_1", "write", '{"path":"a.py"}'),))
