@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec.structs import replace
-
 from proxy.stack.context import owner_of
 from proxy.stack.ledger import Ledger
 from proxy.stack.story import Placed, Story
@@ -61,7 +59,6 @@ def item_of(placed: Placed, said: Message, states: Sequence[PartState], *, curre
     shown = _message(said, states, raw=raw)
     return {
         "id": f"{entry.id}/{done.number}" if done else entry.id,
-        "frame": placed.owner.partition("#")[0],
         "kind": str(entry.kind),
         "thread": entry.thread,
         "created": (done.created if done else 0) or entry.created,

@@ -199,12 +199,10 @@ class MessageShown(TypedDict):
 
 
 class LogItem(MessageShown):
-    """One message of a frame. `frame` is the one it belongs to now: a pop hands user messages of the unfinished turn
-    on, and both logs have them. `results` are those of hidden calls; `current`: stands on the path that grew last.
+    """One message of a frame. `results` are those of hidden calls; `current`: stands on the path that grew last.
     `finish` is the provider's word for how an answer ended; `complete` is false for one that broke off."""
 
     id: str
-    frame: str
     kind: str
     thread: str
     created: int
