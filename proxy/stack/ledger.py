@@ -245,10 +245,11 @@ def calls_key(calls: Sequence[Call]) -> str:
     return "calls " + "\n".join(f"{c.id} {c.name}" for c in calls)
 
 
-def message_id(parent: str, identity: str, conversation: str) -> str:
-    """Content-addressed: hash of the parent's id (the conversation's, for the first message) and the canonical
-    content."""
-    return sha256(f"{parent or conversation}\n{identity}".encode()).hexdigest()[:32]
+def message_id(parent: str, identity: str, conversation: str, adopts: str = "") -> str:
+    """Content-addressed: hash of the parent's id (the conversation's, for the first message), the canonical content,
+    and the entry whose state goes on with it: clients begin every compacted history with the same words."""
+    content = f"{identity}\n{adopts}" if adopts else identity
+    return sha256(f"{parent or conversation}\n{content}".encode()).hexdigest()[:32]
 
 
 def turn_id(request_node: str, attempt: int) -> str:

@@ -279,12 +279,15 @@ def _in_pieces(ledger: Ledger, parent: str, messages: Sequence[Message]) -> tupl
 
 
 def _deeper(ledger: Ledger, candidates: list[Entry], rest: Sequence[Message]) -> Entry:
-    """Of entries that look alike, the one under which what follows is known; else the newest."""
-    if rest:
-        for entry in candidates:
-            if _children(ledger, entry.id, rest[0]):
-                return entry
-    return candidates[0]
+    """Of entries that look alike, the one under which most of what follows is known; among equals the newest."""
+    alive = [(entry, [entry.id]) for entry in candidates]
+    for message in rest:
+        further = ((entry, [c.id for tip in tips for c in _children(ledger, tip, message)]) for entry, tips in alive)
+        held = [(entry, tips) for entry, tips in further if tips]
+        alive = held or alive
+        if len(held) < 2:
+            break
+    return alive[0][0]
 
 
 def match(ledger: Ledger, request: Request, path: tuple[Entry, ...] | None = None) -> Match:
@@ -435,8 +438,8 @@ def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:
     path = walk(ledger, request.messages)
     if len(path) != len(request.messages) or not path:
         return None
-    turns = ledger.turns_under.get(path[-1].id, [])[-ATTEMPTS:]
-    if any(t in ledger.has_child for t in turns) or now - path[0].created > RETRY_MS:
+    asked = ledger.turns_under.get(path[-1].id, [])[-ATTEMPTS:] or [path[-1].id]
+    if any(at in ledger.has_child for at in asked) or now - path[0].created > RETRY_MS:
         return None
     return Match(How.RETRIED, path)
 
@@ -482,14 +485,15 @@ def grown(ledger: Ledger, request: Request, found: Match, thread: str, now: int)
     made: list[Entry] = []
     for at, message in enumerate(request.messages[found.depth :]):
         alias = found.aliases[at] if at < len(found.aliases) else ""
+        adopts = found.adopts if at == 0 else ""
         entry = Entry(
-            message_id(parent, message.identity, ledger.conversation.id),
+            message_id(parent, message.identity, ledger.conversation.id, adopts),
             parent,
             ledger.seq + at,
             Kind.MESSAGE,
             thread,
             message,
-            adopts=found.adopts if at == 0 else "",
+            adopts=adopts,
             alias=alias,
             created=now,
         )
@@ -528,11 +532,16 @@ def part_of(request: Request, thread: Thread, *, named: bool) -> Part:
 
 def compacted(ledger: Ledger, request: Request) -> Match | None:
     """Under a session hint that names one thread: a request with that thread's system text or tools that matches
-    nothing goes on where the thread stood. The client compacted its history."""
+    nothing goes on where the thread stood. The client compacted its history. Where the thread stands at this very
+    request it is asked again, in other bytes."""
     tip = ledger.newest_tip()
     thread = ledger.threads.get(tip.thread) if tip else None
     if tip is None or thread is None or not thread.tool_names or not ledger.rounds:
         return None
     if thread.tool_names != request.tool_names and thread.system_hash != request.system_hash:
         return None
+    path = walk(ledger, request.messages)
+    asked = tip.parent if tip.kind is Kind.TURN else tip.id
+    if path and len(path) == len(request.messages) and path[-1].id == asked:
+        return Match(How.RETRIED, path)
     return Match(How.COMPACTED, adopts=tip.id)

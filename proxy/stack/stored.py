@@ -20,7 +20,7 @@ from proxy.stack.frames import Tree, owners_shown, path_to
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe.files import touched_by
 from proxy.stack.ranking import cut_for_display, escape_xml
-from proxy.stack.story import Placed, Story, follow
+from proxy.stack.story import Placed, Story, story_at
 from proxy.stack.transcript import Call, Message
 
 ENTRY_SHOWN = 12
@@ -66,11 +66,12 @@ def everything(ledger: Ledger, story: Story) -> tuple[Placed, ...]:
     or compacted its history: oldest first, each once, with the owner it has now."""
     stories, seen = [story, *story.aside.values()], {story.tip}
     waiting = _adopted(ledger, story.tip)
+    known: dict[str, Story] = {}
     while waiting:
         tip = waiting.pop()
         if tip not in seen:
             seen.add(tip)
-            earlier = follow(ledger, ledger.path(tip), {})
+            earlier = story_at(ledger, tip, known)
             stories += [earlier, *earlier.aside.values()]
             waiting += _adopted(ledger, tip)
     held: dict[tuple[str, int], Placed] = {}

@@ -98,25 +98,33 @@ def extend(
 
 def turned(ledger: Ledger, story: Story, event: Switched, created: int, known: dict[str, Story] | None = None) -> Story:
     """`story` with another line current: what stood on this one is put aside as it is, and nothing of it goes along.
-    `known`: see `_at`."""
+    `known`: see `story_at`."""
     kept = {**story.aside, story.lines.current: replace(story, adopted={}, aside={})}
     found = kept.pop(event.line, None)
     if found is None:
-        found = _at(ledger, event.at, {} if known is None else known)
+        found = story_at(ledger, event.at, {} if known is None else known)
     lines = after(story.lines, event, created)
     return replace(found, tip=story.tip, adopted={}, lines=lines, aside=kept)
 
 
-def _at(ledger: Ledger, tip: str, known: dict[str, Story]) -> Story:
+def story_at(ledger: Ledger, tip: str, known: dict[str, Story]) -> Story:
     """The story of the path to `tip`. `known` remembers what was asked for while one path is walked: a branch of a
-    branch of a branch would be told twice as often with each."""
-    if tip not in known:
-        path = ledger.path(tip)
+    branch of a branch would be told twice as often with each. What a path went on from is told before it, one after
+    the other: a client that drops its oldest message with every request rewrites its history a thousand times."""
+    waiting = {} if tip in known else {tip: None}
+    while waiting:
+        at = next(reversed(waiting))
+        path = ledger.path(at)
         start, story = _longest(path, known)
+        earlier = [e.adopts for e in path[start:] if e.adopts and e.adopts not in known and e.adopts not in waiting]
+        if earlier:
+            waiting |= dict.fromkeys(earlier)
+            continue
         walk = _Walk(ledger, story, known)
         for entry in path[start:]:
             walk.put(entry, ledger.events.get(entry.id, ()))
-        known[tip] = walk.story()
+        known[at] = walk.story()
+        del waiting[at]
     return known[tip]
 
 
@@ -146,7 +154,7 @@ class _Walk:
         """One more entry, with what was decided at it."""
         if entry.adopts:
             rewritten = any(event.kind == REWRITTEN for event in events)
-            self._adopt(_at(self._ledger, entry.adopts, self._known), along=rewritten)
+            self._adopt(story_at(self._ledger, entry.adopts, self._known), along=rewritten)
         if entry.alias and entry.alias in self._on_other_lines():
             self._renamed[entry.alias] = entry.id
         if entry.alias in self._adopted:

@@ -376,6 +376,78 @@ def test_the_clients_compaction_under_a_session_keeps_the_frames(
     assert chat.proxy.statuses(answer.headers["x-stack-conversation"])["Auth"] == "completed"
 
 
+def begun_anew(first: str, role: str, *titles: str) -> list[dict[str, Any]]:
+    """A history that its client compacted: the words it always begins with, and a summary."""
+    summary = f"A summary of all that was done so far: {', '.join(titles) or 'nothing'} was begun."
+    return [{"role": "user", "content": first}, {"role": role, "content": summary}]
+
+
+ALWAYS = {
+    "its own words": ("What did we do so far?", "assistant"),
+    "what the user said first": ("add a login", "assistant"),
+    "what the user said first, and no answer": ("add a login", "user"),
+}
+"""What clients begin every compacted history with, and who the summary is told by: opencode, and Codex last."""
+
+
+@pytest.mark.rows("X-06")
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "restarted"])
+@pytest.mark.parametrize(("first", "role"), ALWAYS.values(), ids=ALWAYS)
+def test_each_compaction_goes_on_from_where_the_work_stands(
+    provider: ScriptedProvider, chat: Conversation, first: str, role: str, restarts: bool
+) -> None:
+    """X-06: each begins with the same words, and none of them goes back to where the one before it stood. A client
+    that tries again, with another member in its body, is in no frame of its first try."""
+    chat.headers["x-session-id"] = "ses_1"
+    provider.will(says("hello"))
+    chat.says("add a login")
+    titles: list[str] = []
+    for title in ("Auth", "Tokens", "Docs"):
+        chat.history = begun_anew(first, role, *titles)
+        provider.will(does(push(title)), says("It is begun."), does(push(title)), says("It is begun."), says("More."))
+        chat.proxy.stage.excuse()
+        chat.says(f"begin {title}")
+        chat.history.pop()
+        chat.proxy.stage.excuse()
+        chat.asks(user="once more")
+        titles.append(title)
+        if restarts:
+            chat.proxy.restart()
+        chat.says("go on")
+
+        (conversation,) = chat.proxy.conversations
+        assert chat.proxy.statuses() == dict.fromkeys(["add a login", *titles], "in_progress")
+        assert (chat.proxy.active(), conversation["frames"]) == (title, 1 + len(titles))
+
+
+def test_a_history_from_before_a_compaction_goes_on_in_its_own_frames(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """X-05: the words it begins with are also those of the compacted ones; what follows tells them apart."""
+    chat.headers["x-session-id"] = "ses_1"
+    provider.will(does(push("Auth")), says("Auth is begun."))
+    chat.says("add a login")
+    before = [dict(message) for message in chat.history]
+    provider.will(does(pop("The login works.")), says("It is done."), does(push("Docs")), says("Docs is begun."))
+    chat.says("finish it")
+    chat.history = begun_anew("add a login", "user", "Auth")
+    chat.proxy.stage.excuse()
+    chat.says("begin Docs")
+    assert chat.proxy.statuses() == {"add a login": "in_progress", "Auth": "completed", "Docs": "in_progress"}
+    chat.history = before
+    provider.will(says("As you like."))
+    chat.proxy.stage.excuse()
+    chat.says("do it otherwise")
+
+    assert len(chat.proxy.conversations) == 1
+    (there,) = (thread for thread in chat.proxy.conversations[0]["threads"] if thread != "main")
+    at = chat.proxy.conversations[0]["id"]
+    assert {t: f["status"] for t, f in chat.proxy.frames(at, there).items()} == {
+        "add a login": "in_progress",
+        "Auth": "in_progress",
+    }
+
+
 SUMMARY = "We began the login: tokens expire in 12 minutes, and src/auth.py holds the check."
 
 
@@ -410,6 +482,23 @@ def test_a_retry_of_the_request_that_begins_anew_is_one(provider: ScriptedProvid
     assert (row["turns"], row["retries"]) == (3, 1)
     chat.says("finish it")
     assert chat.proxy.active() == "Auth"
+
+
+def test_the_same_summary_twice_is_two_compactions(provider: ScriptedProvider, chat: Conversation) -> None:
+    """Without a session too: the newest words are the old ones, and the work went on between them."""
+    compacted_by_hand(chat, provider, does(push("Docs")), says("I have begun the docs."), says(SUMMARY))
+    opening = dict(chat.history[0])
+    chat.says("Please summarize our conversation so far, so that we can go on without it.")
+    provider.will(says("On it."), says("Done."))
+    chat.history = [opening]
+    chat.proxy.stage.excuse()
+    chat.asks()
+    chat.proxy.restart()
+    chat.says("finish it")
+
+    assert len(chat.proxy.conversations) == 1
+    assert chat.proxy.statuses() == dict.fromkeys(["add a login", "Auth", "Docs"], "in_progress")
+    assert chat.proxy.active() == "Docs"
 
 
 @pytest.mark.parametrize("ending", [pop("The login works."), op("invalidate", reason="The login works.")])

@@ -341,6 +341,68 @@ def test_a_named_session_that_matches_nothing_was_compacted(book: Book) -> None:
     assert matching.compacted(book.ledger, request(MORE, tools=("other",), system="other")) is None
 
 
+def compacted_after(book: Book, *messages: Message) -> list[Entry]:
+    """The client compacts its history to these messages and is answered; the path of that."""
+    asked = request(*messages)
+    found = matching.match(book.ledger, asked)
+    if found.how is How.NEW:
+        found = matching.compacted(book.ledger, asked) or found
+    assert found.how is How.COMPACTED
+    return list(book.ledger.path(book.answer(book.arrive(asked, found), message("assistant", "Well, then."))))
+
+
+@pytest.mark.rows("X-06")
+@pytest.mark.parametrize("role", ["assistant", "user"])
+@pytest.mark.parametrize("first", [ASK, message("user", "What did we do so far?")], ids=["as before", "other words"])
+def test_histories_that_were_compacted_one_after_the_other_begin_alike(book: Book, first: Message, role: str) -> None:
+    """X-06: each goes on from where the thread stood, and what follows says which one is meant; the old one too."""
+    kept = [message("user", "Keep it short, please.")]
+    summaries = [message(role, f"This was done: {done}.") for done in ("nothing", "a little", "a lot")]
+    stood, paths = [], []
+    for summary in summaries:
+        stood.append(book.ledger.newest_tip())
+        paths.append(compacted_after(book, first, *kept, summary, MORE))
+    assert [path[0].adopts for path in paths] == [tip.id for tip in stood if tip]
+    assert len({path[0].id for path in paths}) == len(paths)
+    for path, summary in zip(paths, summaries, strict=True):
+        asked = request(first, *kept, summary, MORE, message("assistant", "Well, then."), ASK)
+        assert list(matching.match(book.ledger, asked).path) == path
+    before = matching.match(book.ledger, request(ASK, CALLED, RESULT, ANSWER, MORE))
+    assert (before.how, before.depth, before.path[0].adopts) == (How.CONTINUED, 4, "")
+
+
+def test_the_id_of_a_compacted_history_says_what_it_goes_on_from(book: Book) -> None:
+    """So that nobody who says the same words elsewhere stands in its place, and two processes make the same of it."""
+    tip = book.ledger.newest_tip()
+    assert tip is not None
+    first, *_ = compacted_after(book, MORE)
+    again = matching.grown(book.ledger, request(MORE), Match(How.COMPACTED, adopts=tip.id), "main", 99)
+    assert again[0].id == first.id
+    on = Match(How.CONTINUED, book.ledger.path(tip.id))
+    behind = matching.grown(book.ledger, request(ASK, CALLED, RESULT, ANSWER, MORE), on, "main", 99)
+    assert behind[0].id != first.id
+
+
+def test_a_compacted_history_is_asked_again_until_the_thread_goes_on(book: Book) -> None:
+    """Codex has other bytes in each request, and no answer stands in a history it compacted."""
+    summary = message("user", "This was done: nothing.")
+    path = compacted_after(book, ASK, summary)
+    again = matching.compacted(book.ledger, request(ASK, summary))
+    assert again == Match(How.RETRIED, tuple(path[:-1]))
+    book.answer(book.arrive(request(ASK, summary, message("assistant", "Well, then."), MORE)), ANSWER)
+    tip = book.ledger.newest_tip()
+    assert tip is not None
+    assert matching.compacted(book.ledger, request(ASK, summary)) == Match(How.COMPACTED, adopts=tip.id)
+
+
+def test_the_beginning_of_a_compacted_history_is_no_request_of_its_own() -> None:
+    book = Book()
+    book.answer(book.arrive(request(ASK), Match(How.NEW)), ANSWER)
+    assert matching.retry_of(book.ledger, request(ASK), now=1) is not None
+    compacted_after(book, ASK, message("user", "This was done: nothing."))
+    assert matching.retry_of(book.ledger, request(ASK), now=1) is None
+
+
 @pytest.mark.rows("S1-71a")
 def test_a_delegated_prompt_is_found_while_its_call_waits() -> None:
     """S1-71a: the first message of a subagent is the prompt of a pending call, character for character."""

@@ -1,7 +1,7 @@
 """Recall: whatever left the line is found, and given back as it was stored."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from proxy.stack import story
 from proxy.stack.events import Activated, Entered, Folded, Popped, Replaced, Rooted
 from proxy.stack.frames import Status
+from proxy.stack.ledger import Entry, Event
+from proxy.stack.stored import everything
 from proxy.stack.tools import run
 from proxy.stack.tools.desk import Desk, Settings
 from proxy.stack.tools.recall import RECALL
@@ -483,6 +486,29 @@ def test_what_a_client_compacted_away_is_still_recalled() -> None:
     told = recall(talk.desk(), "fauth")
 
     assert "the secret word is plum" in texts(told)
+
+
+def test_a_client_that_drops_its_oldest_message_with_every_request_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each such request goes on from the state of the one before it. Folded from within each other they were more than
+    the interpreter's stack holds, and looking for words took a square of them: counted, for a clock says nothing."""
+    talk, rewritings, folded = Talk(), 1_200, 0
+    for n in range(rewritings):
+        before, talk.tip = talk.tip, ""
+        talk.client("user", f"question {n}", adopts=before)
+        talk.model((f"answer {n}", ()))
+    put = story._Walk.put
+
+    def counting(walk: story._Walk, entry: Entry, events: Sequence[Event]) -> None:
+        nonlocal folded
+        folded += 1
+        put(walk, entry, events)
+
+    monkeypatch.setattr(story._Walk, "put", counting)
+    placed = everything(talk.ledger, talk.story)
+    assert len({p.entry.id for p in placed}) == 2 * rewritings
+    assert folded <= 4 * rewritings
 
 
 # ------------------------------------------------------------------------------------------------------ file and entry
