@@ -13,6 +13,7 @@ does), and it neither stores nor sends.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
@@ -25,7 +26,7 @@ from proxy.stack.events import Folded, FrameEvent, Parted, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, children
 from proxy.stack.interim import interim_words, summed_up
-from proxy.stack.names import names_in
+from proxy.stack.names import Shown
 from proxy.stack.observe import Names
 from proxy.stack.observe.names import Role
 from proxy.stack.ranking import Count
@@ -148,7 +149,8 @@ def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     subjects = tuple(c.frame for c in chosen)
     if not verdict.worth:
         return Folding((), (Decision(kind, subjects, verdict),))
-    events = tuple(event for c in chosen for event in _folded(story, line, c, moment, pen))
+    shown = Shown(_telling(line, story.tree.trims))
+    events = tuple(event for c in chosen for event in _folded(story, line, shown, c, moment, pen))
     return Folding(events, (Decision(kind, subjects, verdict),))
 
 
@@ -221,17 +223,18 @@ class _Gone(msgspec.Struct, frozen=True):
         return cls(candidate, placed, tuple(_messages(placed)), facts_of(placed, names), noted)
 
 
-def _folded(
-    story: Story, line: Sequence[Placed], candidate: Candidate, moment: Moment, pen: Pen
+def _folded(  # noqa: PLR0913  one candidate, and the line it leaves
+    story: Story, line: Sequence[Placed], shown: Shown, candidate: Candidate, moment: Moment, pen: Pen
 ) -> tuple[FrameEvent, ...]:
-    """The events by which one candidate leaves; none where its trace would not be smaller."""
+    """The events by which one candidate leaves; none where its trace would not be smaller. `shown` are the names on the
+    line."""
     tree, frame = story.tree, candidate.frame
     gone = _Gone.of(candidate, pen.names, story)
     opened: tuple[Parted, ...] = ()
     if candidate.part:
         opened = (_parted(story, gone, moment),)
         tree, frame = apply(tree, opened[0], moment.now), opened[0].frame
-    trace = _trace(story, line, gone, tree.frames[frame], pen)
+    trace = _trace(story, shown, gone, tree.frames[frame], pen)
     if pen.scribe.user_message(trace).tokens > SMALLER * candidate.tokens:
         return ()
     entries = tuple(dict.fromkeys([*(e for t in candidate.told for e in sorted(t.entries)), *_entries(candidate)]))
@@ -244,11 +247,14 @@ def _entries(candidate: Candidate) -> tuple[str, ...]:
     return tuple(dict.fromkeys(p.entry.id for p in candidate.placed))
 
 
-def _trace(story: Story, line: Sequence[Placed], gone: _Gone, frame: Frame, pen: Pen) -> str:
-    leaving, told = {id(p) for p in gone.placed}, gone.candidate.told
-    staying = [m for p in line if id(p) not in leaving and (m := said_by(p))]
-    taken_up = {id(t) for t in told}
-    staying += [Message("user", b"", "", t.trace) for t in story.tree.trims if id(t) not in taken_up]
+def _telling(placed: Iterable[Placed], traces: Iterable[Trim]) -> Iterator[Message]:
+    """What tells the model something there: what is said, and the traces."""
+    yield from filter(None, map(said_by, placed))
+    yield from (Message("user", b"", "", trim.trace) for trim in traces)
+
+
+def _trace(story: Story, shown: Shown, gone: _Gone, frame: Frame, pen: Pen) -> str:
+    told = gone.candidate.told
     parent = story.tree.frames.get(frame.parent)
     return trace_text(
         frame,
@@ -259,7 +265,7 @@ def _trace(story: Story, line: Sequence[Placed], gone: _Gone, frame: Frame, pen:
         count=pen.count,
         results=_summarised(told, frame),
         part=gone.candidate.part,
-        known=names_in(staying),
+        known=shown.without(_telling(gone.placed, told)),
         earlier="\n".join(t.trace for t in told),
         planned=_open_items(story.tree, gone.messages, pen.names),
         noted=gone.noted,
@@ -316,7 +322,8 @@ def _muted(line: Sequence[Placed], candidate: Candidate, moment: Moment, pen: Pe
     reasoning to what stands before it, all of them; the cut is where the first trace stood that is written anew. Else
     calls that stay keep theirs, for some providers want it back with every call."""
     gone = {id(p) for p in candidate.placed}
-    leaving = [at for at, p in enumerate(line) if id(p) in gone]
+    places = (at for at in range(candidate.start // 2, len(line)) if id(line[at]) in gone)
+    leaving = list(islice(places, len(gone)))
     start, end = leaving[0], leaving[-1]
     if moment.binds:
         start, last = candidate.start // 2, len(line)
