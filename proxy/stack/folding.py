@@ -13,6 +13,7 @@ does), and it neither stores nor sends.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 
 import msgspec
@@ -88,7 +89,7 @@ class Folding(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True, dict=True):
     """What leaves the line for one trace of `frame`, or of a part of it."""
 
     frame: str
@@ -108,11 +109,16 @@ class Candidate(msgspec.Struct, frozen=True):
     def start(self) -> int:
         return self.segments[0].start
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         return sum(segment.tokens for segment in self.segments)
 
-    @property
+    @cached_property
+    def pays(self) -> bool:
+        """Whether it makes the line shorter; a trace alone is no reason to write another one."""
+        return any(segment.placed for segment in self.segments) and self.tokens > self.estimate
+
+    @cached_property
     def estimate(self) -> int:
         """Tokens that its trace will take, about."""
         told = sum(segment.tokens for segment in self.segments if segment.trace)
@@ -163,14 +169,17 @@ def _is_relief(weights: Weights, moment: Moment) -> bool:
 def _chosen(found: Sequence[Segment], weights: Weights, moment: Moment) -> tuple[tuple[Candidate, ...], Verdict]:
     """The newest segments, back to the one at which the sum is worth most."""
     ordered = sorted(found, key=lambda s: s.start)
-    nothing: tuple[Candidate, ...] = ()
-    best = nothing, _weighed(nothing, weights, moment)
+    begins, best = len(ordered), _weighed((), weights, moment)
+    by_frame: dict[tuple[str, bool], Candidate] = {}
     for first in range(len(ordered) - 1, -1, -1):
-        candidates = _grouped(ordered[first:])
+        of = (ordered[first].frame, ordered[first].part)
+        behind = by_frame[of].segments if of in by_frame else ()
+        by_frame[of] = Candidate(*of, (ordered[first], *behind))
+        candidates = [c for c in by_frame.values() if c.pays]
         verdict = _weighed(candidates, weights, moment)
-        if candidates and (not best[0] or _merit(verdict) > _merit(best[1])):
-            best = candidates, verdict
-    return best
+        if candidates and (begins == len(ordered) or _merit(verdict) > _merit(best)):
+            begins, best = first, verdict
+    return _grouped(ordered[begins:]), best
 
 
 def _merit(verdict: Verdict) -> tuple[bool, float]:
@@ -178,12 +187,12 @@ def _merit(verdict: Verdict) -> tuple[bool, float]:
 
 
 def _grouped(segments: Sequence[Segment]) -> tuple[Candidate, ...]:
-    """One candidate a frame, the oldest first; a trace alone is no reason to write another one."""
+    """One candidate a frame, the oldest first."""
     by_frame: dict[tuple[str, bool], list[Segment]] = {}
     for segment in segments:
         by_frame.setdefault((segment.frame, segment.part), []).append(segment)
-    groups = (Candidate(*of, tuple(some)) for of, some in by_frame.items() if any(s.placed for s in some))
-    return tuple(c for c in groups if c.tokens > c.estimate)
+    groups = (Candidate(*of, tuple(some)) for of, some in by_frame.items())
+    return tuple(c for c in groups if c.pays)
 
 
 def _weighed(chosen: Sequence[Candidate], weights: Weights, moment: Moment) -> Verdict:
