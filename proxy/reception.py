@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -249,33 +249,31 @@ class Reception:
         looked, None where this one has to stand where that did."""
         ledger = shelved.ledger
         story = shelved.story(found.path[-1].id) if found.path else Story()
-        events = list(rooted)
+        decided = _Decided(ledger.seq + len(new), arrival.now, rooted)
         watched = bool(arrival.request.tool_names or (thread and thread.tool_names)) and found.how is not How.COMPACTED
         if watched and found.path:
             remember(entry.message for entry in new[-LOOKED_AT:] if entry.message)
-        seq = ledger.seq + len(new) + len(events)
         known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
         if known:
-            events, seq = [*events, recorded(Rewritten(), new[0].id, 0, seq, arrival.now)], seq + 1
-        story = extend(ledger, story, new[:known], _by_entry(events))
+            decided.add(Rewritten(), new[0].id)
+        story = extend(ledger, story, new[:known], decided.at)
         called = watched and has_called(said_by(placed) for placed in story.placed)
         for run in _runs(new[known:]):
             last = run[-1]
             called = called or (watched and has_called(entry.message for entry in run))
             if look and last is new[-1] and (turns := self._turned(arrival, ledger, story, run, look)):
-                events, seq = [*events, recorded(turns[0], run[0].id, 0, seq, arrival.now)], seq + 1
+                decided.add(turns[0], run[0].id)
                 story = turns[1]
             tree = shelved.story(run[0].adopts).tree if run[0].adopts else story.tree
             compacted = found.how is How.COMPACTED
             if root := begun_beside(tree, new if compacted else run, newest=compacted):
-                events, seq = [*events, recorded(root[1], root[0], 0, seq, arrival.now)], seq + 1
-            before = extend(ledger, story, run[:-1], _by_entry(events))
+                decided.add(root[1], root[0])
+            before = extend(ledger, story, run[:-1], decided.at)
             if called and last.message and last.message.role != "assistant":
-                decided = self._inferred(_rooted_at(last, before, root, arrival.now), run, arrival.now)
-                events += [recorded(e, last.id, 0, seq + n, arrival.now) for n, e in enumerate(decided)]
-                seq += len(decided)
-            story = extend(ledger, before, [last], _by_entry(events))
-        return story, events
+                for event in self._inferred(_rooted_at(last, before, root, arrival.now), run, arrival.now):
+                    decided.add(event, last.id)
+            story = extend(ledger, before, [last], decided.at)
+        return story, decided.events
 
     def _turned(
         self, arrival: Arrival, ledger: Ledger, story: Story, run: Sequence[Entry], look: Look
@@ -383,11 +381,24 @@ def _runs(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         yield run
 
 
-def _by_entry(events: Iterable[Event]) -> Mapping[str, Sequence[Event]]:
-    found: dict[str, list[Event]] = {}
-    for event in events:
-        found.setdefault(event.entry, []).append(event)
-    return found
+class _Decided:
+    """What is decided while a path is followed: `events`, in their order, and the same by the entry they hang `at`,
+    which is asked for with each run of a history that may be long. `seq` is that of the first, `now` in ms; `rooted`
+    was decided before."""
+
+    def __init__(self, seq: int, now: int, rooted: Iterable[Event]) -> None:
+        self.events: list[Event] = []
+        self.at: dict[str, list[Event]] = {}
+        self._seq, self._now = seq, now
+        for event in rooted:
+            self._keep(event)
+
+    def add(self, event: FrameEvent, entry: str) -> None:
+        self._keep(recorded(event, entry, 0, self._seq + len(self.events), self._now))
+
+    def _keep(self, event: Event) -> None:
+        self.events.append(event)
+        self.at.setdefault(event.entry, []).append(event)
 
 
 def _asked_mode(headers: Headers) -> str:

@@ -163,6 +163,15 @@ def owner_of(story: Story, placed: Placed) -> str:
     return carried.get(placed.at) or carried.get(placed.entry.id, placed.owner)
 
 
+def owned_by(story: Story, frames: Container[str], placed: Iterable[Placed]) -> list[Placed]:
+    """Those of `placed` that these frames own now, in whichever of their segments."""
+    carried = story.tree.carried
+    if not carried:
+        return [p for p in placed if p.owner.partition("#")[0] in frames]
+    # `owner_of`, written out: this is asked of every entry of the path.
+    return [p for p in placed if (carried.get(p.at) or carried.get(p.entry.id, p.owner)).partition("#")[0] in frames]
+
+
 def on_line(story: Story) -> list[Placed]:
     """What stands on the line of the active frame, in ledger order, whatever view its frames have."""
     gone = story.tree.gone

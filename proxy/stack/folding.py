@@ -13,6 +13,8 @@ does), and it neither stores nor sends.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
@@ -25,7 +27,7 @@ from proxy.stack.events import Folded, FrameEvent, Parted, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, children
 from proxy.stack.interim import interim_words, summed_up
-from proxy.stack.names import names_in
+from proxy.stack.names import Shown
 from proxy.stack.observe import Names
 from proxy.stack.observe.names import Role
 from proxy.stack.ranking import Count
@@ -87,7 +89,7 @@ class Folding(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True, dict=True):
     """What leaves the line for one trace of `frame`, or of a part of it."""
 
     frame: str
@@ -107,11 +109,16 @@ class Candidate(msgspec.Struct, frozen=True):
     def start(self) -> int:
         return self.segments[0].start
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         return sum(segment.tokens for segment in self.segments)
 
-    @property
+    @cached_property
+    def pays(self) -> bool:
+        """Whether it makes the line shorter; a trace alone is no reason to write another one."""
+        return any(segment.placed for segment in self.segments) and self.tokens > self.estimate
+
+    @cached_property
     def estimate(self) -> int:
         """Tokens that its trace will take, about."""
         told = sum(segment.tokens for segment in self.segments if segment.trace)
@@ -148,7 +155,8 @@ def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     subjects = tuple(c.frame for c in chosen)
     if not verdict.worth:
         return Folding((), (Decision(kind, subjects, verdict),))
-    events = tuple(event for c in chosen for event in _folded(story, line, c, moment, pen))
+    shown = Shown(_telling(line, story.tree.trims))
+    events = tuple(event for c in chosen for event in _folded(story, line, shown, c, moment, pen))
     return Folding(events, (Decision(kind, subjects, verdict),))
 
 
@@ -161,14 +169,17 @@ def _is_relief(weights: Weights, moment: Moment) -> bool:
 def _chosen(found: Sequence[Segment], weights: Weights, moment: Moment) -> tuple[tuple[Candidate, ...], Verdict]:
     """The newest segments, back to the one at which the sum is worth most."""
     ordered = sorted(found, key=lambda s: s.start)
-    nothing: tuple[Candidate, ...] = ()
-    best = nothing, _weighed(nothing, weights, moment)
+    begins, best = len(ordered), _weighed((), weights, moment)
+    by_frame: dict[tuple[str, bool], Candidate] = {}
     for first in range(len(ordered) - 1, -1, -1):
-        candidates = _grouped(ordered[first:])
+        of = (ordered[first].frame, ordered[first].part)
+        behind = by_frame[of].segments if of in by_frame else ()
+        by_frame[of] = Candidate(*of, (ordered[first], *behind))
+        candidates = [c for c in by_frame.values() if c.pays]
         verdict = _weighed(candidates, weights, moment)
-        if candidates and (not best[0] or _merit(verdict) > _merit(best[1])):
-            best = candidates, verdict
-    return best
+        if candidates and (begins == len(ordered) or _merit(verdict) > _merit(best)):
+            begins, best = first, verdict
+    return _grouped(ordered[begins:]), best
 
 
 def _merit(verdict: Verdict) -> tuple[bool, float]:
@@ -176,12 +187,12 @@ def _merit(verdict: Verdict) -> tuple[bool, float]:
 
 
 def _grouped(segments: Sequence[Segment]) -> tuple[Candidate, ...]:
-    """One candidate a frame, the oldest first; a trace alone is no reason to write another one."""
+    """One candidate a frame, the oldest first."""
     by_frame: dict[tuple[str, bool], list[Segment]] = {}
     for segment in segments:
         by_frame.setdefault((segment.frame, segment.part), []).append(segment)
-    groups = (Candidate(*of, tuple(some)) for of, some in by_frame.items() if any(s.placed for s in some))
-    return tuple(c for c in groups if c.tokens > c.estimate)
+    groups = (Candidate(*of, tuple(some)) for of, some in by_frame.items())
+    return tuple(c for c in groups if c.pays)
 
 
 def _weighed(chosen: Sequence[Candidate], weights: Weights, moment: Moment) -> Verdict:
@@ -221,17 +232,18 @@ class _Gone(msgspec.Struct, frozen=True):
         return cls(candidate, placed, tuple(_messages(placed)), facts_of(placed, names), noted)
 
 
-def _folded(
-    story: Story, line: Sequence[Placed], candidate: Candidate, moment: Moment, pen: Pen
+def _folded(  # noqa: PLR0913  one candidate, and the line it leaves
+    story: Story, line: Sequence[Placed], shown: Shown, candidate: Candidate, moment: Moment, pen: Pen
 ) -> tuple[FrameEvent, ...]:
-    """The events by which one candidate leaves; none where its trace would not be smaller."""
+    """The events by which one candidate leaves; none where its trace would not be smaller. `shown` are the names on the
+    line."""
     tree, frame = story.tree, candidate.frame
     gone = _Gone.of(candidate, pen.names, story)
     opened: tuple[Parted, ...] = ()
     if candidate.part:
         opened = (_parted(story, gone, moment),)
         tree, frame = apply(tree, opened[0], moment.now), opened[0].frame
-    trace = _trace(story, line, gone, tree.frames[frame], pen)
+    trace = _trace(story, shown, gone, tree.frames[frame], pen)
     if pen.scribe.user_message(trace).tokens > SMALLER * candidate.tokens:
         return ()
     entries = tuple(dict.fromkeys([*(e for t in candidate.told for e in sorted(t.entries)), *_entries(candidate)]))
@@ -244,11 +256,14 @@ def _entries(candidate: Candidate) -> tuple[str, ...]:
     return tuple(dict.fromkeys(p.entry.id for p in candidate.placed))
 
 
-def _trace(story: Story, line: Sequence[Placed], gone: _Gone, frame: Frame, pen: Pen) -> str:
-    leaving, told = {id(p) for p in gone.placed}, gone.candidate.told
-    staying = [m for p in line if id(p) not in leaving and (m := said_by(p))]
-    taken_up = {id(t) for t in told}
-    staying += [Message("user", b"", "", t.trace) for t in story.tree.trims if id(t) not in taken_up]
+def _telling(placed: Iterable[Placed], traces: Iterable[Trim]) -> Iterator[Message]:
+    """What tells the model something there: what is said, and the traces."""
+    yield from filter(None, map(said_by, placed))
+    yield from (Message("user", b"", "", trim.trace) for trim in traces)
+
+
+def _trace(story: Story, shown: Shown, gone: _Gone, frame: Frame, pen: Pen) -> str:
+    told = gone.candidate.told
     parent = story.tree.frames.get(frame.parent)
     return trace_text(
         frame,
@@ -259,7 +274,7 @@ def _trace(story: Story, line: Sequence[Placed], gone: _Gone, frame: Frame, pen:
         count=pen.count,
         results=_summarised(told, frame),
         part=gone.candidate.part,
-        known=names_in(staying),
+        known=shown.without(_telling(gone.placed, told)),
         earlier="\n".join(t.trace for t in told),
         planned=_open_items(story.tree, gone.messages, pen.names),
         noted=gone.noted,
@@ -316,7 +331,8 @@ def _muted(line: Sequence[Placed], candidate: Candidate, moment: Moment, pen: Pe
     reasoning to what stands before it, all of them; the cut is where the first trace stood that is written anew. Else
     calls that stay keep theirs, for some providers want it back with every call."""
     gone = {id(p) for p in candidate.placed}
-    leaving = [at for at, p in enumerate(line) if id(p) in gone]
+    places = (at for at in range(candidate.start // 2, len(line)) if id(line[at]) in gone)
+    leaving = list(islice(places, len(gone)))
     start, end = leaving[0], leaving[-1]
     if moment.binds:
         start, last = candidate.start // 2, len(line)

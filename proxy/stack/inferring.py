@@ -23,14 +23,14 @@ from msgspec.structs import replace
 
 from proxy.stack.applying import apply, reopened
 from proxy.stack.compaction import CRITERION, returned_by, title_of
-from proxy.stack.context import owner_of
+from proxy.stack.context import owned_by, owner_of
 from proxy.stack.events import Entered, FrameEvent, Invalidated, Planned, Popped, Replanned, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by, step_of
 from proxy.stack.frames import FINAL, Frame, Status, Tree, ancestors, children, is_left, path_to
 from proxy.stack.ledger import Entry
 from proxy.stack.observe import Names
 from proxy.stack.observe.plan import Changes, ItemStatus, Mirrored, plan_seen, reconciled
-from proxy.stack.observe.turns import continues, first_said, user_spoke_last
+from proxy.stack.observe.turns import first_said, is_about_the_same, tells_itself, user_spoke_last
 from proxy.stack.ranking import cut_for_display
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Message
@@ -96,10 +96,12 @@ def _follow_plan(scene: _Scene, run: Sequence[Entry]) -> None:
     if called is None or said is None or not said.calls:
         return
     results = {m.answers: (m.text, entry.id) for entry in run if (m := entry.message) and m.answers}
-    step = step_of(said, results)
-    parted = called.entry.id in _parted_turns(scene.placed)
+    told = plan_seen(step_of(said, results), scene.watch.names)
+    if not told:
+        return  # nearly every group: nothing of the path has to be looked at
+    parted = called.round is not None and called.entry.id in _parted_turns(scene.placed)
     group = () if parted else (called.entry.id, *(entry for _, entry in results.values()))
-    for seen in plan_seen(step, scene.watch.names):
+    for seen in told:
         _mirror(scene, reconciled(_mirrored(scene.tree), seen), group)
 
 
@@ -233,7 +235,7 @@ def _end(scene: _Scene, frame: str, status: Status, *, carried: tuple[str, ...] 
 
 def ended(story: Story, frame: str, status: Status, names: Names, carried: tuple[str, ...] = ()) -> Popped:
     """An inferred frame ends with what is known of it."""
-    placed = [p for p in story.placed if owner_of(story, p).partition("#")[0] == frame]
+    placed = owned_by(story, {frame}, story.placed)
     results = returned_by([m.text for p in placed if (m := said_by(p)) and m.role == "assistant"])
     facts = facts_of(placed, names)
     return Popped(
@@ -270,42 +272,55 @@ def _follow_subagents(scene: _Scene, messages: Sequence[Message]) -> None:
 # ------------------------------------------------------------------------------------------------------------ requests
 def _follow_request(scene: _Scene, run: Sequence[Entry], said: Sequence[str]) -> None:
     """A message of the user: does it go on with the work before it, or start something else?"""
-    home, before = _ended(scene)
-    if home is None or not before:
+    ended_at = _ended_at(scene)
+    closing = said_by(scene.placed[ended_at]) if ended_at is not None else None
+    if ended_at is None or closing is None:
         return
     told = "\n".join(said)
-    opening = "\n".join(m.text for p in before if (m := said_by(p)) and m.role == "user")
-    closing = said_by(before[-1])
-    if closing is None or not has_called(map(said_by, before)) or continues(opening, closing.text, told):
+    goes_on = tells_itself(closing.text, told)
+    if goes_on:
+        return  # mostly it does, and then the work before it need not be looked through
+    home = _home_of_requests(scene.tree)
+    story = replace(scene.story, tree=scene.tree)
+    before = owned_by(story, _worked_in(scene.tree, home), scene.placed[: ended_at + 1])
+    if not has_called(map(said_by, before)):
         return
+    if goes_on is None:
+        opening = "\n".join(m.text for p in before if (m := said_by(p)) and m.role == "user")
+        if is_about_the_same(opening, closing.text, told):
+            return
     _close(scene, home, before)
     tail = tuple(entry.id for entry in run[:-1] if entry.message and entry.message.role == "user")
     asked = first_said([told], CRITERION)
     scene.decide(Entered(scene.fresh_id(), home.id, title_of(asked), asked, "request", tail))
 
 
-def _ended(scene: _Scene) -> tuple[Frame | None, list[Placed]]:
-    """The frame in which requests begin and end here, and what was done for the last one; (None, nothing) inside a
-    frame that the model pushed, and where the last turn did not end in words."""
-    tree = scene.tree
-    home = next(f for f in reversed(path_to(tree, tree.active)) if not f.is_inferred)
+def _ended_at(scene: _Scene) -> int | None:
+    """The place of the words that ended what was done for the last request; None inside a frame that the model pushed,
+    and where the last turn did not end in words."""
+    tree, placed = scene.tree, scene.placed
+    home = _home_of_requests(tree)
     if home.parent:
-        return None, []
-    last = next((p for p in reversed(scene.placed) if (m := said_by(p)) and m.role in ("assistant", "tool")), None)
-    message = said_by(last) if last else None
-    if last is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
-        return None, []
-    request = _request(tree)
-    within = {request.id if request else home.id}
-    within |= (
-        {f.id for f in _below(tree, request.id)}
-        if request
-        else {f.id for f in children(tree, home.id) if f.origin in ("plan", "auto")}
-    )
-    story = replace(scene.story, tree=tree)
-    placed = [p for p in scene.placed if owner_of(story, p).partition("#")[0] in within]
-    until = next((at for at in range(len(placed) - 1, -1, -1) if placed[at] is last), None)
-    return (home, placed[: until + 1]) if until is not None else (None, [])
+        return None
+    spoke = ("assistant", "tool")
+    at = next((n for n in range(len(placed) - 1, -1, -1) if (m := said_by(placed[n])) and m.role in spoke), None)
+    message = said_by(placed[at]) if at is not None else None
+    if at is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
+        return None
+    owner = owner_of(replace(scene.story, tree=tree), placed[at]).partition("#")[0]
+    return at if owner in _worked_in(tree, home) else None
+
+
+def _home_of_requests(tree: Tree) -> Frame:
+    """The frame in which requests begin and end here."""
+    return next(f for f in reversed(path_to(tree, tree.active)) if not f.is_inferred)
+
+
+def _worked_in(tree: Tree, home: Frame) -> frozenset[str]:
+    """The frames in which the last request was worked on."""
+    if request := _request(tree):
+        return frozenset({request.id, *(f.id for f in _below(tree, request.id))})
+    return frozenset({home.id, *(f.id for f in children(tree, home.id) if f.origin in ("plan", "auto"))})
 
 
 def _request(tree: Tree) -> Frame | None:

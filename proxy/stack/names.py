@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import TypeVar
+
+import msgspec
 
 from proxy.stack.transcript import Message
 
@@ -145,6 +147,33 @@ def names_in(messages: Iterable[Message]) -> frozenset[str]:
     return frozenset().union(*(names for message in messages for _, names in _named_in(message)))
 
 
+class Shown:
+    """The names that messages show, for whoever asks of one part of them after the other what the rest still shows:
+    each message is looked at once, and those of the part."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._by = _shown_by(messages)
+
+    def without(self, leaving: Iterable[Message]) -> Container[str]:
+        """The names that are shown when these, which are some of the messages, have left."""
+        return _Rest(self._by, _shown_by(leaving))
+
+
+class _Rest(msgspec.Struct, frozen=True):
+    """Names by how many of all messages show them, and by how many of those that leave."""
+
+    of_all: Mapping[str, int]
+    of_leaving: Mapping[str, int]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.of_all.get(name, 0) > self.of_leaving.get(name, 0)
+
+
+def _shown_by(messages: Iterable[Message]) -> Mapping[str, int]:
+    """By how many messages each name is shown."""
+    return Counter(chain.from_iterable(names_in([message]) for message in messages))
+
+
 def remember(messages: Iterable[Message]) -> None:
     """Look at messages now, while they are few, because their names are going to be asked for when they are many."""
     for message in messages:
@@ -192,7 +221,7 @@ def _names_of_arguments(arguments: str) -> tuple[str, ...]:
 
 
 # ------------------------------------------------------------------------------------------------------------- ranking
-def ranked_names(messages: Iterable[Message], known: Collection[str] = ()) -> tuple[str, ...]:
+def ranked_names(messages: Iterable[Message], known: Container[str] = ()) -> tuple[str, ...]:
     """The names that leave with `messages`, the one most worth its tokens first, of equals the one said first; those in
     `known` are left out."""
     worths: dict[str, float] = {}

@@ -123,23 +123,28 @@ def regretted(ledger: Ledger, turn: Entry, story: Story, results: Sequence[Entry
     asking = _asking(ledger, turn, {story.tip: story})
     found: list[str] = []
     for read in reads:
-        earlier = [one for one in _reads_named(ledger, asking, read.name) if one.has_all_of(read)]
+        earlier = [one for one in _reads_of(ledger, asking, read) if one.has_all_of(read)]
         again = _judged(ledger, asking, earlier, is_ours=True) if earlier else None
         found += [read.tool] * (again.gone if again else 0)
     return tuple(found)
 
 
-def _reads_named(ledger: Ledger, asking: _Asking, name: str) -> Iterator[_Read]:
-    """Reads of files of this name on the path. Calls that do not have it among their arguments are passed over, which
-    is nearly all of them."""
+def _reads_of(ledger: Ledger, asking: _Asking, again: _Read) -> Iterator[_Read]:
+    """Reads of the file on the path that is read `again`. Calls that do not have its name among their arguments are
+    passed over, which is nearly all of them, and those of other files of that name."""
+    name = again.name
     calls: set[str] = set()
     for placed in asking.held.values():
         message = said_by(placed)
         if message is None:
             continue
-        calls |= {call.id for call in message.calls if name in call.arguments}
+        calls |= {call.id for call in message.calls if name in call.arguments and _names_file(call, again.path)}
         if message.answers in calls and (read := _read(ledger, placed.entry)) is not None:
             yield read
+
+
+def _names_file(call: Call, path: str) -> bool:
+    return any(same_file(touched.path, path) for touched in touched_by(call))
 
 
 # ---------------------------------------------------------------------------------------------------------------- reads

@@ -15,6 +15,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import msgspec
 
@@ -43,7 +45,7 @@ class Segment:
     """Of a part: the model summed it up."""
 
 
-class Weights(msgspec.Struct, frozen=True):
+class Weights(msgspec.Struct, frozen=True, dict=True):
     """Tokens by place: what stands on the line at the odd places, the traces behind each of them at the even ones, the
     first of which is in front of all. What stands before `sent` had been sent before this request."""
 
@@ -64,13 +66,18 @@ class Weights(msgspec.Struct, frozen=True):
             traces.append((2 * at + 2, weight, trim))
         return cls(tuple(tokens), 2 * last + 1, tuple(traces))
 
-    @property
+    @cached_property
     def total(self) -> int:
         return sum(self.tokens)
 
+    @cached_property
+    def _before(self) -> tuple[int, ...]:
+        """By place, the tokens in front of it: every border between segments is asked about."""
+        return tuple(accumulate(self.tokens, initial=0))
+
     def staying(self, start: int, leaving: int) -> int:
         """What had been sent from `start` on and does not leave."""
-        return max(0, sum(self.tokens[start : self.sent]) - leaving)
+        return max(0, self._before[max(start, self.sent)] - self._before[start] - leaving)
 
 
 def _places(story: Story, line: Sequence[Placed]) -> Iterator[tuple[int, Trim]]:

@@ -15,7 +15,7 @@ texts stay on the line as they were, whoever cuts sees to that.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, zip_longest
 
 import msgspec
@@ -98,7 +98,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     count: Count,
     results: str = "",
     part: bool = False,
-    known: Collection[str] = (),
+    known: Container[str] = (),
     earlier: str = "",
     planned: Sequence[str] = (),
     noted: str = "",

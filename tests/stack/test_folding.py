@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from proxy.stack.context import assemble
+from proxy.stack import folding, names
+from proxy.stack.context import assemble, on_line
 from proxy.stack.economics import Prices, Reason
 from proxy.stack.events import Kept, recorded
 from proxy.stack.folding import Folding
-from tests.stack.working import SCRIBE, Watched, bash, events_of, padded, todo
+from proxy.stack.segments import Segment, Weights, segments_of
+from proxy.stack.transcript import Message
+from tests.stack.working import SCRIBE, Watched, bash, events_of, moment, padded, todo
 
 ELSEWHERE = "Unrelated: translate the onboarding email into French."
 
@@ -191,3 +195,58 @@ def test_several_items_leave_each_with_its_own_trace() -> None:
     titles = [re.findall(r"<title>(.*?)</title>", trace) for trace in traces]
     assert titles == [["Lexer"], ["Parser"]]
     assert not any("output" in text[:20] for text in watched.texts)
+
+
+def many_requests(number: int) -> Watched:
+    """So many requests, each with four call groups, and another one that has just come; nothing is folded."""
+    watched = Watched(folds=False)
+    for request in range(number):
+        watched.user(f"New task {request}: write module_{request}.py.")
+        for n in range(4):
+            watched.does(bash(f"command {n}"), results=[padded(f"output {n} of module_{request}.py")])
+        watched.says("It is all done.")
+    watched.user(ELSEWHERE).arrives()
+    return watched
+
+
+def test_what_stays_is_not_looked_over_for_each_frame_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history of 5,600 messages that came whole took 18 s to fold: the names in all that stays were looked for with
+    each of its frames. Counted, for a busy machine's clock says nothing."""
+    watched = many_requests(30)
+    looked_at: list[None] = []
+    named_in = names._named_in
+
+    def counting(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]:
+        looked_at.append(None)
+        return named_in(message)
+
+    monkeypatch.setattr(names, "_named_in", counting)
+    made = watched.fold(cold=True)
+
+    assert len(made.events) >= 25
+    assert len(looked_at) < 4 * len(watched.story.placed)
+
+
+def test_the_best_beginning_is_found_without_grouping_all_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the one a look at each of them gives, with all that stands behind it grouped anew."""
+    watched = many_requests(12)
+    story, line = watched.story, on_line(watched.story)
+    weights = Weights.of(story, line, SCRIBE)
+    found = segments_of(story, line, weights)
+    grouped, weighed = folding._grouped, folding._weighed
+    times: list[int] = []
+
+    def counting(segments: Sequence[Segment]) -> tuple[folding.Candidate, ...]:
+        times.append(len(segments))
+        return grouped(segments)
+
+    monkeypatch.setattr(folding, "_grouped", counting)
+    for requests in (1, 2, 5, 50):
+        now = moment(story.tip, requests=requests, head=3_000)
+        looked_at = [
+            (some, weighed(some, weights, now)) for n in range(len(found), -1, -1) if (some := grouped(found[n:]))
+        ]
+        assert len(looked_at) == len(found) == 12
+        times.clear()
+        assert folding._chosen(found, weights, now) == max(looked_at, key=lambda each: folding._merit(each[1]))
+        assert len(times) == 1

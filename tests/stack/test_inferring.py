@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.stack import inferring
 from proxy.stack.context import assemble, on_line, owner_of, unpaired
 from proxy.stack.events import Entered, Popped, read_event
 from proxy.stack.facts import said_by
 from proxy.stack.frames import Status
 from proxy.stack.inferring import RESULTS_KEPT
 from proxy.stack.ledger import Kind
+from proxy.stack.story import Placed
+from proxy.stack.transcript import Message
 from tests.properties.depth import searched
 from tests.stack.working import SCRIBE, Watched, bash, events_of, padded, todo
 
@@ -79,6 +82,28 @@ def test_a_request_that_ends_takes_what_was_done_for_it() -> None:
     assert (request.status, request.results) == (Status.COMPLETED, "Tested.")
     assert owner(watched, "made") == owner(watched, "tested") == "Build it."
     assert owner(watched, "Bonjour.") == ELSEWHERE
+
+
+def test_work_that_goes_on_is_not_looked_through_with_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group of calls, and each word of the user's, looked at everything before it: a history of 12,000 messages
+    that came whole held the event loop for seconds."""
+    asked: list[str] = []
+
+    def counting(placed: Placed) -> Message | None:
+        asked.append(placed.at)
+        return said_by(placed)
+
+    def of_all(_: object) -> frozenset[str]:
+        raise AssertionError("no group of these says anything of a plan")
+
+    monkeypatch.setattr(inferring, "said_by", counting)
+    monkeypatch.setattr(inferring, "_parted_turns", of_all)
+    watched = Watched(folds=False).user("Build it.")
+    for n in range(60):
+        watched.does(bash(f"make {n}"), results=["made"]).says("Built.").user("yes, go on")
+    watched.says("Built.")
+
+    assert len(asked) < 8 * len(watched.story.placed)
 
 
 def test_interrupted_work_stays_open_whatever_comes_next() -> None:

@@ -7,13 +7,28 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.stack import names
-from proxy.stack.names import names_in, names_in_text, names_in_word, price, ranked_names, remember, worth
+from proxy.stack.names import Shown, names_in, names_in_text, names_in_word, price, ranked_names, remember, worth
 from proxy.stack.transcript import Call, Message
 
 
 def said(role: str, text: str, *arguments: str) -> Message:
     calls = tuple(Call(f"c{at}", "run", one) for at, one in enumerate(arguments))
     return Message(role, b"", "", text, calls)
+
+
+def test_what_leaves_takes_only_the_names_that_nothing_else_shows() -> None:
+    """One message may show a name often, and several may show the same."""
+    both = said("tool", "src/a.py and src/a.py, then src/b.py")
+    one, other = said("user", "see src/a.py"), said("assistant", "", '{"path": "src/c.py"}')
+    shown = Shown([both, one, other])
+
+    def left(*leaving: Message) -> set[str]:
+        return {name for name in ("src/a.py", "src/b.py", "src/c.py", "src/d.py") if name in shown.without(leaving)}
+
+    assert left() == {"src/a.py", "src/b.py", "src/c.py"}
+    assert left(both) == {"src/a.py", "src/c.py"}
+    assert left(both, one) == {"src/c.py"}
+    assert left(one, other) == {"src/a.py", "src/b.py"}
 
 
 # --------------------------------------------------------------------------------------------------------------- words

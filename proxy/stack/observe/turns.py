@@ -42,20 +42,30 @@ def continues(before: str, closing: str, text: str) -> bool:
 
     False only where it starts something else. A message of a client's own mark-up always continues.
     """
+    told = tells_itself(closing, text)
+    return is_about_the_same(before, closing, text) if told is None else told
+
+
+def tells_itself(closing: str, text: str) -> bool | None:
+    """The same, whatever the turn was about; None where that decides."""
     said = plain(text)
     if not said or _CLIENTS_OWN.match(said) or _NOTICE.match(text):
         return True
     if _SOMETHING_ELSE.search(said[:200]):
         return False
-    asked = _asked(closing)
-    if asked and _CHOICE.match(said):
+    if _asked(closing) and _CHOICE.match(said):
         return True
-    rest = _ACKNOWLEDGED.sub("", said, count=1).strip()
+    rest = _own_words(said)
     words = _words(rest)
     if len(words) <= SHORT and not _ORDER.match(rest):
         return True
-    if _GOES_ON.match(rest) or _is_output(rest) or _points_back(rest, words):
-        return True
+    return True if _GOES_ON.match(rest) or _is_output(rest) or _points_back(rest, words) else None
+
+
+def is_about_the_same(before: str, closing: str, text: str) -> bool:
+    """The same of a message that does not tell it itself, by what both turns name."""
+    asked, rest = _asked(closing), _own_words(plain(text))
+    words = _words(rest)
     ordered = bool(_ORDER.match(rest))
     before = worded(before)
     own = _own(words)
@@ -68,6 +78,11 @@ def continues(before: str, closing: str, text: str) -> bool:
     if shared >= (RELATED_TASK if ordered else RELATED):
         return True
     return len(own) < (2 if ordered else SUBSTANTIAL)
+
+
+def _own_words(said: str) -> str:
+    """What was typed, without the acknowledgement it opens with."""
+    return _ACKNOWLEDGED.sub("", said, count=1).strip()
 
 
 def user_spoke_last(messages: Sequence[Message]) -> bool:
