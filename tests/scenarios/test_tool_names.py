@@ -263,6 +263,20 @@ def test_every_name_is_answered_whatever_is_offered_and_asked(
     assert (set(NAMES) <= offered) == (tools == "full")
 
 
+@pytest.mark.asked("streamed")
+@pytest.mark.spoken_in("chat", reason="what a tool answers has no dialect")
+@pytest.mark.parametrize("prefix", ["stack_", ""], ids=["by name", "less its prefix"])
+def test_every_name_is_an_operation_of_the_dispatcher(stage: Stage, provider: ScriptedProvider, prefix: str) -> None:
+    """docs/tools.md: each name is answered, by itself or as `op`. Models write it with its prefix and without."""
+    ops = [prefix + name.removeprefix("stack_") for name in NAMES if name != "stack"]
+    provider.will(does(*(call("stack", op=op) for op in ops)), says("ok"))
+    stage.chat().says("Go on.")
+
+    results = [str(m["content"]) for m in provider.received[-1].messages if m["role"] == "tool"]
+    assert len(results) == len(ops)
+    assert not [result for result in results if "no operation" in result]
+
+
 @pytest.mark.rows("S1-118")
 def test_what_is_configured_is_told_to_the_model_and_to_people(stage: Stage, provider: ScriptedProvider) -> None:
     chat = stage.chat(stage.proxy(subagent__min_messages=7))

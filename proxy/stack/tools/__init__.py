@@ -28,7 +28,7 @@ from proxy.stack.tools import (
     summarizing,
 )
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool
-from proxy.stack.transcript import Call
+from proxy.stack.transcript import STACK_PREFIX, Call
 
 TOOLS: tuple[Tool, ...] = (
     *moves.TOOLS,
@@ -45,7 +45,11 @@ TOOLS: tuple[Tool, ...] = (
     *clearing.TOOLS,
     *configuring.TOOLS,
 )
-_BY_NAME: Mapping[str, Tool] = {name: tool for tool in TOOLS for name in (tool.name, tool.op, f"stack_{tool.op}")}
+_BY_NAME: Mapping[str, Tool] = {
+    name: tool
+    for tool in TOOLS
+    for name in (tool.name, tool.name.removeprefix(STACK_PREFIX), tool.op, f"{STACK_PREFIX}{tool.op}")
+}
 _BEHIND = tuple(tool for tool in TOOLS if not tool.core)
 DISPATCHER = "stack"
 NO_MORE = "No more stack calls in this turn. Go on with the task, or answer the user."
