@@ -343,8 +343,14 @@ class Round(Reading):
         return edited | ({SEALED: b"[]"} if any(block.kind == COMPACTION for block in self.blocks) else {})
 
     def so_far(self) -> Spoken:
-        """What has arrived, while more is coming: nothing is settled by asking."""
-        return self.spoken(complete=False)
+        """What has arrived, while more is coming: nothing is settled by asking. A call begins with an empty input that
+        stands for one to come."""
+        said = self.spoken(complete=False)
+        bare = {b.call.id for b in self.blocks if b.call and not b.closed and not any(b.written)}
+        if not bare:
+            return said
+        calls = tuple(replace(call, arguments="") if call.id in bare else call for call in said.message.calls)
+        return replace(said, message=replace(said.message, calls=calls))
 
     @property
     def _last_call(self) -> Block | None:

@@ -68,6 +68,23 @@ def test_a_call_of_the_client_leaves_as_it_comes_also_one_that_begins_like_ours(
     assert answer.feed(more) == more
 
 
+def test_s4_a_call_that_has_only_begun_has_no_input_in_a_draft() -> None:
+    """Every call begins with `{}`, which would be all of its input; without any at all it still ends with that."""
+    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer.begin_round(200, SSE)
+    inputs = []
+    for piece in (
+        start() + opens(0, type="tool_use", id="a", name="bash", input={}),
+        grows(0, type="input_json_delta", partial_json=""),
+        grows(0, type="input_json_delta", partial_json='{"q":1}'),
+        closes(0) + opens(1, type="tool_use", id="b", name="bash", input={}),
+        closes(1),
+    ):
+        answer.feed(piece)
+        inputs.append([c.arguments for c in answer.so_far().message.calls])
+    assert inputs == [[""], [""], ['{"q":1}'], ['{"q":1}', ""], ['{"q":1}', "{}"]]
+
+
 # ----------------------------------------------------------------------------------------------------- hidden rounds
 @pytest.mark.rows("X-09", "X-11")
 def test_x09_x11_a_hidden_round_then_text_is_one_answer() -> None:
