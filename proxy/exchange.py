@@ -363,8 +363,9 @@ class Call:
 
     def _refuse_loops(self, turn: Turn) -> None:
         """Which calls the next round may not make: a push or a pop of the round before may have ended a loop."""
-        names, window = self._parts.reception.actor.watch.names, self._parts.config.loop_window
-        self._delivery.writing.refuses = refuses(self._standing, turn.story, names, window)
+        if self._standing.refused:  # else there is nothing to fold the turn for
+            names, window = self._parts.reception.actor.watch.names, self._parts.config.loop_window
+            self._delivery.writing.refuses = refuses(self._standing, turn.story, names, window)
 
     def _bound_is_reached(self, turn: Turn) -> bool:
         """One round more may be asked for, and that without calls."""

@@ -60,7 +60,5 @@ def loop_rules(config: Config) -> Rules:
 def refuses(standing: Standing, story: Story, names: Names, window: int) -> Refusing | None:
     """Which calls of the client's tools are answered here, as the work stands in `story`: what the model did with stack
     calls since the request came may have ended a loop. None where none are."""
-    if not standing.refused:
-        return None
     signatures = standing.refused & refused(story, names, window)
     return (lambda name, arguments: signature(Call("", name, arguments), names) in signatures) if signatures else None

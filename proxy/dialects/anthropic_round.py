@@ -268,7 +268,8 @@ class Round(Reading):
         self._at[index] = block
         if block.kind == CALL:
             block.call = self.calls.take(index, _word(fields, "id"), _word(fields, "name"), "")
-            block.written, block.call.given = block.call.written, block.arguments
+            block.call.given = block.arguments  # as yet those it began with
+            block.written = block.call.written
             self.calls.settle()  # a name comes as a whole
         return self._said(index, block.text)
 

@@ -220,7 +220,7 @@ def test_what_stays_is_not_looked_over_for_each_frame_that_leaves(monkeypatch: p
         looked_at.append(None)
         return named_in(message)
 
-    monkeypatch.setattr(names, "_named_in", counting)
+    monkeypatch.setattr(names, "_named_in", counting)  # how often is asked here; a time would tell of the machine
     made = watched.fold(cold=True)
 
     assert len(made.events) >= 25
@@ -240,7 +240,7 @@ def test_the_best_beginning_is_found_without_grouping_all_for_each(monkeypatch: 
         times.append(len(segments))
         return grouped(segments)
 
-    monkeypatch.setattr(folding, "_grouped", counting)
+    monkeypatch.setattr(folding, "_grouped", counting)  # how often is asked here; a time would tell of the machine
     for requests in (1, 2, 5, 50):
         now = moment(story.tip, requests=requests, head=3_000)
         looked_at = [

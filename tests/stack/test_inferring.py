@@ -96,8 +96,8 @@ def test_work_that_goes_on_is_not_looked_through_with_each_message(monkeypatch: 
     def of_all(_: object) -> frozenset[str]:
         raise AssertionError("no group of these says anything of a plan")
 
-    monkeypatch.setattr(inferring, "said_by", counting)
-    monkeypatch.setattr(inferring, "_parted_turns", of_all)
+    monkeypatch.setattr(inferring, "said_by", counting)  # how often is asked here; a time would tell of the machine
+    monkeypatch.setattr(inferring, "_parted_turns", of_all)  # the same: it looks through all of the path
     watched = Watched(folds=False).user("Build it.")
     for n in range(60):
         watched.does(bash(f"make {n}"), results=["made"]).says("Built.").user("yes, go on")

@@ -275,7 +275,7 @@ def held_against_each_other(monkeypatch: pytest.MonkeyPatch) -> list[None]:
         compared.append(None)
         return alike(ledger, stored, message)
 
-    monkeypatch.setattr(matching, "_alike", counting)
+    monkeypatch.setattr(matching, "_alike", counting)  # how often is asked here; a time would tell of the machine
     return compared
 
 

@@ -211,6 +211,6 @@ def test_other_files_of_the_same_name_are_not_looked_at_closer(talk: Talk, monke
         asked.append(entry.id)
         return judged(ledger, entry, *seen)
 
-    monkeypatch.setattr(reading, "_read", counting)
+    monkeypatch.setattr(reading, "_read", counting)  # which are judged is asked here; a time would tell of the machine
     assert regretted(talk.ledger, talk.ledger.entries[result.parent], story, [result]) == ("Read",)
     assert asked == [ident, read[0]]

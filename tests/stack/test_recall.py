@@ -505,7 +505,7 @@ def test_a_client_that_drops_its_oldest_message_with_every_request_loses_nothing
         folded += 1
         put(walk, entry, events)
 
-    monkeypatch.setattr(story._Walk, "put", counting)
+    monkeypatch.setattr(story._Walk, "put", counting)  # how often is asked here; a time would tell of the machine
     placed = everything(talk.ledger, talk.story)
     assert len({p.entry.id for p in placed}) == 2 * rewritings
     assert folded <= 4 * rewritings
