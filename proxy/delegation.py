@@ -16,7 +16,7 @@ from typing import NamedTuple
 from proxy.errors import StoreError
 from proxy.settings import SubagentSettings
 from proxy.shelf import Shelf, Shelved
-from proxy.stack import matching, presuming
+from proxy.stack import anchors, presuming
 from proxy.stack.compaction import CRITERION, title_of
 from proxy.stack.events import Delegated, FrameEvent, Popped, frame_id, read_event, recorded
 from proxy.stack.frames import FINAL, RETURNED, Status, Tree
@@ -46,7 +46,7 @@ async def begun(  # noqa: PLR0913  who delegated what to whom, and when
     that conversation and the turn of the call; where no call says so there is no frame (a fork, a session's parent)."""
     parent = await shelf.get(tenant, origin[0]) if all(origin) else None
     rounds = parent.ledger.rounds.get(origin[1], ()) if parent else ()
-    call = matching.delegating_call(rounds, prompt)
+    call = anchors.delegating_call(rounds, prompt)
     if parent is not None and call is None:  # none says these words: it was presumed by a title
         call = presuming.unclaimed(parent.ledger, origin[1], rounds)
     if parent is None or call is None:

@@ -20,7 +20,7 @@ from proxy.config import Config
 from proxy.dialects import Dialect
 from proxy.live_settings import LiveSettings
 from proxy.shelf import Shelf, Shelved
-from proxy.stack import matching, presuming
+from proxy.stack import anchors, presuming, walking
 from proxy.stack.compaction import CRITERION
 from proxy.stack.matching import Match
 from proxy.stack.observe.turns import untagged
@@ -58,7 +58,7 @@ class Origins:
                 shelved = await self.shelf.get(arrival.tenant, conversation)
                 if shelved and any(t.tool_names for t in shelved.ledger.threads.values()):
                     prompts = _prompts(arrival.request)
-                    turns = ((p, matching.delegated_at(shelved.ledger, p)) for p in prompts)
+                    turns = ((p, anchors.delegated_at(shelved.ledger, p)) for p in prompts)
                     by_prompt = (Origin(conversation, turn, p) for p, turn in turns if turn)
                     return next(by_prompt, None) or self._presumed(arrival, conversation)
         for prompt in _prompts(arrival.request):
@@ -74,7 +74,7 @@ class Origins:
         if not origin.conversation or not binds(self.config, self.dialect, model):
             return _NOTHING
         parent = await self.shelf.get(arrival.tenant, origin.conversation)
-        path = matching.walk(parent.ledger, request.messages) if parent else ()
+        path = walking.walk(parent.ledger, request.messages) if parent else ()
         if parent is None or not path:
             return _NOTHING
         behind = made_behind_ours(parent.ledger, parent.story(path[-1].id), len(path))

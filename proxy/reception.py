@@ -31,7 +31,7 @@ from proxy.origins import Origin, Origins, fork_point
 from proxy.parents_note import with_parents
 from proxy.report.receipts import ANSWERED
 from proxy.shelf import Shelf, Shelved
-from proxy.stack import matching
+from proxy.stack import anchors, matching
 from proxy.stack.applying import apply
 from proxy.stack.branching import ends_in_results, look_at, turning
 from proxy.stack.context import on_line
@@ -357,7 +357,7 @@ def _clash(tool_names: tuple[str, ...]) -> bool:
 
 def _anchored_at(arrival: Arrival, opened: Conversation) -> Anchored:
     """Under which keys a conversation is found that opens with this request."""
-    return Anchored(opened.id, opened.hint, matching.anchors_at_opening(arrival.request), arrival.now)
+    return Anchored(opened.id, opened.hint, anchors.at_opening(arrival.request), arrival.now)
 
 
 def _may_act(request: Request, mode: str) -> bool:

@@ -25,8 +25,8 @@ from proxy.errors import BadRequest, ProxyError, StoreError
 from proxy.passing import Passing, bypass, is_fine, pass_along, record_of
 from proxy.referring import is_deleted, is_ours, kept_at, tombstone, turn_named
 from proxy.shelf import Shelved
+from proxy.stack import anchors
 from proxy.stack.ledger import ANSWER, Kind, Round, answer_of
-from proxy.stack.matching import answer_anchor
 from proxy.stack.transcript import Message
 from proxy.store import Anchored
 from proxy.upstream import outgoing_headers
@@ -200,7 +200,7 @@ async def _delete(parts: Parts, incoming: Incoming, reply: Reply, kept: Kept) ->
 
 async def _bury(parts: Parts, kept: Kept) -> None:
     """The provider has forgotten the answer, and so do we, also after a restart. Raises StoreError."""
-    keys = (answer_anchor(tombstone(kept.name)),)
+    keys = (anchors.of_answer(tombstone(kept.name)),)
     buried = Anchored(kept.shelved.ledger.conversation.id, "", keys, parts.now())
     parts.shelf.record(kept.shelved, [], [buried])
     await parts.shelf.durable(kept.shelved)

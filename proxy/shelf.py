@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from proxy.errors import StoreError
-from proxy.stack import matching
+from proxy.stack import anchors, matching
 from proxy.stack.autonomy.signals import Reading
 from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Thread, Value, answer_of, turn_id
 from proxy.stack.matching import How, Match
@@ -187,7 +187,7 @@ class Shelf:
         keys: list[str] = []
         held: list[str] = []
         found = None
-        for group in matching.anchors_to_find(request):
+        for group in anchors.to_find(request):
             keys += group
             held += [c for key in group for c in self._anchors.get((tenant, hint, key), ())]
             found = _best(await self._in(dialect, tenant, held), request, now, opening=opening)
@@ -257,16 +257,16 @@ class Shelf:
     async def delegating(self, tenant: str, text: str) -> tuple[Shelved, str] | None:
         """The conversation with a call that waits for somebody who was told `text`, and its turn. Whoever begins is
         told at once, so only what this process remembers is asked."""
-        for conversation in self._anchors.get((tenant, "", matching.prompt_anchor(text)), ()):
+        for conversation in self._anchors.get((tenant, "", anchors.of_prompt(text)), ()):
             shelved = await self.get(tenant, conversation)
-            if shelved and (turn := matching.delegated_at(shelved.ledger, text)):
+            if shelved and (turn := anchors.delegated_at(shelved.ledger, text)):
                 return shelved, turn
         return None
 
     async def answered(self, tenant: str, name: str) -> tuple[Shelved, str] | None:
         """The conversation of which the client knows a turn, or a part of one, by this id; and the turn, empty where
         it is a part."""
-        key = matching.answer_anchor(name)
+        key = anchors.of_answer(name)
         held = self._anchors.get((tenant, "", key)) or await self._store.find(tenant, "", [key])
         for conversation in held:
             if (shelved := await self.get(tenant, conversation)) is not None:

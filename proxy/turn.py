@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from proxy.flights import Glimpse
 from proxy.hearing import Hearing
 from proxy.shelf import Shelf
-from proxy.stack import lines, matching, tools
+from proxy.stack import anchors, lines, tools
 from proxy.stack.applying import apply
 from proxy.stack.block_forms import FLAT, Form
 from proxy.stack.context import Line, Scribe, assemble
@@ -177,7 +177,7 @@ class Turn:
         others = self._anchored(done, now) if last else []
         self.shelf.record(self.standing.shelved, [*self._unwritten(), done, *events], others)
         if spoken.client_calls:
-            self.shelf.expect(self.standing.shelved, matching.prompts_in((done,)))
+            self.shelf.expect(self.standing.shelved, anchors.prompts_in((done,)))
         self.number += 1
 
     def note(self, decided: FrameEvent, now: int) -> None:
@@ -212,9 +212,9 @@ class Turn:
         """Under which keys the conversation is found when the client echoes this turn, or names it."""
         conversation = self.standing.ledger.conversation
         rounds = (*(r for r in self.standing.ledger.rounds.get(self.entry.id, ()) if r.number != done.number), done)
-        keys = matching.anchors_of_turn(self.standing.request.messages, rounds)
+        keys = anchors.of_turn(self.standing.request.messages, rounds)
         echoed = Anchored(conversation.id, conversation.hint, keys, now)
-        named = tuple(map(matching.answer_anchor, self.kit.named(self.standing.request, rounds)))
+        named = tuple(map(anchors.of_answer, self.kit.named(self.standing.request, rounds)))
         return [echoed, Anchored(conversation.id, "", named, now)] if named else [echoed]
 
     async def durable(self, left_out: Set[str] | None = None) -> None:

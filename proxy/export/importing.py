@@ -18,7 +18,7 @@ from proxy.export import told_by_jetbox, told_by_layout, whole
 from proxy.export.layout import STATE
 from proxy.export.reading import document, refuse, rows, shelf_at
 from proxy.export.rebuilding import records as rebuilt
-from proxy.stack import matching
+from proxy.stack import anchors
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, answer_of
 from proxy.stack.transcript import Message, Spoken
 from proxy.store import Anchored, Owned, Record, RequestRecord, Store
@@ -126,10 +126,10 @@ def _anchors(ledger: Ledger) -> Iterator[Anchored]:
             continue
         rounds = _rounds(ledger, entry)
         if rounds:
-            keys = matching.anchors_of_turn(heard, rounds)
+            keys = anchors.of_turn(heard, rounds)
             yield Anchored(about.id, about.hint, keys, entry.created)
             if named := answer_of(rounds):
-                yield Anchored(about.id, "", (matching.answer_anchor(named),), entry.created)
+                yield Anchored(about.id, "", (anchors.of_answer(named),), entry.created)
             before[entry.id] = (_SOMEBODY,)
         else:
             # Only what stands before the first answer is asked for; behind it one stand-in is enough.

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack import matching
+from proxy.stack import walking
 from proxy.stack.context import assemble, unpaired
 from proxy.stack.ledger import Kind
 from proxy.stack.story import Story, extend, follow
@@ -92,7 +92,7 @@ def test_l2_the_line_of_a_frame_begins_with_its_line_before(draw: st.DataObject,
 def test_h5_any_form_a_client_may_echo_a_history_in_is_recognised_to_its_end(draw: st.DataObject) -> None:
     grown, _ = conversation(draw)
     echoed = [echo(draw, message) for message in grown.said]
-    path = matching.walk(grown.ledger, echoed)
+    path = walking.walk(grown.ledger, echoed)
 
     assert [entry.id for entry in path] == [entry.id for entry in grown.ledger.path(grown.story.tip)]
 
@@ -119,7 +119,7 @@ def test_the_same_words_said_again_are_another_message(times: int, told: int) ->
     for _ in range(times):
         grown.client("user", "again")
         grown.model([Round("ok")])
-    path = matching.walk(grown.ledger, grown.said[: 2 * told])
+    path = walking.walk(grown.ledger, grown.said[: 2 * told])
 
     assert len(path) == min(2 * told, 2 * times)
     assert len({entry.id for entry in path}) == len(path)

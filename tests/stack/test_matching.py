@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.stack import matching
+from proxy.stack import aligning, anchors, matching
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, Thread, turn_id
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.transcript import Call, Message, Request, Spoken, identity_of
@@ -179,7 +179,7 @@ def test_a_pruned_output_is_the_stored_one_and_an_edited_one_is_new(book: Book) 
     ids=["white space", "note", "beginning", "other text", "longer"],
 )
 def test_what_counts_as_a_pruning(text: str, is_pruning: bool) -> None:
-    assert matching.pruned("line one\nline two\n" * 60, text) is is_pruning
+    assert aligning.pruned("line one\nline two\n" * 60, text) is is_pruning
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_what_counts_as_a_pruning(text: str, is_pruning: bool) -> None:
 )
 def test_a_note_may_be_longer_than_the_few_words_it_stands_for(text: str, is_pruning: bool) -> None:
     """opencode's answer to an edit has 26 characters, and its note 33."""
-    assert matching.pruned("Edit applied successfully.", text) is is_pruning
+    assert aligning.pruned("Edit applied successfully.", text) is is_pruning
 
 
 def test_an_anchor_needs_more_than_a_call_id(book: Book) -> None:
@@ -269,13 +269,13 @@ def run_of(turns: int, output: str) -> tuple[Book, list[Message]]:
 def held_against_each_other(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """One for every message that was compared with an entry. Counted, for a busy machine's clock says nothing."""
     compared: list[None] = []
-    alike = matching._alike
+    alike = aligning._alike
 
     def counting(ledger: Ledger, stored: Entry, message: Message) -> bool:
         compared.append(None)
         return alike(ledger, stored, message)
 
-    monkeypatch.setattr(matching, "_alike", counting)  # how often is asked here; a time would tell of the machine
+    monkeypatch.setattr(aligning, "_alike", counting)  # how often is asked here; a time would tell of the machine
     return compared
 
 
@@ -298,7 +298,7 @@ def test_a_history_that_went_another_way_takes_no_square_of_its_length(monkeypat
     found = matching.match(once.ledger, again)
     assert found.how is How.ALIGNED
     assert [bool(alias) for alias in found.aliases] == [False, *[True, False] * 99]
-    assert len(compared) < 2 * len(again.messages)
+    assert 0 < len(compared) < 2 * len(again.messages)
 
 
 def test_an_identical_opening_joins_until_the_follow_up_or_ten_minutes(book: Book) -> None:
@@ -410,7 +410,7 @@ def test_a_delegated_prompt_is_found_while_its_call_waits() -> None:
     prompt = "Look through all the tests and tell me which are slow."
     task = message("assistant", "", (Call("call_t", "task", f'{{"description":"slow tests","prompt":"{prompt}"}}'),))
     turn = book.answer(book.arrive(request(ASK), Match(How.NEW)), task)
-    assert matching.delegated_at(book.ledger, prompt) == turn
-    assert matching.delegated_at(book.ledger, prompt + " Please.") == ""
+    assert anchors.delegated_at(book.ledger, prompt) == turn
+    assert anchors.delegated_at(book.ledger, prompt + " Please.") == ""
     book.arrive(request(ASK, task, message("tool", "none is slow", answers="call_t")))
-    assert matching.delegated_at(book.ledger, prompt) == ""
+    assert anchors.delegated_at(book.ledger, prompt) == ""
