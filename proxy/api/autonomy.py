@@ -79,7 +79,7 @@ async def set_autonomy(asked: Asked, conversation: Id, wanted: AutonomyWanted) -
 async def clear_suggestions(
     asked: Asked,
     conversation: Id,
-    counts: Annotated[bool, Query(description="Also begin all counts anew")] = False,  # noqa: FBT002 - a query's
+    counts: Annotated[bool, Query(description="Also begin all counts anew")] = False,
 ) -> Response:
     """Take back what waits; words that stand on a line stay there."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)

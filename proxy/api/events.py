@@ -46,7 +46,7 @@ router = APIRouter(prefix="/stack", responses=ERRORS)
 async def stream_events(
     asked: Asked,
     conversation: Annotated[str, Query(description="Only what happens in this conversation")] = "",
-    follow: Annotated[bool, Query(description="Stay, and tell what comes; else what is remembered, and an end")] = True,  # noqa: FBT002 - a query's
+    follow: Annotated[bool, Query(description="Stay, and tell what comes; else what is remembered, and an end")] = True,
     last: Annotated[
         str, Header(alias="last-event-id", description="Begin behind this one, as far as it is remembered")
     ] = "",

@@ -202,14 +202,14 @@ EXPORTED = {
         409: {"model": Error, "description": "What this format needs was not kept; the message says what there is"},
     },
 )
-async def export_conversation(  # noqa: PLR0913 - one parameter each, as the query has them
+async def export_conversation(
     asked: Asked,
     conversation: Id,
     kind: Annotated[
         str, Query(alias="format", description="What it is told as", json_schema_extra={"enum": list(FORMATS)})
     ] = "ledger",
     thread: Thread = "",
-    whole: Annotated[bool, Query(description="messages: the client's history as it was sent")] = False,  # noqa: FBT002 - a query's
+    whole: Annotated[bool, Query(description="messages: the client's history as it was sent")] = False,
     measure: Annotated[
         str, Query(description="collapsed: what is counted", json_schema_extra={"enum": list(MEASURES)})
     ] = "tokens",
@@ -227,7 +227,7 @@ async def export_conversation(  # noqa: PLR0913 - one parameter each, as the que
 
 # ------------------------------------------------------------------------------------------------------------- frames
 @router.get("/conversations/{conversation}/frames", response_model=Frames, responses=UNKNOWN)
-async def list_frames(  # noqa: PLR0913 - one parameter each, as the query has them
+async def list_frames(
     asked: Asked,
     conversation: Id,
     thread: Thread = "",
@@ -258,11 +258,11 @@ async def list_frames(  # noqa: PLR0913 - one parameter each, as the query has t
         200: {"description": "As text, or as JSON where Accept asks for it", "content": {"text/plain": {}}},
     },
 )
-async def show_tree(  # noqa: PLR0913 - one parameter each, as the query has them
+async def show_tree(
     asked: Asked,
     conversation: Id,
     thread: Thread = "",
-    details: Annotated[bool, Query(description="With criteria, results and artifacts")] = False,  # noqa: FBT002 - a query's
+    details: Annotated[bool, Query(description="With criteria, results and artifacts")] = False,
     as_of: AsOf = "",
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
@@ -303,7 +303,7 @@ async def show_frame(asked: Asked, frame: Id) -> Response:
 async def unfold_frame(
     asked: Asked,
     frame: Id,
-    now: Annotated[bool, Query(description="With the next request, whatever it costs")] = False,  # noqa: FBT002 - a query's
+    now: Annotated[bool, Query(description="With the next request, whatever it costs")] = False,
 ) -> Response:
     """Bring back what was folded wrongly, at the next moment that is cheap; it is never folded again."""
     ledger, _ = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
@@ -316,7 +316,7 @@ async def unfold_frame(
 async def show_log(
     asked: Asked,
     frame: Id,
-    raw: Annotated[bool, Query(description="With each message as its stored text")] = False,  # noqa: FBT002 - a query's
+    raw: Annotated[bool, Query(description="With each message as its stored text")] = False,
 ) -> Response:
     """Everything a frame did, oldest first, also what is no longer sent."""
     ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
@@ -353,11 +353,11 @@ async def show_difference(asked: Asked, request: Id) -> Response:
 
 
 @router.get("/totals", response_model=Totals)
-async def show_totals(  # noqa: PLR0913 - one parameter each, as the query has them
+async def show_totals(
     asked: Asked,
     by: Annotated[By, Query(description="What a row stands for")] = "day",
     conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
-    fixed: Annotated[bool, Query(description="With the client's tools and system text")] = True,  # noqa: FBT002 - a flag
+    fixed: Annotated[bool, Query(description="With the client's tools and system text")] = True,
     limit: Limit = 1000,
     offset: Offset = 0,
 ) -> Response:

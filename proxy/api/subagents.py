@@ -40,7 +40,7 @@ async def list_subagents(
 @router.get("/stats", response_model=SubagentStats)
 async def show_stats(
     asked: Asked,
-    show_active: Annotated[bool, Query(description="With those at work")] = True,  # noqa: FBT002 - a query's
+    show_active: Annotated[bool, Query(description="With those at work")] = True,
 ) -> Response:
     """How many were detected, got a frame, were too short for one, and how they ended; in percent too."""
     found = await subagents.tracked(asked.backstage.store, asked.scope, _watching(asked))

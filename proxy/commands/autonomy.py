@@ -26,7 +26,7 @@ SHOWN = 10
 """Suggestions of the history that are printed; `--json` has all."""
 
 
-def autonomy(  # noqa: PLR0913 - one parameter for each option
+def autonomy(
     conversation: Annotated[
         str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")
     ] = "",
@@ -38,11 +38,11 @@ def autonomy(  # noqa: PLR0913 - one parameter for each option
     in_context: Annotated[
         bool | None, typer.Option("--in-context/--listed-only", help="Whether the model reads suggestions.")
     ] = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Back to what the configuration says.")] = False,  # noqa: FBT002 - a flag
-    clear: Annotated[bool, typer.Option("--clear", help="Take back what waits.")] = False,  # noqa: FBT002 - a flag
+    reset: Annotated[bool, typer.Option("--reset", help="Back to what the configuration says.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Take back what waits.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """How much the proxy decides about frames in a conversation: the rules, the scores, what was suggested."""
     wanted: dict[str, Any] = dict.fromkeys(RULES) if reset else {}

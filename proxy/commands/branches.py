@@ -47,13 +47,13 @@ class Listing(Generic[Row]):
     lines: Callable[[Sequence[Row]], Iterator[str]]
 
 
-def checkpoint(  # noqa: PLR0913 - one parameter for each option
+def checkpoint(
     name: Annotated[str, typer.Argument(help="Letters, digits, dots, dashes, underscores; default: a fresh one.")] = "",
     conversation: Conversation = "",
-    listed: Listed = False,  # noqa: FBT002 - a flag
+    listed: Listed = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Name the newest point of a conversation, so that a branch can begin there."""
     settings = at(config, data)
@@ -68,15 +68,15 @@ def checkpoint(  # noqa: PLR0913 - one parameter for each option
     _print(as_json, told, [f"checkpoint {told['name']} is set on {told['branch']}"])
 
 
-def branch(  # noqa: PLR0913 - one parameter for each option
+def branch(
     name: Annotated[str, typer.Argument(help="Of the new branch; default: a fresh one.")] = "",
     start: Annotated[str, typer.Option("--from", help="The checkpoint it begins at; default: the newest.")] = "",
     reason: Reason = "",
     conversation: Conversation = "",
-    listed: Listed = False,  # noqa: FBT002 - a flag
+    listed: Listed = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Begin a new line of work at a checkpoint, with the user's next message."""
     settings = at(config, data)
@@ -92,13 +92,13 @@ def branch(  # noqa: PLR0913 - one parameter for each option
     _print(as_json, told, [f"branch {told['branch']} begins at checkpoint {told['checkpoint']} {told['comes']}"])
 
 
-def switch(  # noqa: PLR0913 - one parameter for each option
+def switch(
     name: Annotated[str, typer.Argument(metavar="branch", help="The branch to go on with; main is the first line.")],
     reason: Reason = "",
     conversation: Conversation = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Go on with another branch, as it was left, with the user's next message."""
 
@@ -110,7 +110,7 @@ def switch(  # noqa: PLR0913 - one parameter for each option
     _print(as_json, told, [f"the work goes on, on {told['branch']} {told['comes']}"])
 
 
-def inject(  # noqa: PLR0913 - one parameter for each option
+def inject(
     source: Annotated[str, typer.Argument(metavar="branch", help="The branch to copy from.")],
     messages: Annotated[
         list[int] | None, typer.Argument(help="Numbers, as `callstack branch BRANCH --list` tells them.")
@@ -122,7 +122,7 @@ def inject(  # noqa: PLR0913 - one parameter for each option
     conversation: Conversation = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Copy messages of a branch, or what a frame of it returned, once to the end of another."""
     choice = Choice(source, messages or [], frame, to)

@@ -25,7 +25,7 @@ from proxy.views.tracking import NAMES, Tracking, TrackingWanted, told
 PATH = "/stack/config"
 
 
-def config(  # noqa: PLR0913 - one parameter for each option
+def config(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="A key and its value, subagent.min_duration=5000; repeatable.")
     ] = None,
@@ -36,7 +36,7 @@ def config(  # noqa: PLR0913 - one parameter for each option
     remove_pattern: Annotated[str, typer.Option(help="One that counts no more.")] = "",
     file: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """How subagents are tracked; changes it for everybody, at once and after a restart."""
     wanted = {NAMES[key]: value for key, value in _wanted(assignments or (), reset or ()).items()}

@@ -16,7 +16,7 @@ DEFAULTS = DemoOptions()
 def demo(
     data: Annotated[Path | None, typer.Option("--data", help="Keep the data here; default: nowhere.")] = None,
     delay: Annotated[float, typer.Option(min=0, help="Seconds between two requests.")] = DEFAULTS.delay_s,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Play a scripted agent session and show what it saves."""
     raise typer.Exit(run_demo(DemoOptions(data, delay, as_json)))

@@ -63,7 +63,7 @@ def doctor(
     data: DataDirectory = None,
     upstream: Annotated[str | None, typer.Option(help="Base URL of the provider, as given to serve.")] = None,
     port: Annotated[int | None, typer.Option(help="Port, as given to serve.")] = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Check port, upstream, store, tokenizer and configuration. Exit code 1: something was found."""
     flags = {"data": str(data) if data else None, "upstream": upstream, "port": port}

@@ -22,7 +22,7 @@ def explain(
     conversation: Conversation = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Why each frame stands in the block of the active frame, or does not: its score, part by part."""
     told = run(_explained(at(config, data), conversation))

@@ -32,7 +32,7 @@ WHOLE = "ledger"
 
 
 # ------------------------------------------------------------------------------------------------------------- export
-def export(  # noqa: PLR0913 - one parameter for each option
+def export(
     conversation: Annotated[
         str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")
     ] = "",
@@ -47,7 +47,7 @@ def export(  # noqa: PLR0913 - one parameter for each option
         Path | None, typer.Option(help="A file; a folder, or a .zip, for stack and jetbox. Default: what it prints.")
     ] = None,
     thread: Annotated[str, typer.Option(help="The path of this thread instead of the one that grew last.")] = "",
-    whole: Annotated[bool, typer.Option("--whole", help="messages: the client's history as it was sent.")] = False,  # noqa: FBT002 - a flag
+    whole: Annotated[bool, typer.Option("--whole", help="messages: the client's history as it was sent.")] = False,
     measure: Annotated[str, typer.Option(help=f"collapsed: {', '.join(MEASURES)}.")] = "tokens",
     config: ConfigFile = None,
     data: DataDirectory = None,
@@ -103,7 +103,7 @@ def import_(
     tenant: Annotated[str, typer.Option(help="Whose it will be: the tenant, such as key-NAME.")] = LOCAL.id,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Take in a conversation: all of it or nothing. What is here already stays as it is."""
     settings = at(config, data)

@@ -36,27 +36,27 @@ class Route(NamedTuple):
     body: object
 
 
-def push(  # noqa: PLR0913 - one parameter for each option
+def push(
     title: Annotated[str, typer.Argument(help="2-5 words.")],
     criteria: Criteria = "",
     conversation: Conversation = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Begin a frame under the active one."""
     route = Route("POST", "frames", {"title": title, "criteria": criteria})
     _tell(run(_in_conversation(at(config, data), conversation, Push(Step(title, criteria)), route)), as_json=as_json)
 
 
-def plan(  # noqa: PLR0913 - one parameter for each option
+def plan(
     titles: Annotated[list[str], typer.Argument(metavar="titles", help="One frame each.")],
     criteria: Annotated[str, typer.Option("--criteria", help="When it is done; for a single frame.")] = "",
     under: Annotated[str, typer.Option("--under", help="Id or title of a frame; default: the active one.")] = "",
     conversation: Conversation = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Plan frames under the active one."""
     if criteria and len(titles) > 1:
@@ -71,13 +71,13 @@ def activate(
     frame: FrameNamed,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Begin a planned frame, resume a blocked one, try a failed one again."""
     _tell(run(_to_frame(at(config, data), frame, Activate(""), Route("POST", "/activate", None))), as_json=as_json)
 
 
-def pop(  # noqa: PLR0913 - one parameter for each option
+def pop(
     frame: Annotated[
         str, typer.Argument(help="Id, its beginning (4 characters or more), or a title; default: the active one.")
     ] = "",
@@ -91,7 +91,7 @@ def pop(  # noqa: PLR0913 - one parameter for each option
     ] = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """End the active frame, or one above it with everything open below."""
     if status not in ("completed", "failed", "blocked"):
@@ -108,20 +108,20 @@ def invalidate(
     reason: Annotated[str, typer.Option("--reason", help="Why; the model reads it.")],
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """A frame is no longer wanted, and neither is what is planned below it."""
     route = Route("POST", "/invalidate", {"reason": reason})
     _tell(run(_to_frame(at(config, data), frame, Invalidate("", reason), route)), as_json=as_json)
 
 
-def rename(  # noqa: PLR0913 - one parameter for each option
+def rename(
     frame: FrameNamed,
     title: Annotated[str, typer.Option("--title", help="Default: as it is.")] = "",
     criteria: Annotated[str, typer.Option("--criteria", help="Default: as they are.")] = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Other words for a frame, while it is planned."""
     route = Route("PATCH", "", {"title": title, "criteria": criteria})

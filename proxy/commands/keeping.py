@@ -54,10 +54,10 @@ async def _set_mode(settings: Config, reference: str, wanted: str) -> str:
 
 def unfold(
     frame: Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")],
-    now: Annotated[bool, typer.Option("--now", help="With the next request, whatever it costs.")] = False,  # noqa: FBT002 - a flag
+    now: Annotated[bool, typer.Option("--now", help="With the next request, whatever it costs.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Bring back what was folded wrongly, at the next moment that is cheap; it is never folded again."""
     told = run(_unfold(at(config, data), frame, now=now))
@@ -84,11 +84,11 @@ def unfolding_text(told: UnfoldingTold) -> str:
     return f"{told['frame']} ({told['title']!r}) comes back {told['comes']}; it is never folded again{known}"
 
 
-def forget(  # noqa: PLR0913 - one parameter for each option
+def forget(
     conversation: Annotated[str, typer.Argument(help="Id, or its beginning (4 characters or more).")] = "",
     before: Annotated[str, typer.Option(help="Everything last written before this day or time (ISO 8601).")] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Everything there is.")] = False,  # noqa: FBT002 - a flag
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002 - a flag
+    everything: Annotated[bool, typer.Option("--all", help="Everything there is.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
 ) -> None:

@@ -21,7 +21,7 @@ Name = Annotated[str, typer.Argument(help="Whose key it is.")]
 @key.command()
 def add(
     name: Name,
-    admin: Annotated[bool, typer.Option("--admin", help="May see all tenants on /stack.")] = False,  # noqa: FBT002 - a flag
+    admin: Annotated[bool, typer.Option("--admin", help="May see all tenants on /stack.")] = False,
     mode: Annotated[str, typer.Option(help="off, shadow, passive or active; default: as configured.")] = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
@@ -41,7 +41,7 @@ def _mode(word: str) -> Mode | None:
 
 
 @key.command("list")
-def list_(config: ConfigFile = None, data: DataDirectory = None, as_json: AsJson = False) -> None:  # noqa: FBT002 - a flag
+def list_(config: ConfigFile = None, data: DataDirectory = None, as_json: AsJson = False) -> None:
     """Whose keys there are, oldest first."""
     issued = list_keys(at(config, data).keys_path)
     if as_json:

@@ -50,13 +50,13 @@ def time_of(as_of: str) -> int | None:
 
 
 # --------------------------------------------------------------------------------------------------------------- tree
-def tree(  # noqa: PLR0913 - one parameter each, as they are typed
+def tree(
     conversation: Conversation = "",
-    details: Annotated[bool, typer.Option("--details", help="With criteria, results and artifacts.")] = False,  # noqa: FBT002 - a flag
+    details: Annotated[bool, typer.Option("--details", help="With criteria, results and artifacts.")] = False,
     as_of: AsOf = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """The frames of a conversation; without an argument the newest one's, below a list of the others."""
     run(_tree(at(config, data), conversation, time_of(as_of), details=details, as_json=as_json))
@@ -94,10 +94,10 @@ async def _list_conversations(store: Store) -> None:
 # ---------------------------------------------------------------------------------------------------------------- log
 def log(
     frame: Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")],
-    raw: Annotated[bool, typer.Option("--raw", help="The stored bytes of each message, one a line.")] = False,  # noqa: FBT002 - a flag
+    raw: Annotated[bool, typer.Option("--raw", help="The stored bytes of each message, one a line.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Everything a frame did, oldest first, also what is no longer sent."""
     found = run(_log(at(config, data), frame, raw=raw))
@@ -142,7 +142,7 @@ def diff(
     request: Annotated[str, typer.Argument(help="Id, or its beginning; `callstack report --by request` lists them.")],
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """The client's body against each body sent for it, message by message."""
     found = run(_diff(at(config, data), request))

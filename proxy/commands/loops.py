@@ -26,10 +26,10 @@ def loops(
     conversation: Annotated[
         str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")
     ] = "",
-    clear: Annotated[bool, typer.Option("--clear", help="What was done up to now is no part of a loop.")] = False,  # noqa: FBT002 - a flag
+    clear: Annotated[bool, typer.Option("--clear", help="What was done up to now is no part of a loop.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Loops that the model of a conversation was warned of, the oldest first."""
     settings = at(config, data)

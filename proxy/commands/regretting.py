@@ -33,7 +33,7 @@ def regrets(
     conversation: Annotated[str, typer.Option(help="Only this one: an id, or its beginning.")] = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Files that were read again after they had left the line: by tool, with the rule of `outputs` it comes under."""
     rows = run(_rows(at(config, data), conversation))

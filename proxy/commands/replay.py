@@ -43,7 +43,7 @@ class DialectChoice(StrEnum):
     RESPONSES = "responses"
 
 
-def replay(  # noqa: PLR0913 - one parameter for each option
+def replay(
     files: Annotated[list[Path] | None, typer.Argument(help="Recordings, or directories of them.")] = None,
     mode: Annotated[str | None, typer.Option(help="off, shadow, passive or active.")] = None,
     assigned: Annotated[
@@ -59,12 +59,12 @@ def replay(  # noqa: PLR0913 - one parameter for each option
         DialectChoice | None, typer.Option(help="The API to play it in; default: the one the recording is in.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Files played at once; default: one for each core.")] = cores(),
-    details: Annotated[bool, typer.Option("--details", help="What left, and the worst of what was missed.")] = False,  # noqa: FBT002 - a flag
-    quiet: Annotated[bool, typer.Option("--no-progress", help="No progress bar.")] = False,  # noqa: FBT002 - a flag
+    details: Annotated[bool, typer.Option("--details", help="What left, and the worst of what was missed.")] = False,
+    quiet: Annotated[bool, typer.Option("--no-progress", help="No progress bar.")] = False,
     conversation: Annotated[str, typer.Option(help="A conversation of the store: its id, or the beginning.")] = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Replay recorded conversations offline: cost, savings, what would have left the context, what was needed."""
     if data is not None and not conversation:

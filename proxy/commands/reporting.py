@@ -35,16 +35,16 @@ AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV: every figure, one li
 
 
 # ------------------------------------------------------------------------------------------------------------- report
-def report(  # noqa: PLR0913 - one parameter each, as the command line has them
+def report(
     by: Annotated[str, typer.Option(help=f"{', '.join(BYS[:-1])} or {BYS[-1]}.")] = "day",
     conversation: Annotated[str, typer.Option(help="Only this one: an id, or its beginning.")] = "",
-    without_fixed: Annotated[  # noqa: FBT002 - a flag
+    without_fixed: Annotated[
         bool, typer.Option("--without-fixed", help="Leave out the client's own tools and system text.")
     ] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
-    as_csv: AsCsv = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Tokens and money: what clients sent, what was sent upstream, and the difference."""
     if as_json and as_csv:
@@ -137,7 +137,7 @@ def _cell(value: Any) -> Any:
 def tariffs(
     models: Annotated[list[str] | None, typer.Argument(help="Models as clients name them; default: all rows.")] = None,
     config: ConfigFile = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Prices, windows and traits, and where they stand: `tariffs` in the configuration, the built-in table, or the
     default for models in neither. USD per million tokens; read and write are multiples of the input price."""

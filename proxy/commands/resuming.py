@@ -22,7 +22,7 @@ def resume(
     as_of: AsOf = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Where the work stands: the way from the goal, what was done last, what not to try again, and what is next."""
     told = run(_resume(at(config, data), conversation, time_of(as_of)))

@@ -24,7 +24,7 @@ def search(
     limit: Annotated[int, typer.Option("--limit", min=1, max=MOST, help="At most so many.")] = 10,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Finished frames with these words, of all conversations, the best first."""
     found = run(_found(at(config, data), " ".join(words), limit))

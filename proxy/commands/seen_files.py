@@ -23,7 +23,7 @@ def map(
     tokens: Annotated[int, typer.Option(min=100, max=16_000, help="At most so many are told.")] = BUDGET,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Which symbols are where, of the files that were read or written; those first that others refer to most."""
     told = run(_mapped(at(config, data), conversation, tokens))

@@ -42,7 +42,7 @@ MODES: Mapping[Mode, str] = {
 """What is unusual about each."""
 
 
-def serve(  # noqa: PLR0913 - one parameter for each option
+def serve(
     config: ConfigFile = None,
     upstream: Annotated[str | None, typer.Option(help="Base URL of the provider, with or without /v1.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,

@@ -34,16 +34,16 @@ SHOWN = 60
 """Characters of a text in a list."""
 
 
-def say(  # noqa: PLR0913 - one parameter for each option
+def say(
     conversation: Named,
     text: Annotated[str, typer.Argument(help="What the agent is to be told.")] = "",
-    follow_up: Annotated[bool, typer.Option("--follow-up", help="When the model has nothing more to do.")] = False,  # noqa: FBT002 - a flag
+    follow_up: Annotated[bool, typer.Option("--follow-up", help="When the model has nothing more to do.")] = False,
     thread: Annotated[str, typer.Option("--thread", help="Only in this thread.")] = "",
-    listed: Annotated[bool, typer.Option("--list", help="What was said here, and what became of it.")] = False,  # noqa: FBT002 - a flag
-    clear: Annotated[bool, typer.Option("--clear", help="Take back whatever waits.")] = False,  # noqa: FBT002 - a flag
+    listed: Annotated[bool, typer.Option("--list", help="What was said here, and what became of it.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Take back whatever waits.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Say something to a running agent: it is told with its next request."""
     if (bool(text) + listed + clear) != 1:
@@ -65,10 +65,10 @@ def say(  # noqa: PLR0913 - one parameter for each option
 
 def cancel(
     conversation: Named,
-    tree: Annotated[bool, typer.Option("--tree", help="Also block its frames, and give up what is planned.")] = False,  # noqa: FBT002 - a flag
+    tree: Annotated[bool, typer.Option("--tree", help="Also block its frames, and give up what is planned.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
-    as_json: AsJson = False,  # noqa: FBT002 - a flag
+    as_json: AsJson = False,
 ) -> None:
     """Stop what is under way in a conversation, and take back what waits to be told."""
     done = run(_cancelled(at(config, data), conversation, tree=tree))
