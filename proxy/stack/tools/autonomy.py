@@ -20,8 +20,9 @@ from proxy.stack.autonomy.rules import NAMES, RULES, Autonomy, Level, clamped
 from proxy.stack.autonomy.signals import DEFAULT_LIMIT, Reading, read, signals
 from proxy.stack.autonomy.suggesting import stats, topic, waiting
 from proxy.stack.events import AutonomySet, FrameEvent, SuggestionsCleared
+from proxy.stack.frames import Frame
 from proxy.stack.observe.turns import keywords
-from proxy.stack.ranking import cut_for_display, format_duration
+from proxy.stack.ranking import cut_for_display, extract_keywords, format_duration
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
 
 HISTORY_SHOWN = 20  # S1-129
@@ -126,7 +127,7 @@ def should_push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     seen = signals(_read(desk), desk.tree.current, desk.window)
     told: dict[str, Any] = {}
     if goal := text_of(arguments, "potentialGoal"):
-        told |= {"goal": goal, "wanted": keywords(goal)}
+        told |= {"goal": "" if _is_for(desk.tree.current, goal) else goal, "wanted": keywords(goal)}
     if (messages := _count(arguments, "recentMessages")) is not None:
         told["messages"] = messages
     if (files := _texts(arguments, "recentFileChanges")) is not None:
@@ -141,6 +142,13 @@ def should_push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
         f"Push a frame for {cut_for_display(topic(desk.tree, seen.goal))!r}." if verdict.reached else "Go on here."
     )
     return Outcome(_explained(verdict, advised))
+
+
+def _is_for(frame: Frame, goal: str) -> bool:
+    """Whether `goal` is what the frame is for, in the same words. A part of it is a goal of its own."""
+    words = extract_keywords(goal)
+    own = (frame.title, frame.criteria, f"{frame.title} {frame.criteria}")
+    return bool(words) and any(words == extract_keywords(text) for text in own)
 
 
 def should_pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
