@@ -9,9 +9,10 @@ from fastapi import APIRouter, Query, Response
 
 from proxy.api.answers import Json
 from proxy.api.asking import UNKNOWN, Asked, Id, Thread
+from proxy.stack.made import with_artifacts
 from proxy.stack.tools.contexts import LONGEST, PREVIEW
 from proxy.views import contexts, explained, lookup
-from proxy.views.conversations import story_of, with_artifacts
+from proxy.views.conversations import story_of
 
 router = APIRouter()
 
@@ -58,7 +59,7 @@ async def show_compactions(asked: Asked, conversation: Id, thread: Thread = "") 
 async def show_summary(asked: Asked, frame: Id) -> Response:
     """What a frame came to, or has so far: results, artifacts, decisions."""
     _, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
-    return Json(contexts.summary_told(with_artifacts(story).tree.frames[frame]))
+    return Json(contexts.summary_told(with_artifacts(story, asked.backstage.config.observed_tools).tree.frames[frame]))
 
 
 def _now() -> int:

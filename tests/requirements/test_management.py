@@ -34,6 +34,33 @@ def test_s0_16_files_that_calls_change_are_artifacts_once_and_at_once(stage: Sta
     assert "src/auth.py" in str(stage.lines()[-1][-1]["content"])
 
 
+@pytest.mark.rows("X-17", "S0-16", "S1-104")
+def test_s0_16_files_of_a_configured_tool_are_artifacts_too(stage: Stage, provider: ScriptedProvider) -> None:
+    """X-17: of a frame that is open, and of one that the model popped."""
+    proxy = stage.proxy(
+        observe__put_file__role="edit", observe__put_file__arguments="target", observe__look_up__role="read"
+    )
+    chat = stage.chat(proxy, tools=("put_file", "look_up"))
+    provider.will(does(push("Auth")), does(call("put_file", target="src/auth.py"), call("look_up", path="docs/a.md")))
+    provider.will(does(bash("ls")), does(pop("Tokens.")), says("ok"))
+    chat.says("hello")
+    chat.returns("put", "# A")
+
+    auth = proxy.frames()["Auth"]["sessionID"]
+    assert proxy.frames()["Auth"]["artifacts"] == ["src/auth.py"]
+    files = proxy.get(f"/stack/frames/{auth}")["files"]
+    assert [(f["path"], f["how"]) for f in files] == [("src/auth.py", "changed"), ("docs/a.md", "read")]
+    rows = proxy.get(f"/stack/conversations/{proxy.conversations[0]['id']}/artifacts")["artifacts"]
+    assert [row["artifact"] for row in rows] == ["src/auth.py"]
+    exported = proxy.file(f"/stack/conversations/{proxy.conversations[0]['id']}/export?format=handover").decode()
+    assert "src/auth.py" in exported
+
+    chat.returns("src")
+
+    assert proxy.frames()["Auth"]["artifacts"] == ["src/auth.py"]
+    assert "<files>changed: src/auth.py; read: docs/a.md</files>" in str(stage.lines()[-1][-1]["content"])
+
+
 @pytest.mark.rows("S0-17")
 def test_s0_17_decision_lines_of_results_are_decisions(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-17: noted ones, and lines of the results that say they are one."""
