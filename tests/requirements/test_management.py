@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.scripted import ScriptedProvider, call, says
-from tests.harness import Stage, bash, does, pop, push
+from tests.harness import Stage, bash, does, op, pop, push
 
 
 @pytest.mark.rows("S0-16", "D10")
@@ -59,6 +59,22 @@ def test_s0_16_files_of_a_configured_tool_are_artifacts_too(stage: Stage, provid
 
     assert proxy.frames()["Auth"]["artifacts"] == ["src/auth.py"]
     assert "<files>changed: src/auth.py; read: docs/a.md</files>" in str(stage.lines()[-1][-1]["content"])
+
+
+@pytest.mark.rows("S0-16", "S1-108", "S1-109", "S1-117", "S1-131")
+def test_s1_109_the_model_is_told_what_an_open_frame_made_so_far(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(tools=("write",))
+    provider.will(does(push("Auth")), does(call("write", filePath="src/auth.py", content="x")))
+    asks = (op("details", frameID="Auth"), op("get_summary"), op("tree", showDetails=True), op("get_state"))
+    provider.will(does(*asks), says("ok"))
+    chat.says("hello")
+    chat.returns("written")
+
+    details, summary, tree, state = (message["content"] for message in stage.lines()[-1][-4:])
+    assert "artifacts:\n- src/auth.py\n" in details
+    assert "artifacts:\n- src/auth.py\n" in summary
+    assert "artifacts: src/auth.py" in tree
+    assert '"artifacts": ["src/auth.py"]' in state
 
 
 @pytest.mark.rows("S0-17")
