@@ -40,4 +40,5 @@ async def complete(asked: Asked, frame: Id, wanted: CompletionWanted) -> Respons
     )
     for conversation, event in told.events:
         asked.backstage.decided(ledger.conversation.tenant, conversation, [event])
-    return Json(frame_detail(*await lookup.frame_of(store, asked.scope, frame), frame))
+    ledger, story = await lookup.frame_of(store, asked.scope, frame)
+    return Json(frame_detail(ledger, story, frame, asked.backstage.config.observed_tools))

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Query, Response
 
 from proxy.api.answers import Json
 from proxy.api.asking import UNKNOWN, Asked, Id, Thread
+from proxy.stack.made import with_artifacts
 from proxy.stack.tools.contexts import LONGEST, PREVIEW
 from proxy.views import contexts, explained, lookup
-from proxy.views.conversations import story_of, with_artifacts
+from proxy.views.conversations import story_of
 
 router = APIRouter()
 
@@ -20,7 +21,8 @@ router = APIRouter()
 async def show_context(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
     """What the line of the active frame is made of: budgets, what its block chose, sizes, the newest usage."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    return Json(contexts.context_told(ledger, story_of(ledger, thread), asked.backstage.config, _now()))
+    stage = asked.backstage
+    return Json(contexts.context_told(ledger, story_of(ledger, thread), stage.config, _now(), stage.count))
 
 
 @router.get("/conversations/{conversation}/context/preview", response_model=contexts.Preview, responses=UNKNOWN)
@@ -32,8 +34,9 @@ async def show_preview(
 ) -> Response:
     """The block of the active frame as it was told; where none was, as it would be."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    story = story_of(ledger, thread)
-    return Json(contexts.preview(ledger, story, asked.backstage.config, max_length, _now()))
+    story, stage = story_of(ledger, thread), asked.backstage
+    block, told = contexts.block_of_active(ledger, story, stage.config, _now(), stage.count)
+    return Json(contexts.preview(story.tree.active, block, max_length, told=told))
 
 
 @router.get("/conversations/{conversation}/explain", response_model=explained.Explained, responses=UNKNOWN)
@@ -41,7 +44,8 @@ async def show_explanation(asked: Asked, conversation: Id, thread: Thread = "") 
     """Why each ancestor and each finished sibling stands in the block of the active frame, or does not: its score, part
     by part, as it was when the block was told."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    return Json(explained.explained_told(ledger, story_of(ledger, thread), asked.backstage.config, _now()))
+    stage = asked.backstage
+    return Json(explained.explained_told(ledger, story_of(ledger, thread), stage.config, _now(), stage.count))
 
 
 @router.get("/conversations/{conversation}/compactions", response_model=contexts.CompactionsTold, responses=UNKNOWN)
@@ -55,7 +59,7 @@ async def show_compactions(asked: Asked, conversation: Id, thread: Thread = "") 
 async def show_summary(asked: Asked, frame: Id) -> Response:
     """What a frame came to, or has so far: results, artifacts, decisions."""
     _, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
-    return Json(contexts.summary_told(with_artifacts(story).tree.frames[frame]))
+    return Json(contexts.summary_told(with_artifacts(story, asked.backstage.config.observed_tools).tree.frames[frame]))
 
 
 def _now() -> int:

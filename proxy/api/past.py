@@ -53,7 +53,8 @@ async def list_artifacts(
 ) -> Response:
     """What frames made, with the times from which and to which it held."""
     ledger, story = await _path(asked, conversation, thread, as_of)
-    return Json({"artifacts": noted.artifact_rows(ledger, story, frame=frame, holding=bool(as_of.strip()))})
+    names = asked.backstage.config.observed_tools
+    return Json({"artifacts": noted.artifact_rows(ledger, story, names, frame=frame, holding=bool(as_of.strip()))})
 
 
 @router.get("/edges", response_model=Edges, responses=UNKNOWN)
@@ -72,4 +73,4 @@ async def show_resume(asked: Asked, conversation: Id, thread: Thread = "", as_of
 async def _path(asked: Asked, conversation: str, thread: str, as_of: str) -> tuple[Ledger, Story]:
     at = moment_in(as_of)
     ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
-    return ledger, story_of(ledger, thread)
+    return ledger, story_of(ledger, thread, asked.backstage.config.observed_tools)

@@ -217,7 +217,7 @@ async def export_conversation(
     """A conversation as a file that others read: a backup, logs, a hand-over, a flame graph, spans."""
     chosen, options = format_named(kind), Options(whole, measure_named(measure))
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    told = await gathered(asked.backstage.store, ledger, thread)
+    told = await gathered(asked.backstage.store, ledger, thread, asked.backstage.config.observed_tools)
     pieces = writing.stream(chosen, told, options)
     first = await run_in_threadpool(next, pieces, b"")  # what goes wrong at once is an error, not half a file
     name = writing.name_for(chosen, told)
@@ -242,7 +242,7 @@ async def list_frames(
     """Frames in order of birth."""
     at = moment_in(as_of)
     ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
-    story = conversations.story_of(ledger, thread)
+    story = conversations.story_of(ledger, thread, asked.backstage.config.observed_tools)
     related = conversations.Related(parent, ancestors_of, descendants_of, siblings_of)
     chosen = conversations.chosen_frames(story.tree, status or "", related)
     if view == "task":
@@ -270,7 +270,7 @@ async def show_tree(
     folded; as JSON where Accept asks for it."""
     at = moment_in(as_of)
     ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
-    story = conversations.story_of(ledger, thread)
+    story = conversations.story_of(ledger, thread, asked.backstage.config.observed_tools)
     if "application/json" in accept:
         return Json(conversations.state(ledger, story))
     text = conversations.tree_text(ledger, story, details=details)
@@ -282,14 +282,16 @@ async def show_state(asked: Asked, conversation: Id, thread: Thread = "", as_of:
     """All frames of a path, whose the active one is, and the roots."""
     at = moment_in(as_of)
     ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
-    return Json(conversations.state(ledger, conversations.story_of(ledger, thread)))
+    return Json(
+        conversations.state(ledger, conversations.story_of(ledger, thread, asked.backstage.config.observed_tools))
+    )
 
 
 @router.get("/frames/{frame}", response_model=FrameDetail, responses=UNKNOWN)
 async def show_frame(asked: Asked, frame: Id) -> Response:
     """One frame with its place in the tree."""
     ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
-    return Json(conversations.frame_detail(ledger, story, frame))
+    return Json(conversations.frame_detail(ledger, story, frame, asked.backstage.config.observed_tools))
 
 
 @router.post(

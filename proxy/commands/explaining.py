@@ -10,6 +10,7 @@ from proxy.commands.place import AsJson, ConfigFile, DataDirectory, at, opened, 
 from proxy.commands.printing import columns, one_line, say, say_json
 from proxy.config import Config
 from proxy.stack.ranking import cut_for_display
+from proxy.tokens import TokenCounter
 from proxy.views import conversations, lookup
 from proxy.views.explained import AncestorTold, Explained, SiblingTold, explained_told
 from proxy.views.totals import moment
@@ -36,7 +37,8 @@ def explain(
 async def _explained(config: Config, reference: str) -> Explained:
     async with opened(config) as store:
         ledger = await lookup.ledger_named(store, None, reference)
-        return explained_told(ledger, conversations.story_of(ledger), config, time.time_ns() // 1_000_000)
+        story, now = conversations.story_of(ledger), time.time_ns() // 1_000_000
+        return explained_told(ledger, story, config, now, TokenCounter().count)
 
 
 def explained_text(told: Explained) -> Iterator[str]:

@@ -79,7 +79,7 @@ def list_formats() -> None:
 
 async def _gathered(settings: Config, reference: str, thread: str) -> Material:
     async with opened(settings) as store:
-        return await gathered(store, await lookup.ledger_named(store, None, reference), thread)
+        return await gathered(store, await lookup.ledger_named(store, None, reference), thread, settings.observed_tools)
 
 
 def _print(pieces: Iterable[bytes]) -> None:

@@ -65,7 +65,7 @@ def tree(
 async def _tree(config: Config, reference: str, moment_ms: int | None, *, details: bool, as_json: bool) -> None:
     async with opened(config) as store:
         ledger = ledger_at(await lookup.ledger_named(store, None, reference), moment_ms)
-        story = conversations.story_of(ledger)
+        story = conversations.story_of(ledger, names=config.observed_tools)
         row = await conversations.conversation_row(store, ledger, moment_ms)
         if as_json:
             say_json({"conversation": row, "state": conversations.state(ledger, story)})

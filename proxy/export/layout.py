@@ -64,7 +64,8 @@ def state_with_logs(material: Material) -> dict[str, Any]:
 
 
 def _file_of(frame: Frame) -> str:
-    before = PLANNED if frame.status is Status.PLANNED else ""
+    """An id that was taken over from such a file says by itself that the frame was planned."""
+    before = PLANNED if frame.status is Status.PLANNED and not frame.id.startswith(PLANNED) else ""
     return f"{FRAMES}/{before}{safe(frame.id)}.json"
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from proxy.report import Receipt
 from proxy.stack.ledger import Ledger
+from proxy.stack.observe.names import NAMES, Names
 from proxy.stack.story import Story
 from proxy.store import RequestRecord, Store
 from proxy.views.conversations import story_of
@@ -40,9 +41,9 @@ class Material:
         return tuple(receipt for record in self.records if (receipt := receipt_in(record)) is not None)
 
 
-async def gathered(store: Store, ledger: Ledger, thread: str = "") -> Material:
+async def gathered(store: Store, ledger: Ledger, thread: str = "", names: Names = NAMES) -> Material:
     """Of the path that grew last, or of a thread. Raises UnknownFrame for a thread that is not there, StoreError."""
-    story = story_of(ledger, thread)
+    story = story_of(ledger, thread, names)
     owner = ledger.conversation
     records = await store.requests(owner.tenant, owner.id, MOST)
     return Material(ledger, story, tuple(reversed(records)), await _newest(store, ledger, story, records))

@@ -168,7 +168,9 @@ def within_budgets(
     draw: Callable[[Shares], Parts], wrapper: Mapping[str, str], view: View, budgets: BlockBudgets, count: Count
 ) -> str:
     """The block that `draw` makes, with as much in each part as fits the budgets."""
+    always = min(2, max(1, len(view.lineage)))  # the root and the parent stand whatever the budget
     share = min(share_of(budgets.ancestors, len(view.lineage)), int(budgets.total * LINEAGE_SHARE))
+    share = min(share, max(1, (budgets.ancestors - WRAPPER) // always))
     shares = Shares(budgets.siblings, budgets.ancestors, share, budgets.current, share)
     block = draw(shares)
     cuts = [("siblings", min(AIM, budgets.total), SIBLINGS_KEPT), *((name, budgets.total, 0) for name in CUT_ORDER)]

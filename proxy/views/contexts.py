@@ -1,7 +1,8 @@
 """What is on the line of a conversation and what has left it, as the stack tools tell it, for people (S1-112, S1-113,
 S1-116, S1-117).
 
-Tokens are as they were counted when each message came; those of a block are estimated, four characters for one.
+Tokens are as they were counted when each message came; those of a block are counted as its budgets are, by whoever
+asks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from proxy.reception import tool_settings
 from proxy.stack.block_forms import block_of
 from proxy.stack.frames import Frame
 from proxy.stack.ledger import Ledger
-from proxy.stack.ranking import estimate_tokens
+from proxy.stack.ranking import Count
 from proxy.stack.story import Story
 from proxy.stack.tools.contexts import Context, compactions_of, context_of, cut
 from proxy.stack.tools.desk import Budgets
@@ -91,7 +92,7 @@ class SummaryTold(TypedDict):
     decisions: list[str]
 
 
-def context_told(ledger: Ledger, story: Story, config: Config, now: int) -> ContextTold:
+def context_told(ledger: Ledger, story: Story, config: Config, now: int, count: Count) -> ContextTold:
     """Raises UnknownFrame where nothing was begun."""
     found, model = context_of(_begun(story), tool_settings(config).budgets, now), _model(ledger, story)
     tariff = config.tariff_of(model)
@@ -101,7 +102,7 @@ def context_told(ledger: Ledger, story: Story, config: Config, now: int) -> Cont
         "title": found.frame.title,
         "budgets": budgets_told(found.budgets),
         "changed": list(found.changed),
-        "block_tokens": estimate_tokens(found.block) if found.block else None,
+        "block_tokens": count(found.block) if found.block else None,
         "ancestors": found.ancestors,
         "siblings": found.siblings,
         "finished": found.finished,
@@ -150,13 +151,12 @@ def _model(ledger: Ledger, story: Story) -> str:
     return thread.model if thread else next((ledger.threads[name].model for name in thread_tips(ledger)), "")
 
 
-def preview(ledger: Ledger, story: Story, config: Config, most: int, now: int) -> Preview:
-    """At most `most` characters of the block. Raises UnknownFrame."""
-    block, told = block_of_active(ledger, story, config, now)
-    return {"frame": story.tree.active, "told": told, "text": cut(block, most), "more": max(0, len(block) - most)}
+def preview(frame: str, block: str, most: int, *, told: bool) -> Preview:
+    """At most `most` characters of the frame's block."""
+    return {"frame": frame, "told": told, "text": cut(block, most), "more": max(0, len(block) - most)}
 
 
-def block_of_active(ledger: Ledger, story: Story, config: Config, now: int) -> tuple[str, bool]:
+def block_of_active(ledger: Ledger, story: Story, config: Config, now: int, count: Count) -> tuple[str, bool]:
     """The block of the active frame, and whether it was told. One that would be told has no mark of its conversation,
     which only the running proxy can give it. Raises UnknownFrame."""
     tree = _begun(story).tree
@@ -170,7 +170,7 @@ def block_of_active(ledger: Ledger, story: Story, config: Config, now: int) -> t
         nonce="",
         now=now,
         budgets=tool_settings(config).budgets,
-        count=estimate_tokens,
+        count=count,
         session=ledger.conversation.id,
     )
     return block, False

@@ -7,19 +7,18 @@ the active frame is a property of a path, not of a conversation.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from msgspec.structs import replace
-
 from proxy.errors import UnknownFrame
 from proxy.stack.compaction import CHANGED
-from proxy.stack.context import owner_of
-from proxy.stack.frames import Frame, Status, Tree, ancestors, children, descendants, is_kept, siblings
+from proxy.stack.frames import Frame, Tree, ancestors, children, descendants, is_kept, siblings
 from proxy.stack.ledger import Conversation, Ledger
-from proxy.stack.observe.files import artifacts_of, touched_in
-from proxy.stack.story import Placed, Story, follow
+from proxy.stack.made import own_of, with_artifacts
+from proxy.stack.observe.files import touched_in
+from proxy.stack.observe.names import NAMES, Names
+from proxy.stack.story import Story, follow
 from proxy.stack.tools.looking import drawn, state_of
 from proxy.stack.unfolding import holders
 from proxy.store import Store
@@ -102,29 +101,17 @@ def thread_rows(ledger: Ledger) -> list[ThreadRow]:
 
 
 # ------------------------------------------------------------------------------------------------------------- frames
-def story_of(ledger: Ledger, thread: str = "") -> Story:
-    """The path of a thread, or the one that grew last. Raises UnknownFrame for a thread that is not there."""
+def story_of(ledger: Ledger, thread: str = "", names: Names = NAMES) -> Story:
+    """The path of a thread, or the one that grew last, with what its open frames made by tools of these names. Raises
+    UnknownFrame for a thread that is not there."""
     if not thread:
-        return with_artifacts(newest_story(ledger))
+        return with_artifacts(newest_story(ledger), names)
     tip = thread_tips(ledger).get(thread)
     if tip is None:
         raise UnknownFrame(
             f"There is no thread {shown(thread)} here. GET /stack/conversations/{{id}}/threads lists them."
         )
-    return with_artifacts(follow(ledger, ledger.path(tip.id), {}))
-
-
-def with_artifacts(story: Story) -> Story:
-    """The story with the files that open frames changed so far; what ended lists its own (S0-16)."""
-    open_frames = [f for f in story.tree.frames.values() if f.status is Status.IN_PROGRESS]
-    made = {f.id: artifacts_of(own_of(story, f.id)) for f in open_frames}
-    known = {f.id: replace(f, artifacts=tuple(dict.fromkeys((*f.artifacts, *made[f.id])))) for f in open_frames}
-    return replace(story, tree=replace(story.tree, frames={**story.tree.frames, **known}))
-
-
-def own_of(story: Story, frame: str) -> Iterator[Placed]:
-    """What any segment of the frame owns."""
-    return (placed for placed in story.placed if owner_of(story, placed).partition("#")[0] == frame)
+    return with_artifacts(follow(ledger, ledger.path(tip.id), {}), names)
 
 
 def state(ledger: Ledger, story: Story) -> State:
@@ -228,8 +215,8 @@ def frame_rows(ledger: Ledger, story: Story, chosen: Iterable[Frame]) -> list[Fr
     return [frames[frame.id] for frame in chosen]
 
 
-def frame_detail(ledger: Ledger, story: Story, frame: str) -> FrameDetail:
-    story = with_artifacts(story)
+def frame_detail(ledger: Ledger, story: Story, frame: str, names: Names) -> FrameDetail:
+    story = with_artifacts(story, names)
     tree = story.tree
     found = tree.frames[frame]
     return {
@@ -242,7 +229,7 @@ def frame_detail(ledger: Ledger, story: Story, frame: str) -> FrameDetail:
         "attempts": found.segment,
         "retryOf": found.retry_of or None,
         "tokens": found.tokens,
-        "files": _files(story, frame),
+        "files": _files(story, frame, names),
         **_summed_up(tree, frame),
     }
 
@@ -254,10 +241,10 @@ def _summed_up(tree: Tree, frame: str) -> SummedUp:
     return {"summary": {"type": "manual_summary", "text": made.text, "entry": made.at, "created": made.made_at}}
 
 
-def _files(story: Story, frame: str) -> list[FileTouched]:
+def _files(story: Story, frame: str, names: Names) -> list[FileTouched]:
     """Each file once, in the order of its first call; changed where any call changed it."""
     found: dict[str, FileTouched] = {}
-    for placed, touched in touched_in(own_of(story, frame)):
+    for placed, touched in touched_in(own_of(story, frame), names):
         before = found.get(touched.path)
         how = CHANGED if before and before["how"] == CHANGED else touched.how
         found[touched.path] = {"path": touched.path, "how": how, "entry": placed.entry.id}

@@ -4,7 +4,7 @@ people (S1-54, S1-56).
 The law: **scores are those that chose**: of the tree as it was when the block was told, and of that time, which the
 event that told it has. Where no block was told, they are those of the block as it would be now.
 
-Tokens are estimated, four characters for one.
+Tokens are counted as the block's budgets are, by whoever asks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proxy.stack.events import Activated, BlockRenewed, Pushed, read_event
 from proxy.stack.explaining import Ancestor, Sibling, explained
 from proxy.stack.frames import Tree
 from proxy.stack.ledger import Event, Ledger
-from proxy.stack.ranking import MINIMUM_RELEVANCE, estimate_tokens
+from proxy.stack.ranking import MINIMUM_RELEVANCE, Count
 from proxy.stack.story import Story, follow
 from proxy.views.contexts import BudgetsTold, block_of_active, budgets_told
 from proxy.views.past import ledger_at
@@ -98,13 +98,13 @@ class Explained(TypedDict):
     siblings: list[SiblingTold]
 
 
-def explained_told(ledger: Ledger, story: Story, config: Config, now: int) -> Explained:
+def explained_told(ledger: Ledger, story: Story, config: Config, now: int, count: Count) -> Explained:
     """Raises UnknownFrame where nothing was begun."""
-    block, told = block_of_active(ledger, story, config, now)
+    block, told = block_of_active(ledger, story, config, now, count)
     frame = story.tree.active
     event = _telling(ledger, frame, block) if told else None
     tree, at = (_tree_at(ledger, event), event.created) if event else (story.tree, now)
-    found = explained(tree, frame, at, block, estimate_tokens)
+    found = explained(tree, frame, at, block, count)
     return {
         "conversation": ledger.conversation.id,
         "frame": frame,

@@ -19,9 +19,10 @@ from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Parted, Poppe
 from proxy.stack.facts import said_by
 from proxy.stack.frames import Frame
 from proxy.stack.ledger import Event, Ledger
+from proxy.stack.made import own_of, with_artifacts
 from proxy.stack.observe.files import touched_in
+from proxy.stack.observe.names import Names
 from proxy.stack.story import Placed, Story
-from proxy.views.conversations import own_of, with_artifacts
 
 NOTED = "noted"
 CHANGED = "changed"
@@ -120,12 +121,14 @@ def _decision_row(frame: Frame, made: _Decision) -> DecisionRow:
 
 
 # ----------------------------------------------------------------------------------------------------------- artifacts
-def artifact_rows(ledger: Ledger, story: Story, *, frame: str = "", holding: bool = False) -> list[ArtifactRow]:
+def artifact_rows(
+    ledger: Ledger, story: Story, names: Names, *, frame: str = "", holding: bool = False
+) -> list[ArtifactRow]:
     """The same of what frames made; files under the frame whose calls changed them."""
     noted = _artifacts_noted(ledger, story)
     rows: list[ArtifactRow] = []
-    for made in with_artifacts(story).tree.frames.values():
-        changed = _files_changed(story, made.id) if frame in ("", made.id) else {}
+    for made in with_artifacts(story, names).tree.frames.values():
+        changed = _files_changed(story, made.id, names) if frame in ("", made.id) else {}
         for artifact in made.artifacts if frame in ("", made.id) else ():
             how = CHANGED if artifact in changed else NOTED
             said = changed.get(artifact) or noted.get((made.id, artifact))
@@ -148,10 +151,10 @@ def _artifacts_noted(ledger: Ledger, story: Story) -> Mapping[tuple[str, str], _
     return found
 
 
-def _files_changed(story: Story, frame: str) -> Mapping[str, _Said]:
+def _files_changed(story: Story, frame: str, names: Names) -> Mapping[str, _Said]:
     """Each file with the call that changed it first."""
     found: dict[str, _Said] = {}
-    for placed, touched in touched_in(own_of(story, frame)):
+    for placed, touched in touched_in(own_of(story, frame), names):
         if touched.how == CHANGED:
             found.setdefault(touched.path, _said_at(placed))
     return found

@@ -235,7 +235,7 @@ def _timeless(state: Json) -> Json:
 @pytest.mark.rows("S1-40", "S3-35")
 def test_state_files_of_the_plugin_are_taken_in(desk: Desk) -> None:
     """S1-40, S3-35: frames under the ids they had; what was said was never written there, the goal is. The files
-    stay."""
+    stay, and are called the same when they are written again."""
     place = desk.folder / ".opencode" / "stack"
     (place / "frames").mkdir(parents=True)
     root = {"sessionID": "ses_1", "status": "in_progress", "title": "Ship it", "successCriteria": "users have it",
@@ -260,6 +260,9 @@ def test_state_files_of_the_plugin_are_taken_in(desk: Desk) -> None:
     assert frames["ses_1"].items() >= {**root, "plannedChildren": ["plan-2"]}.items()
     assert frames["plan-2"].items() >= child.items()
     assert [item.message.text for item in items_of(back.ledger, back.story.tree)] == ["users have it"]
+
+    again = desk.export(back, "stack", "again") / "frames"
+    assert {file.name for file in again.glob("*.json")} == {"ses_1.json", "plan-2.json"}
 
 
 @pytest.mark.rows("S3-27", "S3-28")

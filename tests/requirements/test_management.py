@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.scripted import ScriptedProvider, call, says
-from tests.harness import Stage, bash, does, pop, push
+from tests.harness import Stage, bash, does, op, pop, push
 
 
 @pytest.mark.rows("S0-16", "D10")
@@ -32,6 +32,49 @@ def test_s0_16_files_that_calls_change_are_artifacts_once_and_at_once(stage: Sta
     assert files[0]["entry"] != files[1]["entry"]
     assert ended["artifacts"] == ["src/auth.py"]
     assert "src/auth.py" in str(stage.lines()[-1][-1]["content"])
+
+
+@pytest.mark.rows("X-17", "S0-16", "S1-104")
+def test_s0_16_files_of_a_configured_tool_are_artifacts_too(stage: Stage, provider: ScriptedProvider) -> None:
+    """X-17: of a frame that is open, and of one that the model popped."""
+    proxy = stage.proxy(
+        observe__put_file__role="edit", observe__put_file__arguments="target", observe__look_up__role="read"
+    )
+    chat = stage.chat(proxy, tools=("put_file", "look_up"))
+    provider.will(does(push("Auth")), does(call("put_file", target="src/auth.py"), call("look_up", path="docs/a.md")))
+    provider.will(does(bash("ls")), does(pop("Tokens.")), says("ok"))
+    chat.says("hello")
+    chat.returns("put", "# A")
+
+    auth = proxy.frames()["Auth"]["sessionID"]
+    assert proxy.frames()["Auth"]["artifacts"] == ["src/auth.py"]
+    files = proxy.get(f"/stack/frames/{auth}")["files"]
+    assert [(f["path"], f["how"]) for f in files] == [("src/auth.py", "changed"), ("docs/a.md", "read")]
+    rows = proxy.get(f"/stack/conversations/{proxy.conversations[0]['id']}/artifacts")["artifacts"]
+    assert [row["artifact"] for row in rows] == ["src/auth.py"]
+    exported = proxy.file(f"/stack/conversations/{proxy.conversations[0]['id']}/export?format=handover").decode()
+    assert "src/auth.py" in exported
+
+    chat.returns("src")
+
+    assert proxy.frames()["Auth"]["artifacts"] == ["src/auth.py"]
+    assert "<files>changed: src/auth.py; read: docs/a.md</files>" in str(stage.lines()[-1][-1]["content"])
+
+
+@pytest.mark.rows("S0-16", "S1-108", "S1-109", "S1-117", "S1-131")
+def test_s1_109_the_model_is_told_what_an_open_frame_made_so_far(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(tools=("write",))
+    provider.will(does(push("Auth")), does(call("write", filePath="src/auth.py", content="x")))
+    asks = (op("details", frameID="Auth"), op("get_summary"), op("tree", showDetails=True), op("get_state"))
+    provider.will(does(*asks), says("ok"))
+    chat.says("hello")
+    chat.returns("written")
+
+    details, summary, tree, state = (message["content"] for message in stage.lines()[-1][-4:])
+    assert "artifacts:\n- src/auth.py\n" in details
+    assert "artifacts:\n- src/auth.py\n" in summary
+    assert "artifacts: src/auth.py" in tree
+    assert '"artifacts": ["src/auth.py"]' in state
 
 
 @pytest.mark.rows("S0-17")

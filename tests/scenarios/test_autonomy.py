@@ -463,6 +463,42 @@ def test_what_the_model_says_itself_goes_before_what_was_observed(
 
 @pytest.mark.spoken_in("chat", reason="about arguments, which every dialect carries alike")
 @pytest.mark.asked("plain")
+@pytest.mark.rows("S1-85", "S1-127")
+def test_a_goal_in_the_frames_own_words_is_no_new_one(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(
+        does(push("Round the cart", "The prices of the cart are rounded.")),
+        does(*(op("should_push", potentialGoal=goal) for goal in ("round the cart!", "Test the cart", "the prices"))),
+        says("I see."),
+    )
+    chat.says("Make the cart round its prices.")
+
+    same, other, part = results_of(provider)[1:]
+    assert "- failure_boundary: 0 (errors 0, new_goal False)" in same
+    assert "- failure_boundary: 30 (errors 0, new_goal True)" in other
+    assert "- failure_boundary: 30 (errors 0, new_goal True)" in part
+
+
+@pytest.mark.spoken_in("chat", reason="about arguments, which every dialect carries alike")
+@pytest.mark.asked("plain")
+@pytest.mark.rows("S1-89", "S1-128")
+def test_signs_of_success_that_the_model_tells_cover_the_frames_words(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    signs = ["the prices of the cart are rounded", "4 passed", "no lint"]
+    provider.will(
+        does(push("Round the cart", "The prices of the cart are rounded.")),
+        does(op("should_pop", successSignals=signs), op("should_pop", successSignals=signs[1:])),
+        says("I see."),
+    )
+    chat.says("Make the cart round its prices.")
+
+    all_told, none_of_them = results_of(provider)[1:]
+    assert "- goal_completion: 90 (successes 3, artifacts 0, covered 1.0)" in all_told
+    assert "- goal_completion: 40 (successes 2, artifacts 0, covered 0.0)" in none_of_them
+
+
+@pytest.mark.spoken_in("chat", reason="about arguments, which every dialect carries alike")
+@pytest.mark.asked("plain")
 @pytest.mark.rows("S1-126", "S1-132")
 def test_the_model_changes_only_what_the_configuration_lets_it(stage: Stage, provider: ScriptedProvider) -> None:
     chat = stage.chat(stage.proxy(autonomy="suggest", model_may_set="thresholds,heuristics"), tools=TOOLS)

@@ -11,7 +11,7 @@ import pytest
 from proxy.config_sources import load_config
 from proxy.scripted import ScriptedProvider, call, says
 from proxy.stack.patterns import DOCUMENTED
-from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does
+from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.test_events import heard, listening
 
 pytestmark = [
@@ -214,6 +214,25 @@ def test_switched_off_each_conversation_is_its_own(stage: Stage, provider: Scrip
 
 
 # ------------------------------------------------------------------------------------------------------------ contexts
+@pytest.mark.rows("S1-48", "S1-112")
+def test_a_block_is_told_by_the_count_its_budget_is_kept_by(provider: ScriptedProvider, stage: Stage) -> None:
+    """To people as to the model: by an estimate, a block that fills its budget would be over it."""
+    chat = stage.chat(stage.proxy(budgets__total=500, stack_rounds=20))
+    results = "Everything works without further difficulties. " * 40
+    provider.will(
+        *(step for i in range(4) for step in (does(push(f"Part {i}")), does(pop(results)))),
+        does(push("Model")),
+        does(op("context_info"), bash("ls")),
+    )
+    chat.says(TASK)
+    told = chat.proxy.get(f"/stack/conversations/{chat.proxy.conversations[0]['id']}/context")
+    assert 400 < told["block_tokens"] <= 500
+
+    provider.will(says("ok"))
+    chat.returns("a.py")
+    assert f"Block: {told['block_tokens']} tokens" in texts(provider.received[-1].messages)[-2]
+
+
 @pytest.mark.rows("S1-112", "S1-113", "S1-116", "S1-117", "S1-12")
 def test_people_see_what_the_model_is_told_of_its_context(provider: ScriptedProvider, stage: Stage) -> None:
     chat = stage.chat(stage.proxy(budgets__total=3000))

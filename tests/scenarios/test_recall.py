@@ -137,3 +137,19 @@ def test_a_search_finds_nothing_of_another_conversation(stage: Stage, provider: 
 
     assert "plum" not in does_one(chat, provider, call("stack_recall", query="secret word"))
     assert does_one(chat, provider, recall("Auth")).startswith("Error: nothing is stored under")
+
+
+@pytest.mark.rows("X-17", "S0-09")
+def test_a_path_gives_what_a_configured_tool_wrote_there(stage: Stage, provider: ScriptedProvider) -> None:
+    """And not the word it was answered with, which is newer."""
+    proxy = stage.proxy(observe__put_file__role="write", observe__put_file__arguments="target")
+    chat = stage.chat(proxy, tools=("put_file",))
+    provider.will(does(push("Auth")), does(call("put_file", target="src/auth.py", content="def login(): ...")))
+    provider.will(does(pop("Done.")), says("ok"))
+    chat.says("write it")
+    chat.returns("written")
+
+    given = does_one(chat, provider, recall("src/auth.py"))
+
+    assert "def login(): ..." in given
+    assert "written" not in given

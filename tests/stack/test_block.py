@@ -288,6 +288,18 @@ def test_thirty_ancestors_fit_their_budget() -> None:
     assert int(above.get("omitted", "0")) == 30 - len(above)
 
 
+@pytest.mark.rows("S1-49")
+@pytest.mark.parametrize("levels", [1, 2, 4, 30])
+@pytest.mark.parametrize("budget", [100, 150, 300, 700])
+def test_ancestors_fit_a_budget_that_is_set_low(budget: int, levels: int) -> None:
+    """Root and parent share it, rather than have what a frame gets at least each."""
+    text = block(deep(levels, text="word " * 400), budgets=Budgets(ancestors=budget))
+
+    above = parsed(text).find("ancestors")
+    assert above is not None
+    assert count(ElementTree.tostring(above, encoding="unicode").rstrip()) <= budget
+
+
 @pytest.mark.rows("S1-50", "S1-153")
 def test_thirty_siblings_fit_their_budget() -> None:
     """S1-50, S1-153: `filtered` counts the ones left out."""

@@ -14,7 +14,7 @@ What this module does not do: it scores nothing, and it asks no model.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -120,9 +120,12 @@ class Reading:
             self.aims = keywords(f"{frame.title}\n{frame.criteria}")
         return self.aims
 
-    def covered(self, aims: frozenset[str]) -> float:
-        """The share of `aims` that was spoken of last, by the assistant or in what it ran and changed; 0 of none."""
-        text = "\n".join((*self.successes.values(), self.said, *sorted(self.artifacts)))
+    def covered(self, aims: frozenset[str], successes: Sequence[str]) -> float:
+        """The share of `aims` that was spoken of last, by the assistant, in what it changed, or in its signs of
+        success; 0 where there are none."""
+        if not successes:
+            return 0.0
+        text = "\n".join((*successes, self.said, *sorted(self.artifacts)))
         if text != self.spoken[0]:
             self.spoken = (text, keywords(text))
         return len(aims & self.spoken[1]) / len(aims) if aims else 0.0
@@ -260,7 +263,7 @@ def signals(reading: Reading, frame: Frame, window: int) -> Signals:
         successes=successes,
         failures=tuple(what for what, times in reading.failures.items() for _ in range(times)),
         artifacts=len(reading.artifacts | set(frame.artifacts)),
-        covered=reading.covered(aims) if successes else 0.0,
+        covered=reading.covered(aims, successes),
         idle=reading.idle,
         usage=reading.spent / (window or DEFAULT_LIMIT),
     )

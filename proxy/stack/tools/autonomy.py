@@ -17,11 +17,12 @@ from msgspec.structs import asdict, replace
 from proxy.stack.advice import POP, PUSH, Chosen, Suggestion
 from proxy.stack.autonomy.combining import Verdict, judged
 from proxy.stack.autonomy.rules import NAMES, RULES, Autonomy, Level, clamped
-from proxy.stack.autonomy.signals import DEFAULT_LIMIT, Signals, read, signals
+from proxy.stack.autonomy.signals import DEFAULT_LIMIT, Reading, read, signals
 from proxy.stack.autonomy.suggesting import stats, topic, waiting
 from proxy.stack.events import AutonomySet, FrameEvent, SuggestionsCleared
+from proxy.stack.frames import Frame
 from proxy.stack.observe.turns import keywords
-from proxy.stack.ranking import cut_for_display, format_duration
+from proxy.stack.ranking import cut_for_display, extract_keywords, format_duration
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
 
 HISTORY_SHOWN = 20  # S1-129
@@ -123,10 +124,10 @@ def _told_rules(rules: Autonomy) -> list[str]:
 # -------------------------------------------------------------------------------------------------------- is it due?
 def should_push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """What speaks for a push here, heuristic by heuristic (S1-127)."""
-    seen = _seen(desk)
+    seen = signals(_read(desk), desk.tree.current, desk.window)
     told: dict[str, Any] = {}
     if goal := text_of(arguments, "potentialGoal"):
-        told |= {"goal": goal, "wanted": keywords(goal)}
+        told |= {"goal": "" if _is_for(desk.tree.current, goal) else goal, "wanted": keywords(goal)}
     if (messages := _count(arguments, "recentMessages")) is not None:
         told["messages"] = messages
     if (files := _texts(arguments, "recentFileChanges")) is not None:
@@ -143,11 +144,20 @@ def should_push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     return Outcome(_explained(verdict, advised))
 
 
+def _is_for(frame: Frame, goal: str) -> bool:
+    """Whether `goal` is what the frame is for, in the same words. A part of it is a goal of its own."""
+    words = extract_keywords(goal)
+    own = (frame.title, frame.criteria, f"{frame.title} {frame.criteria}")
+    return bool(words) and any(words == extract_keywords(text) for text in own)
+
+
 def should_pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """What speaks for a pop of the active frame, heuristic by heuristic, and as what it would end (S1-128)."""
     told: dict[str, Any] = {}
+    reading = _read(desk)
     if (successes := _texts(arguments, "successSignals")) is not None:
-        told["successes"] = tuple(successes)
+        covered = reading.covered(reading.aims_of(desk.tree.current), successes)
+        told |= {"successes": tuple(successes), "covered": covered}
     if (failures := _texts(arguments, "failureSignals")) is not None:
         told["failures"] = tuple(failures)
     if (idle := _number(arguments, "noProgressTurns")) is not None:
@@ -155,9 +165,9 @@ def should_pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     used, limit = _number(arguments, "tokenCount"), _number(arguments, "contextLimit")
     if limit is not None and limit < 1:
         raise Mistake("Error: contextLimit must be 1 or more: the tokens that fit your window.")
-    seen = _seen(desk, int(limit or 0))
     if used is not None:
         told["usage"] = used / (limit or desk.window or DEFAULT_LIMIT)
+    seen = signals(reading, desk.tree.current, int(limit or 0) or desk.window)
     verdict = judged(POP, replace(seen, **told), _rules(desk))
     advised = f"Pop it as {verdict.status}." if verdict.reached else "Go on here."
     if verdict.primary and not verdict.reached and verdict.status:
@@ -166,9 +176,8 @@ def should_pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     return Outcome("\n".join([_explained(verdict, advised), *note]))
 
 
-def _seen(desk: Desk, window: int = 0) -> Signals:
-    reading = read(desk.story, desk.settings.names)
-    return signals(reading, desk.tree.current, window or desk.window)
+def _read(desk: Desk) -> Reading:
+    return read(desk.story, desk.settings.names)
 
 
 def _explained(verdict: Verdict, advised: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proxy.stack.frames import BY_HAND, FINAL, Frame, Status, Tree, children, find, path_to
+from proxy.stack.made import with_artifacts
 from proxy.stack.ranking import clean, cut_for_display, format_duration
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
 
@@ -62,6 +63,11 @@ def known_frames(tree: Tree) -> str:
     return "Frames: " + "; ".join(f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in newest) + "."
 
 
+def _as_it_stands(desk: Desk) -> Tree:
+    """The tree with what open frames made so far."""
+    return with_artifacts(desk.story, desk.settings.names).tree
+
+
 def _without_parent(tree: Tree) -> tuple[list[Frame], list[Frame]]:
     """Roots, and orphans: frames whose parent is not known."""
     roots = [f for f in tree.frames.values() if not f.parent]
@@ -104,9 +110,10 @@ def tree(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """The tree drawn with branches (S1-108). `showFull` false: only the path to the active frame and what hangs on
     it."""
     reference = text_of(arguments, "rootID", "root_id")
-    root = frame_named(desk.tree, reference) if reference else None
+    known = _as_it_stands(desk)
+    root = frame_named(known, reference) if reference else None
     full, details = bool(arguments.get("showFull", True)), bool(arguments.get("showDetails", False))
-    return Outcome(drawn(desk.tree, root, full=full, details=details))
+    return Outcome(drawn(known, root, full=full, details=details))
 
 
 def drawn(
@@ -174,9 +181,10 @@ def _stats(state: Tree) -> str:
 # ------------------------------------------------------------------------------------------------------------- details
 def details(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """Everything known of one frame (S1-109)."""
-    missing = f"Error: frameID is missing: an id or a title. {known_frames(desk.tree)}"
-    frame = frame_named(desk.tree, text_of(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
-    return Outcome("\n".join(_fields(desk.tree, frame)))
+    known = _as_it_stands(desk)
+    missing = f"Error: frameID is missing: an id or a title. {known_frames(known)}"
+    frame = frame_named(known, text_of(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
+    return Outcome("\n".join(_fields(known, frame)))
 
 
 def _fields(state: Tree, frame: Frame) -> Iterator[str]:
@@ -212,7 +220,8 @@ def _list_lines(name: str, items: Sequence[str]) -> Iterator[str]:
 def get_summary(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """What a frame came to, or has so far: results, artifacts, decisions (S1-117)."""
     reference = text_of(arguments, "sessionID", "frameID", "frame_id", "frame")
-    frame = frame_named(desk.tree, reference) if reference else desk.tree.current
+    known = _as_it_stands(desk)
+    frame = frame_named(known, reference) if reference else known.current
     return Outcome("\n".join(_summary(frame)))
 
 
@@ -267,7 +276,7 @@ def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
 def get_state(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """The state as JSON (S1-131)."""
     del arguments  # it takes none
-    return Outcome(clean(json.dumps(state_of(desk.tree), ensure_ascii=False)))
+    return Outcome(clean(json.dumps(state_of(_as_it_stands(desk)), ensure_ascii=False)))
 
 
 # --------------------------------------------------------------------------------------------------------------- tools

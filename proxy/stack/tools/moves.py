@@ -230,7 +230,7 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
             event.results,
             count=desk.count,
             budget=desk.settings.budgets.total,
-            paths=(*paths_of_calls(own), *frame.artifacts),
+            paths=(*paths_of_calls(own, desk.settings.names), *frame.artifacts),
             past_speech=past,
             children=children(tree, frame.id),
         )
@@ -243,7 +243,7 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
         told=told,
         carried=unfinished if frame.parent and not stays else (),
         tokens=tokens,
-        artifacts=artifacts_of(own),
+        artifacts=artifacts_of(own, desk.settings.names),
         decisions=decisions_in(event.results),
         stays=stays,
     )

@@ -23,11 +23,12 @@ from typing import Any
 
 import msgspec
 
-from proxy.stack.compaction import READ
+from proxy.stack.compaction import READ, Touched
 from proxy.stack.events import Folded, read_event
 from proxy.stack.frames import Frame, Tree, children, descendants, find
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe.files import touched_by
+from proxy.stack.observe.names import Names
 from proxy.stack.ranking import cut_for_display
 from proxy.stack.recalled import REF_ARGUMENTS, is_recall
 from proxy.stack.stored import ENTRY_SHOWN, Piece, apart, everything, pieces_of
@@ -36,7 +37,6 @@ from proxy.stack.tools.desk import Desk, Elsewhere, Mistake, Outcome, Tool, text
 from proxy.stack.tools.looking import known_frames
 from proxy.stack.tools.pages import LEAST_TEXT, Part, Size, pages_of
 from proxy.stack.tools.searching import closest, holding, search
-from proxy.stack.transcript import Call
 
 ENTRY_PREFIX = 6
 """Characters of an entry id from which a unique beginning stands for it."""
@@ -73,7 +73,9 @@ def found(desk: Desk, reference: str, *, searched: bool) -> Found:
         return _of_frame(desk.ledger, desk.story, frame)
     placed = everything(desk.ledger, desk.story)
     pieces = pieces_of(desk.story, placed)
-    if other := _of_entry(desk, reference, placed) or _of_file(reference, pieces, searched=searched):
+    if other := _of_entry(desk, reference, placed) or _of_file(
+        reference, pieces, desk.settings.names, searched=searched
+    ):
         return other
     if frame:
         return _of_frame(desk.ledger, desk.story, frame)
@@ -154,10 +156,11 @@ def _of_entry(desk: Desk, reference: str, placed: Sequence[Placed]) -> Found | N
     return Found(f"Entry {shown}.", tuple(p for p in pieces if not number or p.entry == f"{shown}/{number}"))
 
 
-def _of_file(reference: str, pieces: Sequence[Piece], *, searched: bool) -> Found | None:
+def _of_file(reference: str, pieces: Sequence[Piece], names: Names, *, searched: bool) -> Found | None:
     """The newest text about a file: of calls by the table of file tools, else of whatever mentions it."""
     client = [p for p in pieces if not (p.call and p.call.is_ours)]
-    about = [p for p in client if p.call and _names(p.call, reference) and _holds_content(p, p.call)]
+    called = ((p, touched_by(p.call, names)) for p in client if p.call)
+    about = [p for p, touched in called if _is_among(touched, reference) and _holds_content(p, touched)]
     if not about and _looks_like_path(reference):
         about = [p for p in client if _mentions(p, reference)]
     if not about:
@@ -169,13 +172,13 @@ def _of_file(reference: str, pieces: Sequence[Piece], *, searched: bool) -> Foun
     return Found(f"The newest stored text about {cut_for_display(reference)}.{also}", (about[-1],))
 
 
-def _names(call: Call, path: str) -> bool:
-    return any(t.path == path or t.path.endswith("/" + path.removeprefix("./")) for t in touched_by(call))
+def _is_among(touched: Sequence[Touched], path: str) -> bool:
+    return any(t.path == path or t.path.endswith("/" + path.removeprefix("./")) for t in touched)
 
 
-def _holds_content(piece: Piece, call: Call) -> bool:
+def _holds_content(piece: Piece, touched: Sequence[Touched]) -> bool:
     """What is in the file stands in the result of a read, and in the arguments of a write or edit."""
-    return piece.is_call is not any(t.how == READ for t in touched_by(call))
+    return piece.is_call is not any(t.how == READ for t in touched)
 
 
 def _mentions(piece: Piece, reference: str) -> bool:
