@@ -1,7 +1,7 @@
 """What became of each call: whether its arguments are still arriving, its tool runs, or it came back, and how.
 
-Its law: **a result belongs to the newest call of its id before it**; ids repeat, also within one conversation. The wire
-format has no flag for a tool that failed, so that is read from the text of its result, as a person would.
+Its law: **a result belongs to the newest call of its id before it**; ids repeat, also within one conversation. That a
+tool failed is read from the text of its result, as the observers read it, so what is shown is what frames go by.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from proxy.stack.observe.results import tells_failure
 from proxy.stack.story import Placed
 from proxy.stack.transcript import Call, Message
 from proxy.views.shapes import PartState
@@ -19,9 +20,6 @@ from proxy.views.shapes import PartState
 _BEGINS = re.compile(
     r"[\s<\[(*#]*(?:tool[ _-]?)?(?:error|fatal|traceback|exception|permission denied)\b", re.IGNORECASE
 )
-_EXITED = re.compile(r"\bexit(?:ed)?(?: with)?[ _-]?(?:code|status)\W{0,4}[1-9][0-9]*\b", re.IGNORECASE)
-_LOOKED_AT = 5
-"""Lines at either end of a result that are read: what it came to stands there, what lies between is its content."""
 
 Place = tuple[str, int]
 """An entry, and the number of the round in it (-1: it is no turn)."""
@@ -32,10 +30,8 @@ def place_of(placed: Placed) -> Place:
 
 
 def is_error(text: str) -> bool:
-    """Whether a result tells of a failure: it begins with the word, or names an exit code other than 0."""
-    lines = text.strip().splitlines()
-    ends = [*lines[:_LOOKED_AT], *lines[_LOOKED_AT:][-_LOOKED_AT:]]
-    return _BEGINS.match(text) is not None or any(map(_EXITED.search, ends))
+    """Whether a result tells of a failure: it begins with the word, or says so in one of the ways that tools have."""
+    return _BEGINS.match(text) is not None or tells_failure(text)
 
 
 def states_of(path: Iterable[Placed]) -> Mapping[Place, tuple[PartState, ...]]:

@@ -19,9 +19,13 @@ from proxy.views.parts import is_error
         "Command exited with code 127",
         '{"output": "", "exit_code": 2}',
         "a\n" * 50 + "Exit status: 3",
+        "<tool_use_error>File has not been read yet. Read it first before writing to it.</tool_use_error>",
+        "The user doesn't want to proceed with this tool use. The tool use was rejected.",
+        "bash: ponyc: command not found",
+        '{"success": false, "output": ""}',
     ],
 )
-def test_a_failure_is_known_by_its_first_word_or_its_exit_code(text: str) -> None:
+def test_a_failure_is_known_by_its_first_words_or_its_exit_code(text: str) -> None:
     assert is_error(text)
 
 
@@ -34,7 +38,7 @@ def test_a_failure_is_known_by_its_first_word_or_its_exit_code(text: str) -> Non
         "no error",
         "exit code: 0",
         "sys.exit(1)",
-        "a\n" * 50 + "Exit status: 3\n" + "b\n" * 50,
+        "a line\n" * 50 + "Exit status: 3\n" + "a line\n" * 50,
     ],
 )
 def test_words_of_failure_inside_a_text_are_its_content(text: str) -> None:

@@ -61,9 +61,11 @@ _CODES = ("exit_code", "exitCode", "returncode", "returnCode", "return_code", "e
 
 def failed(done: Done) -> bool:
     """Whether the result says that the call went wrong. A call that was never answered did nothing that is known."""
-    if not done.answered:
-        return True
-    text = done.result
+    return not done.answered or tells_failure(done.result)
+
+
+def tells_failure(text: str) -> bool:
+    """Whether a result says of itself that its call went wrong."""
     code = exit_code(text)
     if code is not None:
         return code != 0
