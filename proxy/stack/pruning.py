@@ -116,11 +116,13 @@ def ref_of(placed: Placed) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- cleared
 class Output(msgspec.Struct, frozen=True):
-    """The result of a client's tool on the line, with the call it answers; `text` as the line tells it."""
+    """The result of a client's tool on the line, with the call it answers; `text` as the line tells it,
+    `failed` as the client does."""
 
     placed: Placed
     call: Call
     text: str
+    failed: bool = False
 
 
 def candidates(story: Story, line: Line, rules: OutputRules = NO_RULES) -> tuple[Replaced, ...]:
@@ -160,7 +162,8 @@ def outputs(story: Story, on_line: Container[str]) -> list[Output]:
             calls |= {c.id: c for c in message.calls}
             call = calls.get(message.answers) if message.answers else None
             if call is not None and not call.is_ours and placed.at in on_line:
-                found.append(Output(placed, call, story.tree.replaced.get(placed.entry.id, message.text)))
+                text = story.tree.replaced.get(placed.entry.id, message.text)
+                found.append(Output(placed, call, text, message.failed))
         if placed.at in traced or placed.entry.id in traced:
             found.clear()
     return found

@@ -1,7 +1,7 @@
 """What became of each call: whether its arguments are still arriving, its tool runs, or it came back, and how.
 
-Its law: **a result belongs to the newest call of its id before it**; ids repeat, also within one conversation. That a
-tool failed is read from the text of its result, as the observers read it, so what is shown is what frames go by.
+Its law: **a result belongs to the newest call of its id before it**; ids repeat, also within one conversation. Whether
+a tool failed is judged as the observers judge it, so what is shown is what frames go by.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def place_of(placed: Placed) -> Place:
     return placed.entry.id, placed.round.number if placed.round else -1
 
 
-def is_error(text: str) -> bool:
-    """Whether a result tells of a failure: it begins with the word, or says so in one of the ways that tools have."""
-    return _BEGINS.match(text) is not None or tells_failure(text)
+def is_error(result: Message) -> bool:
+    """Whether a call went wrong: the client says so, or the result does, by its first word or in one of the ways that
+    tools have."""
+    return result.failed or _BEGINS.match(result.text) is not None or tells_failure(result.text)
 
 
 def states_of(path: Iterable[Placed]) -> Mapping[Place, tuple[PartState, ...]]:
@@ -76,4 +77,4 @@ def _came_back(
     asked = waiting.get(result.answers)
     if asked:
         at, number = asked.popleft()
-        found[at][number] = "error" if is_error(result.text) else "completed"
+        found[at][number] = "error" if is_error(result) else "completed"

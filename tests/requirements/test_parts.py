@@ -2,7 +2,12 @@
 
 import pytest
 
+from proxy.stack.transcript import Message
 from proxy.views.parts import is_error
+
+
+def result(text: str, *, failed: bool = False) -> Message:
+    return Message("tool", b"", "", text, answers="c", failed=failed)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +31,7 @@ from proxy.views.parts import is_error
     ],
 )
 def test_a_failure_is_known_by_its_first_words_or_its_exit_code(text: str) -> None:
-    assert is_error(text)
+    assert is_error(result(text))
 
 
 @pytest.mark.parametrize(
@@ -42,4 +47,8 @@ def test_a_failure_is_known_by_its_first_words_or_its_exit_code(text: str) -> No
     ],
 )
 def test_words_of_failure_inside_a_text_are_its_content(text: str) -> None:
-    assert not is_error(text)
+    assert not is_error(result(text))
+
+
+def test_a_failure_that_the_client_tells_beside_the_text_is_one() -> None:
+    assert is_error(result("nothing came of it", failed=True))
