@@ -1,10 +1,10 @@
 """When the proxy acts on a thread: waking it, and folding what is finished.
 
 Asleep, a thread passes byte for byte. It wakes at a request that is large enough and ends with the user's words, or
-inside a tool loop where a fold is due that pays for the waking too. Awake, finished work is folded where it ends. The
-laws: **a warm prefix is broken only where that pays** (`stack.economics`), but for the one time a thread wakes at the
-user's words; and a thread without tools never wakes (L7). Reasoning that its provider binds to what stood before it
-leaves with the prefix, once and for good (L8).
+inside a tool loop where a fold or a cut is due that pays for the waking too. Awake, finished work is folded where it
+ends. The laws: **a warm prefix is broken only where that pays** (`stack.economics`), but for the one time a thread
+wakes at the user's words; and a thread without tools never wakes (L7). Reasoning that its provider binds to what stood
+before it leaves with the prefix, once and for good (L8).
 
 What this module does not do: it records nothing and sends nothing; it answers with events.
 """
@@ -27,7 +27,7 @@ from proxy.limits import Window
 from proxy.stack.applying import apply
 from proxy.stack.block_forms import block_of
 from proxy.stack.context import Scribe, rewritten
-from proxy.stack.economics import Prices, expected_requests
+from proxy.stack.economics import Prices, expected_requests, weighed
 from proxy.stack.events import (
     HEAD,
     BlockRenewed,
@@ -48,6 +48,7 @@ from proxy.stack.inferring import Watch
 from proxy.stack.ledger import Thread, is_edited
 from proxy.stack.minimizing import minimized
 from proxy.stack.observe.turns import user_spoke_last
+from proxy.stack.pruning import removed_by_cuts
 from proxy.stack.renewing import at_waking, due, rewritten_block
 from proxy.stack.rereading import Means
 from proxy.stack.story import Placed, Story
@@ -158,8 +159,8 @@ class Actor:
 
     def _woken(self, here: Here) -> Acted:
         """Wake, with all folds that are due. At the user's words that is done whatever it costs now; inside a tool loop
-        only with a fold that pays for both. What is appended breaks no prefix and voids no reasoning, so a fold has to
-        pay by itself then."""
+        only with a fold, or a cut of a new output, that pays for both. What is appended breaks no prefix and voids no
+        reasoning, so a fold has to pay by itself then."""
         in_loop = not user_spoke_last(here.request.messages)
         if in_loop and self._must_wait(here):
             return Acted(reason="in_loop")
@@ -167,9 +168,25 @@ class Actor:
         added = sum(map(self.weigh, woken.texts))
         appended = bool(woken.appended)
         done = self._folding(here, None if appended and not in_loop else added, appended=appended)
+        decisions = done.decisions
         if in_loop and not done.events and not here.spoken_to:
-            return Acted((), done.decisions, "in_loop")
-        return Acted((woken, *([] if appended else self._voided(here)), *done.events), done.decisions)
+            decisions = self._with_cuts(here, decisions)
+            if not any(decision.verdict.worth for decision in decisions):
+                return Acted((), decisions, "in_loop")
+        return Acted((woken, *([] if appended else self._voided(here)), *done.events), decisions)
+
+    def _with_cuts(self, here: Here, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+        """What was weighed without a fold, weighed again with what a cut takes off new outputs that alone are too long
+        (S4-64)."""
+        most, rules = self._window(here).longest_output, self.config.output_rules
+        removed = removed_by_cuts(here.story, self.config.output_cap or most, rules, most)
+        asked = next((decision for decision in decisions if decision.kind == "wake"), None)
+        if not removed or asked is None or here.story.tree.provider_trimmed:
+            return decisions
+        moment, before = self._moment(here, None), asked.verdict.rewrite
+        cut = structs.replace(before, removed=removed, compaction=0, behind=before.line - removed)
+        verdict = weighed(cut, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
+        return (Decision("wake", (), verdict),)
 
     def waking(self, here: Here) -> Woken:
         """Tools and guidance, as they will be replayed."""

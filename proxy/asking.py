@@ -71,8 +71,6 @@ body may hold two million; the longest conversation that fits a window of a mill
 ROLE = b'"role"'
 SHORTEST = 16
 """Bytes of a message, at least."""
-CAP_SHARE = 0.5
-"""Of the window, what a single output may fill where the configuration does not say."""
 UNCOUNTED = 1024
 """Models that are remembered for taking no question for usage."""
 ASKS_USAGE = (b"stream_options", b"include_usage")
@@ -187,7 +185,7 @@ class Asker:
     async def _cut(self, turn: Turn, line: Line, window: Window) -> Line:
         """The line with new outputs that alone are too long cut to `output_cap`, or as their rule says; for a window
         that nobody knows there is none (L4)."""
-        config, most = self._parts.config, int(window.tokens * CAP_SHARE) if window.binds else 0
+        config, most = self._parts.config, window.longest_output
         cap, rules = config.output_cap or most, config.output_rules
         events = cuts(turn.story, cap, self._parts.counter.count, rules, most) if cap or rules else ()
         return await self._decided(turn, line, events) or line

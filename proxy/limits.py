@@ -38,6 +38,8 @@ NAMED_FOR_S = 24 * 3600.0
 """How long a limit that a provider named is believed: accounts move between tiers."""
 SIZED_FOR_S = 3600.0
 """How long the mere size of a refused request is believed to be too much."""
+CAP_SHARE = 0.5
+"""Of a window that is known, what a single output may fill where the configuration does not say."""
 LEAST_WINDOW = 1_000
 """A smaller figure in a refusal is no window."""
 REMEMBERED = 1024
@@ -68,6 +70,11 @@ class Window(msgspec.Struct, frozen=True):
     def known(self) -> int:
         """`tokens` where somebody said so, else 0."""
         return self.tokens if self.binds else 0
+
+    @property
+    def longest_output(self) -> int:
+        """Tokens that a single output may have (L4), 0 where nobody knows the window."""
+        return int(self.known * CAP_SHARE)
 
 
 def prompt_limit(window: int, max_output: int) -> int:

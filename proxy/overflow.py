@@ -1,7 +1,8 @@
 """Did the provider refuse a request because it is too long? There is no standard, so wordings decide.
 
-The law: **throttling is not overflow.** "Too many tokens, please wait" is answered by waiting; trimming for it would
-lose context for nothing. When in doubt it is no overflow, and the refusal passes to the client as it is.
+The law: **throttling is not overflow**, nor is what is said of the length of an answer or a name. "Too many tokens,
+please wait" is answered by waiting; trimming for it would lose context for nothing. When in doubt it is no overflow,
+and the refusal passes to the client as it is.
 
 What this module does not do: it remembers nothing (`limits` does) and trims nothing.
 """
@@ -13,20 +14,26 @@ import re
 STATUSES = frozenset({400, 413, 422, 500})
 """Statuses that providers refuse an overlong request with. 429 is always throttling."""
 _LONG = re.compile(
-    rb"context[ _-]?(length|window|size)|maximum context|max(imum)?[ _](prompt|input)?[ _]?(length|tokens)"
+    rb"context[ _-]?(length|window|size)|maximum context|max(imum)?[ _](prompt|input)[ _]?(length|tokens)"
     rb"|prompt is too long|input is too long|too (long|large)[^\"]{0,40}(prompt|input|context|model)"
     rb"|(prompt|input|request|messages?)[^\"]{0,60}(exceed|too long|too large|larger than|longer than)"
     rb"[^\"]{0,80}(token|context|length|limit|window)"
     rb"|exceeds?[^\"]{0,60}(context|token limit|maximum number of tokens|available context)"
     rb"|(token count|tokens?)[^\"]{0,80}(exceed|only supports up to|must be <=)|range of input length"
-    rb"|reduce the (length|input token)|string too long|exceed_context_size|request_too_large",
+    rb"|reduce the (length|input token)|exceed_context_size|request_too_large",
     re.IGNORECASE,
 )
 _WAIT = re.compile(
     rb"rate.?limit|per (minute|day|hour|second)|please wait|try again (in|later)|quota|too many requests|tpm|capacity"
-    rb"|overloaded|retry after|max_tokens (is|must|should)|max_completion_tokens",
+    rb"|overloaded|retry after",
     re.IGNORECASE,
 )
+_ELSE = re.compile(
+    rb"max_completion_tokens|max_(output_)?tokens[^a-z_]{0,12}(is|must|should|exceeds the maximum allowed output)"
+    rb"|maximum tokens you requested|(string|array) too long\. expected [^\"]{0,40}maximum length \d{1,4}\b",
+    re.IGNORECASE,
+)
+"""How long an answer may be, or a name or an id: trimming the prompt for it would be in vain."""
 _BYTES = re.compile(rb"request_too_large|request entity too large|maximum size|bytes|\bmi?b\b", re.IGNORECASE)
 """A body may be too large for the wire, pictures above all; that says nothing of tokens."""
 _FIGURE = rb"(\d{1,3}(?:[,_]\d{3})+|\d+)"
@@ -49,7 +56,7 @@ nothing else."""
 def is_overflow(status: int, body: bytes, tokens: int = 0) -> bool:
     """Whether this refusal says that the request, of so many tokens, does not fit the model's window."""
     told = body[:LOOKED_AT]
-    if status not in STATUSES or _WAIT.search(told):
+    if status not in STATUSES or _WAIT.search(told) or _ELSE.search(told):
         return False
     if not told.strip():
         return status in (400, 413) and tokens >= SILENT

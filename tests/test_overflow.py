@@ -1,5 +1,7 @@
 """S9: a refusal for length is told from throttling, whatever the provider's words."""
 
+import json
+
 import pytest
 
 from proxy.overflow import is_overflow
@@ -14,6 +16,40 @@ def test_every_known_wording_of_overflow_is_recognised(wording: Wording) -> None
 @pytest.mark.parametrize("wording", THROTTLES, ids=lambda w: w.name)
 def test_throttling_is_never_taken_for_overflow(wording: Wording) -> None:
     assert not is_overflow(wording.status, wording.body(210_000, 200_000), tokens=210_000)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "max_tokens: 200000 > 128000, which is the maximum allowed number of output tokens for claude-opus-4-6",
+        "max_tokens: Field required",
+        "`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our documentation at "
+        "https://docs.claude.com/en/docs/extended-thinking#max-tokens-and-context-window-size",
+        "`max_tokens` must be less than or equal to `32768`, the maximum value for `max_tokens` is less than the "
+        "`context_window` for this model",
+        "The maximum tokens you requested exceeds the model limit of 8192. Try again with a lower value.",
+        "Invalid value for 'max_tokens': expected an integer",
+        "max_tokens (65536) exceeds the maximum allowed output tokens (32768) for this model",
+        "max_output_tokens must be <= 65536",
+        "Invalid 'messages[3].tool_calls[0].id': string too long. Expected a string with maximum length 40, but got a "
+        "string with length 45 instead.",
+        "Invalid 'prompt_cache_key': string too long. Expected a string with maximum length 64, but got a string with "
+        "length 90 instead.",
+        "Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with length 150 "
+        "instead.",
+    ],
+)
+def test_what_is_said_of_an_answer_or_a_name_is_no_overflow(words: str) -> None:
+    """S9: nothing would be learned from it but a window that is none, and a line trimmed for it."""
+    assert not is_overflow(400, json.dumps({"error": {"message": words}}).encode(), tokens=210_000)
+
+
+def test_a_text_that_is_too_long_is_overflow() -> None:
+    words = (
+        "Invalid 'messages[1].content': string too long. Expected a string with maximum length 1048576, but got a "
+        "string with length 2000000 instead."
+    )
+    assert is_overflow(400, json.dumps({"error": {"message": words}}).encode())
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,18 @@ def test_a_provider_that_once_told_of_its_cache_is_believed_when_it_tells_of_non
     assert after.cost == pytest.approx(2500 * 2e-6)
 
 
+def test_a_prompt_of_no_tokens_is_no_report(accountant: Accountant) -> None:
+    """A usage of zeros would make the request free, and what it cost a saving."""
+    chain = [HEAD, ("a", 500)]
+    settled(accountant, chain, chain, usage=(Usage(2500, 0, cached=2048),))
+
+    receipt = settled(accountant, chain, [*chain, ("status", 300)], usage=(Usage(),))
+
+    assert receipt.basis == "estimated"
+    assert receipt.cost == pytest.approx((2500 * 0.1 + 300) * 2e-6)
+    assert receipt.saved < 0
+
+
 def test_what_was_written_for_an_hour_costs_twice_the_input(clock: Clock) -> None:
     """O2: as the provider charges it. Of a mixture nothing counts so for the untouched run, where all was, all does."""
     long, short = [HEAD, ("a", 500), ("frame", 10_000)], [HEAD, ("a", 500), ("result", 200)]

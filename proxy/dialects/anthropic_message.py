@@ -25,6 +25,7 @@ from proxy.stack.transcript import Call, Message, identity_of
 
 REASONING = ("thinking", "redacted_thinking")
 CALL, RESULT, TEXT = "tool_use", "tool_result", "text"
+FAILED = "is_error"
 COMPACTION = "compaction"
 """A block that stands for all before it; the API reads nothing that stands in front of one."""
 UNWORDED = (*REASONING, CALL)
@@ -90,7 +91,18 @@ def _result(block: bytes, said: dict[str, Any]) -> Message:
     answers, content = said.get("tool_use_id"), said.get("content")
     answers = answers if isinstance(answers, str) else ""
     text = _joined(content) if isinstance(content, list) else _words(content)
-    return Message("tool", slices.array_of([block]), identity_of("tool", text, (), answers), text, (), answers)
+    identity, wire = identity_of("tool", text, (), answers), slices.array_of([block])
+    return Message("tool", wire, identity, text, (), answers, failed=said.get(FAILED) is True)
+
+
+def says_failed(wire: bytes) -> bool:
+    """Whether this is the run of a result that says of its call that it went wrong; of any other bytes it is not."""
+    if b'"is_error"' not in wire or not wire.startswith(b"["):
+        return False
+    try:
+        return any(slices.members(block).get(FAILED) == b"true" for block in slices.items(wire))
+    except slices.NotSliced:
+        return False
 
 
 def _of_blocks(role: str, wire: bytes, blocks: Sequence[bytes], said: Sequence[Any]) -> Message:

@@ -29,6 +29,8 @@ WRITTEN = (
 )
 WRITTEN_LONG = (("cache_creation", "ephemeral_1h_input_tokens"),)
 OUTPUT_SIDE = ("completion_tokens", "output_tokens")
+MOST = 10**12
+"""Tokens that a figure can mean. What is more is no count, and would make every sum it stands in worthless."""
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "server_tool_use")
 
 
@@ -99,4 +101,7 @@ def _is_figure(found: object) -> bool:
 
 
 def _figure(found: object) -> int:
-    return max(0, int(found)) if isinstance(found, int | float) and not isinstance(found, bool) else 0
+    """A count of tokens; 0 for what cannot be one, infinity and what is no number among it (JSON allows `1e400`)."""
+    if not isinstance(found, int | float) or isinstance(found, bool):
+        return 0
+    return int(found) if 0 < found <= MOST else 0

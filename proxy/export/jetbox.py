@@ -49,13 +49,15 @@ WORDS: Mapping[Status, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A call of the client's tools, made at `at` (ms). `result` is None where none came, and `ended` 0."""
+    """A call of the client's tools, made at `at` (ms). `result` is None where none came, and `ended` 0.
+    `failed`: the result tells of a failure."""
 
     call: Call
     frame: str
     at: int
     result: str | None = None
     ended: int = 0
+    failed: bool = False
 
     @property
     def signature(self) -> str:
@@ -81,7 +83,7 @@ def actions_of(material: Material) -> Iterator[Action]:
         for call in item.message.calls:
             if not call.is_ours:
                 came = results[call.id].popleft() if results[call.id] else None
-                told = (came.message.text, came.at) if came else (None, 0)
+                told = (came.message.text, came.at, is_error(came.message)) if came else (None, 0, False)
                 yield Action(call, item.frame, item.at, *told)
 
 
@@ -95,7 +97,7 @@ def _results(items: list[Item]) -> dict[str, deque[Item]]:
 
 
 def _line(action: Action) -> dict[str, Any]:
-    status = "pending" if action.result is None else "error" if is_error(action.result) else "success"
+    status = "pending" if action.result is None else "error" if action.failed else "success"
     return {
         "timestamp": moment(action.at),
         "frame": action.frame,

@@ -26,7 +26,6 @@ from proxy.report import Receipt
 from proxy.stack.frames import Frame, Status
 from proxy.stack.ranking import cut_for_display
 from proxy.tariffs import family_of
-from proxy.views.parts import is_error
 
 BATCH = 256
 """Spans a line."""
@@ -116,7 +115,7 @@ def _call(material: Material, action: Action, number: int) -> Span:
         "gen_ai.tool.name": action.call.name,
         "gen_ai.tool.call.id": action.call.id or None,
         "gen_ai.tool.type": "function",
-        "error.type": "_OTHER" if action.result is not None and is_error(action.result) else None,
+        "error.type": "_OTHER" if action.failed else None,
     }
     span = (action.at, action.ended or action.at)
     return _span(material, f"execute_tool {action.call.name}", f"call {number}", action.frame, span, told)

@@ -69,8 +69,9 @@ class Account:
         total, last = self.tokens_sent, newest.total
         tariff = self._tariff
         self._accountant.note_report(self._key, reported)
+        told = all(usage and usage.input for usage in reported)  # no prompt is 0 tokens: that says nothing
         basis: Literal["reported", "estimated"] = (
-            "reported" if None not in reported and self._accountant.reports_caches(self._key) else "estimated"
+            "reported" if told and self._accountant.reports_caches(self._key) else "estimated"
         )
         failed = max(outcome.upstream_status, outcome.client_status) >= 400
         # What the provider answered to its end is billed, also where it could not be passed on.

@@ -8,7 +8,7 @@ What this module does not do: it judges no worth and renders nothing (`trace` do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from proxy.stack.observe import Names, observe
 from proxy.stack.observe.commands import Ran, probes
@@ -16,7 +16,7 @@ from proxy.stack.observe.errors import ErrorSeen, ending
 from proxy.stack.observe.step import Done, Step
 from proxy.stack.story import Placed
 from proxy.stack.trace import Facts
-from proxy.stack.transcript import Message
+from proxy.stack.transcript import Call, Message
 
 MARKED = frozenset({"created", "deleted"})
 """What is said of a changed file; that it was modified goes without saying."""
@@ -30,7 +30,7 @@ def said_by(placed: Placed) -> Message | None:
 def steps_of(placed: Iterable[Placed]) -> Iterator[Step]:
     """The call groups of the client's tools, in order, each with the results that followed it."""
     opened: Message | None = None
-    results: dict[str, tuple[str, str]] = {}
+    results: dict[str, tuple[Message, str]] = {}
     for standing in placed:
         message = said_by(standing)
         if message is None:
@@ -40,19 +40,22 @@ def steps_of(placed: Iterable[Placed]) -> Iterator[Step]:
                 yield step_of(opened, results)
             opened, results = message, {}
         elif message.answers:
-            results.setdefault(message.answers, (message.text, standing.entry.id))
+            results.setdefault(message.answers, (message, standing.entry.id))
     if opened is not None:
         yield step_of(opened, results)
 
 
-def step_of(message: Message, results: dict[str, tuple[str, str]]) -> Step:
-    """One call group; `results` are texts and entries by the id of their call."""
-    done = (
-        Done(call, *results[call.id]) if call.id in results else Done(call, "", answered=False)
-        for call in message.calls
-        if not call.is_ours
-    )
+def step_of(message: Message, results: Mapping[str, tuple[Message, str]]) -> Step:
+    """One call group; `results` are messages, and the ids of their entries, by the id of their call."""
+    done = (_done(call, results.get(call.id)) for call in message.calls if not call.is_ours)
     return Step(message.text, tuple(done))
+
+
+def _done(call: Call, came: tuple[Message, str] | None) -> Done:
+    if came is None:
+        return Done(call, "", answered=False)
+    result, entry = came
+    return Done(call, result.text, entry, failed=result.failed)
 
 
 def facts_of(placed: Iterable[Placed], names: Names) -> Facts:

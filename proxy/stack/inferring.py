@@ -95,7 +95,7 @@ def _follow_plan(scene: _Scene, run: Sequence[Entry]) -> None:
     said = said_by(called) if called else None
     if called is None or said is None or not said.calls:
         return
-    results = {m.answers: (m.text, entry.id) for entry in run if (m := entry.message) and m.answers}
+    results = {m.answers: (m, entry.id) for entry in run if (m := entry.message) and m.answers}
     told = plan_seen(step_of(said, results), scene.watch.names)
     if not told:
         return  # nearly every group: nothing of the path has to be looked at

@@ -209,7 +209,7 @@ def _results_in(hidden: Round) -> dict[str, Message]:
 
 
 def _acted(call: Call, result: Message, names: Names) -> Acted:
-    return Acted(signature(call, names), Done(call, result.text))
+    return Acted(signature(call, names), Done(call, result.text, failed=result.failed))
 
 
 _SAID_BESIDE = frozenset(

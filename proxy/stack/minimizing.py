@@ -59,7 +59,8 @@ def minimized(story: Story, moment: Moment, count: Count, *, breaks: bool, rules
 
 def told_of(output: Output) -> str:
     """What stands for it: the tool, what came of the call, and how all of it is had again."""
-    return in_a_line(Done(output.call, output.text)) + RECALLED_BY.format(ref=ref_of(output.placed))
+    done = Done(output.call, output.text, failed=output.failed)
+    return in_a_line(done) + RECALLED_BY.format(ref=ref_of(output.placed))
 
 
 def _rewrite(line: Sequence[Placed], told: Sequence[tuple[Output, str]], moment: Moment, count: Count) -> Rewrite:

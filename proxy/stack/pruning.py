@@ -51,16 +51,26 @@ WHAT = 100
 def cuts(story: Story, cap: int, count: Count, rules: OutputRules = NO_RULES, most: int = 0) -> tuple[Replaced, ...]:
     """The outputs behind the last answer that alone are longer than `cap` tokens, or than their rule says, cut to that
     (L4, S4-64). 0 is no cap; whatever a rule says, nothing stays longer than `most`."""
+    return tuple(
+        Replaced(placed.entry.id, cut(message.text, message.tokens, own, ref_of(placed), count), CUT)
+        for placed, message, own in _too_long(story, cap, rules, most)
+    )
+
+
+def removed_by_cuts(story: Story, cap: int, rules: OutputRules = NO_RULES, most: int = 0) -> int:
+    """Tokens that these cuts take off the line, about; nothing is cut for it."""
+    return sum(message.tokens - own for _, message, own in _too_long(story, cap, rules, most))
+
+
+def _too_long(story: Story, cap: int, rules: OutputRules, most: int) -> Iterator[tuple[Placed, Message, int]]:
+    """New outputs that are cut, each with the tokens it may have."""
     called = _callers(story) if rules else {}
-    found: list[Replaced] = []
     for placed in unread(story):
         message = placed.entry.message
         if message and message.answers and placed.entry.id not in story.tree.replaced:
             own = _cap_of(rules.of(called[message.answers]) if message.answers in called else None, cap, most)
             if own and message.tokens > own:
-                told = cut(message.text, message.tokens, own, ref_of(placed), count)
-                found.append(Replaced(placed.entry.id, told, CUT))
-    return tuple(found)
+                yield placed, message, own
 
 
 def _cap_of(rule: OutputRule | None, cap: int, most: int) -> int:
@@ -116,11 +126,13 @@ def ref_of(placed: Placed) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- cleared
 class Output(msgspec.Struct, frozen=True):
-    """The result of a client's tool on the line, with the call it answers; `text` as the line tells it."""
+    """The result of a client's tool on the line, with the call it answers; `text` as the line tells it,
+    `failed` as the client does."""
 
     placed: Placed
     call: Call
     text: str
+    failed: bool = False
 
 
 def candidates(story: Story, line: Line, rules: OutputRules = NO_RULES) -> tuple[Replaced, ...]:
@@ -160,7 +172,8 @@ def outputs(story: Story, on_line: Container[str]) -> list[Output]:
             calls |= {c.id: c for c in message.calls}
             call = calls.get(message.answers) if message.answers else None
             if call is not None and not call.is_ours and placed.at in on_line:
-                found.append(Output(placed, call, story.tree.replaced.get(placed.entry.id, message.text)))
+                text = story.tree.replaced.get(placed.entry.id, message.text)
+                found.append(Output(placed, call, text, message.failed))
         if placed.at in traced or placed.entry.id in traced:
             found.clear()
     return found

@@ -171,7 +171,7 @@ def _read(ledger: Ledger, entry: Entry, seen: set[tuple[str, str]] | None = None
         seen.add((asker.id, call.id))
     touched = touched_by(call)
     is_read = len(touched) == 1 and touched[0].how == READ
-    if not is_read or failed(Done(call, message.text, entry.id)):
+    if not is_read or failed(Done(call, message.text, entry.id, failed=message.failed)):
         return None
     return _Read(asker, entry, touched[0].path, part_asked(call), call.name)
 

@@ -55,7 +55,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     of ours several of its items, it is an array: a run of blocks or items, which is put among its neighbours without
     its brackets. `identity` is the hash of its canonical content (16 bytes, hex): two forms a client may echo one
     message in have the same. `answers` is the id of the call this is a result of, or empty. `tokens` counts contents,
-    call names and arguments, without reasoning.
+    call names and arguments, without reasoning. `failed`: the client says of this result that its call went wrong.
     """
 
     role: str
@@ -65,6 +65,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     calls: tuple[Call, ...] = ()
     answers: str = ""
     tokens: int = 0
+    failed: bool = False
 
     @property
     def weight(self) -> int:

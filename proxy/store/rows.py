@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from sqlalchemy.engine import Row
 
+from proxy.dialects.anthropic_message import says_failed
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Round, Thread
 from proxy.stack.queued import Lane, Queued, State
 from proxy.stack.transcript import Call, Message, Spoken, Usage
@@ -128,7 +129,8 @@ def message_of(row: Row[Any]) -> Message:
     """From a row of `messages` joined with its blob."""
     text = plain(row.text) if row.text is not None else spelled(row.data) or ""
     calls = tuple(Call(*parts) for parts in from_json(row.calls)) if row.calls != "[]" else ()
-    return Message(plain(row.role), row.data, plain(row.identity), text, calls, plain(row.answers), row.tokens)
+    failed = bool(row.answers) and says_failed(row.data)
+    return Message(plain(row.role), row.data, plain(row.identity), text, calls, plain(row.answers), row.tokens, failed)
 
 
 # ------------------------------------------------------------------------------------------------------------- ledger

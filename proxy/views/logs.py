@@ -79,7 +79,7 @@ def _message(message: Message, states: Sequence[PartState], *, raw: bool) -> Mes
             for call, state in zip(message.calls, states, strict=True)
         ],
         "answers": message.answers,
-        "error": bool(message.answers) and is_error(message.text),
+        "error": bool(message.answers) and is_error(message),
         "tokens": message.tokens,
     }
     if raw:

@@ -1,7 +1,7 @@
 """What became of each call: whether its arguments are still arriving, its tool runs, or it came back, and how.
 
-Its law: **a result belongs to the newest call of its id before it**; ids repeat, also within one conversation. The wire
-format has no flag for a tool that failed, so that is read from the text of its result, as a person would.
+Its law: **a result belongs to the newest call of its id before it**; ids repeat, also within one conversation. Whether
+a tool failed is judged as the observers judge it, so what is shown is what frames go by.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from proxy.stack.observe.results import tells_failure
 from proxy.stack.story import Placed
 from proxy.stack.transcript import Call, Message
 from proxy.views.shapes import PartState
@@ -19,9 +20,6 @@ from proxy.views.shapes import PartState
 _BEGINS = re.compile(
     r"[\s<\[(*#]*(?:tool[ _-]?)?(?:error|fatal|traceback|exception|permission denied)\b", re.IGNORECASE
 )
-_EXITED = re.compile(r"\bexit(?:ed)?(?: with)?[ _-]?(?:code|status)\W{0,4}[1-9][0-9]*\b", re.IGNORECASE)
-_LOOKED_AT = 5
-"""Lines at either end of a result that are read: what it came to stands there, what lies between is its content."""
 
 Place = tuple[str, int]
 """An entry, and the number of the round in it (-1: it is no turn)."""
@@ -31,11 +29,10 @@ def place_of(placed: Placed) -> Place:
     return placed.entry.id, placed.round.number if placed.round else -1
 
 
-def is_error(text: str) -> bool:
-    """Whether a result tells of a failure: it begins with the word, or names an exit code other than 0."""
-    lines = text.strip().splitlines()
-    ends = [*lines[:_LOOKED_AT], *lines[_LOOKED_AT:][-_LOOKED_AT:]]
-    return _BEGINS.match(text) is not None or any(map(_EXITED.search, ends))
+def is_error(result: Message) -> bool:
+    """Whether a call went wrong: the client says so, or the result does, by its first word or in one of the ways that
+    tools have."""
+    return result.failed or _BEGINS.match(result.text) is not None or tells_failure(result.text)
 
 
 def states_of(path: Iterable[Placed]) -> Mapping[Place, tuple[PartState, ...]]:
@@ -80,4 +77,4 @@ def _came_back(
     asked = waiting.get(result.answers)
     if asked:
         at, number = asked.popleft()
-        found[at][number] = "error" if is_error(result.text) else "completed"
+        found[at][number] = "error" if is_error(result) else "completed"

@@ -69,6 +69,15 @@ def test_what_is_no_figure_is_0(told: dict[str, Any]) -> None:
     assert usage_of(told) == Usage()
 
 
+@pytest.mark.parametrize(
+    "figure", [float("inf"), float("-inf"), float("nan"), -7, pytest.param(10**400, id="long"), 1e30]
+)
+def test_what_no_prompt_can_have_is_0(figure: float) -> None:
+    """`1e400` is JSON, and a parser's infinity."""
+    assert usage_of({"prompt_tokens": figure, "completion_tokens": 9}) == Usage(0, 9)
+    assert told_of([{"completion_tokens": figure, "total_tokens": figure}] * 2)["total_tokens"] == 0
+
+
 @pytest.mark.rows("S4-02")
 def test_s4_02_the_input_side_is_the_last_rounds_and_the_output_side_is_the_sum() -> None:
     rounds = [

@@ -386,6 +386,33 @@ def test_what_the_provider_ran_by_itself_rides_with_its_group(provider: Scripted
         assert gone not in told(provider)
 
 
+@pytest.mark.rows("S4-15")
+def test_a_result_that_its_client_calls_an_error_is_one_whatever_it_says(
+    provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """Its text tells of no failure; what did not happen is no artifact. After a restart as before."""
+
+    def seen(proxy: Proxied) -> tuple[list[str], list[str]]:
+        (conversation,) = proxy.page("/stack/conversations")["conversations"]
+        log = proxy.page(f"/stack/frames/{conversation['active_frame']}/log")["entries"]
+        artifacts = proxy.page(f"/stack/conversations/{conversation['id']}/artifacts")["artifacts"]
+        return [c["state"] for entry in log for c in entry["calls"]], [each["artifact"] for each in artifacts]
+
+    provider.will(does(*(call("Write", file_path=path, content="x") for path in ("a.py", "b.py"))), says("ok"))
+    with Proxied(provider.url, tmp_path / "data") as proxy:
+        chat = Messages(proxy, FREE)
+        chat.says("Write both.")
+        asked, also = (block["id"] for block in chat.history[-1]["content"])
+        wrong = {"type": "tool_result", "tool_use_id": asked, "content": "nothing came of it", "is_error": True}
+        right = {"type": "tool_result", "tool_use_id": also, "content": "written", "is_error": False}
+        chat.history.append({"role": "user", "content": [wrong, right]})
+        chat.asks()
+        assert seen(proxy) == (["error", "completed"], ["b.py"])
+
+    with Proxied(provider.url, tmp_path / "data") as proxy:
+        assert seen(proxy) == (["error", "completed"], ["b.py"])
+
+
 def test_server_side_calls_of_the_responses_api_ride_along_too(provider: ScriptedProvider, start: Started) -> None:
     searched = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
     chat = Responses(start(), GPT)

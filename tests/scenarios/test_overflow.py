@@ -198,6 +198,28 @@ def test_an_output_over_the_cap_is_cut_the_same_way_for_ever(stage: Stage, provi
     assert shown in provider.received[-1].messages
 
 
+@pytest.mark.rows("S4-64")
+@PLAIN
+@pytest.mark.parametrize(("rows", "status"), [(4_000, "full"), (420, "asleep")], ids=["far too long", "hardly"])
+def test_a_thread_wakes_for_the_cut_of_an_output_where_that_pays(
+    stage: Stage, provider: ScriptedProvider, rows: int, status: str
+) -> None:
+    """Inside its first tool loop too, where there is nothing to fold yet."""
+    chat = stage.chat(stage.proxy(**UNFOLDED, output_cap=2_000, wake_at_tokens=2_000))
+    whole = "".join(f"row {n} of it\n" for n in range(rows))
+    worked(chat, provider, whole)
+    provider.will(says("read"))
+
+    answer = chat.returns(whole)
+
+    assert answer.stack_status.partition(";")[0] == status
+    told = next(m["content"] for m in provider.received[-1].messages if m["role"] == "tool")
+    assert (told == whole) == (status == "asleep")
+    assert ("stack_recall" in told) == (status == "full")
+    decided = chat.proxy.get("/stack/requests?limit=1")["requests"][0]["receipt"]["decisions"]
+    assert [(d["kind"], d["done"], d["removed"] > 0) for d in decided] == [("wake", status == "full", True)]
+
+
 def test_a_long_message_of_the_user_is_never_cut(stage: Stage, provider: ScriptedProvider) -> None:
     chat = stage.chat(stage.proxy(**UNFOLDED, output_cap=500))
     provider.will(says("read"))

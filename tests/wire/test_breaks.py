@@ -212,6 +212,14 @@ ODD: dict[str, Answer] = {
     "json array": Answer(instead=Reply(200, b"[1, 2]", GZIP[:1])),
     "half json": Answer(instead=Reply(200, b'{"choices":[{"mess', GZIP[:1])),
     "wrong shapes": Answer(instead=Reply(200, b'{"choices":[{"message":7}],"usage":"many"}', GZIP[:1])),
+    "endless figures": Answer(
+        instead=Reply(
+            200,
+            b'{"choices":[{"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],'
+            b'"usage":{"prompt_tokens":1e400,"completion_tokens":NaN,"total_tokens":' + b"9" * 400 + b"}}",
+            GZIP[:1],
+        )
+    ),
     "odd chunks": Answer(
         instead=Reply(
             200,

@@ -170,7 +170,7 @@ class Reading:
         call = self.waiting.pop(message.answers, None)
         if call is None:
             return
-        done = Done(call, message.text, entry)
+        done = Done(call, message.text, entry, failed=message.failed)
         role = names.role(call.name)
         went_wrong = self._judge(done, role, names)
         if not went_wrong and (role in _CHANGING or _PATCHED in call.arguments):

@@ -85,7 +85,7 @@ def touched_in(placed: Iterable[Placed], names: Names = NAMES) -> Iterator[tuple
             continue
         if message.answers in waiting:
             asked, call = waiting.pop(message.answers)
-            done = Done(call, message.text, standing.entry.id)
+            done = Done(call, message.text, standing.entry.id, failed=message.failed)
             yield from ((asked, _touched(seen)) for seen in files_seen(Step("", (done,)), names) if seen.sure)
         waiting |= {call.id: (standing, call) for call in message.calls if not call.is_ours}
 

@@ -1,8 +1,8 @@
 """How a call ended, as far as its result tells.
 
 Results are free text, so this is a judgement, and a conservative one. The law: **a result is an error when it says so
-of itself**: at its beginning, in an exit code, or in a field made for it. What a file or a command's output merely
-contains is no error.
+of itself**: at its beginning, in an exit code, or in a field made for it; or when the client says so beside it. What a
+file or a command's output merely contains is no error.
 
 What this module does not do: it does not read the output of tests and compilers; `commands` does.
 """
@@ -60,10 +60,13 @@ _CODES = ("exit_code", "exitCode", "returncode", "returnCode", "return_code", "e
 
 
 def failed(done: Done) -> bool:
-    """Whether the result says that the call went wrong. A call that was never answered did nothing that is known."""
-    if not done.answered:
-        return True
-    text = done.result
+    """Whether the result or the client says that the call went wrong. A call without an answer did nothing that is
+    known."""
+    return done.failed or not done.answered or tells_failure(done.result)
+
+
+def tells_failure(text: str) -> bool:
+    """Whether a result says of itself that its call went wrong."""
     code = exit_code(text)
     if code is not None:
         return code != 0

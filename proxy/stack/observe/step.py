@@ -24,12 +24,13 @@ LONGEST_LINE = 240
 
 class Done(msgspec.Struct, frozen=True):
     """A call of the client's tools and its result; `entry` is the id of the result's entry, `result` its text, answered
-    False where none came."""
+    False where none came. `failed`: the client says that the call went wrong, whatever the text tells."""
 
     call: Call
     result: str
     entry: str = ""
     answered: bool = True
+    failed: bool = False
 
 
 class Step(msgspec.Struct, frozen=True):
