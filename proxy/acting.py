@@ -170,23 +170,24 @@ class Actor:
         done = self._folding(here, None if appended and not in_loop else added, appended=appended)
         decisions = done.decisions
         if in_loop and not done.events and not here.spoken_to:
-            decisions = self._with_cuts(here, decisions)
-            if not any(decision.verdict.worth for decision in decisions):
+            cut = self._cutting(here, decisions)
+            decisions = (cut,) if cut else decisions
+            if cut is None or not cut.verdict.worth:
                 return Acted((), decisions, "in_loop")
         return Acted((woken, *([] if appended else self._voided(here)), *done.events), decisions)
 
-    def _with_cuts(self, here: Here, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-        """What was weighed without a fold, weighed again with what a cut takes off new outputs that alone are too long
-        (S4-64)."""
+    def _cutting(self, here: Here, decisions: Sequence[Decision]) -> Decision | None:
+        """Waking weighed again, with what a cut takes off new outputs that alone are too long (S4-64); None where none
+        is."""
         most, rules = self._window(here).longest_output, self.config.output_rules
         removed = removed_by_cuts(here.story, self.config.output_cap or most, rules, most)
         asked = next((decision for decision in decisions if decision.kind == "wake"), None)
         if not removed or asked is None or here.story.tree.provider_trimmed:
-            return decisions
+            return None
         moment, before = self._moment(here, None), asked.verdict.rewrite
         cut = structs.replace(before, removed=removed, compaction=0, behind=before.line - removed)
         verdict = weighed(cut, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
-        return (Decision("wake", (), verdict),)
+        return Decision("wake", (), verdict)
 
     def waking(self, here: Here) -> Woken:
         """Tools and guidance, as they will be replayed."""
