@@ -322,3 +322,23 @@ def test_a_hidden_round_is_checked_by_what_was_learned(stage: Stage, provider: S
     stage.excuse()
     assert chat.says(words(4_000, "and this")).text == "two"
     assert len(provider.received[-1].raw) < 20_000 * 5
+
+
+# ------------------------------------------------------------------------------------------------------ little windows
+LITTLE = {"models": [Model("gpt-x", window=6_000)]}
+KNOWN = {**UNFOLDED, "tariffs__own__names": "gpt-x", "tariffs__own__window": 6_000}
+
+
+@pytest.mark.parametrize("provider", [LITTLE], indirect=True)
+def test_what_the_client_sent_last_stays_while_the_model_recalls(stage: Stage, provider: ScriptedProvider) -> None:
+    """L4: what is recalled pushes out what is older, never the results that the model was just given."""
+    chat = stage.chat(stage.proxy(**KNOWN))
+    worked(chat, provider, *(words(900, f"result {n}") for n in range(4)))
+    assert "result 0" in everything(provider.received[-1].messages)
+    provider.will(does(recall("do it all")), does(recall("do it all", page="2")), says("done"))
+
+    assert chat.returns(words(900, "result 3")).text == "done"
+    results = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
+    assert words(900, "result 3") in results
+    assert words(900, "result 0") not in results
+    assert {received.status for received in provider.received} == {200}
