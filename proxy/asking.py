@@ -45,8 +45,9 @@ from proxy.speaking import Speaking
 from proxy.stack.context import Line, unbound, unpaired
 from proxy.stack.events import FrameEvent, ReasoningRemoved
 from proxy.stack.pruning import candidates, cuts
+from proxy.stack.tools.desk import UNBOUNDED
 from proxy.stack.transcript import Message, Request, Spoken
-from proxy.stack.trim import KEPT, shortened, trimmed
+from proxy.stack.trim import KEPT, shortened, spare, trimmed
 from proxy.summaries import Summaries
 from proxy.tokens import Counter
 from proxy.turn import Toolkit, Turn
@@ -202,6 +203,15 @@ class Asker:
         """What a request with this line counts: head, tools and messages."""
         fixed = sum(m.tokens for m in self._request.head) + self._request.tools_tokens
         return fixed + sum(self._own_tokens(turn)) + line.tokens
+
+    def room(self, turn: Turn, spoken: Spoken) -> int:
+        """Tokens that the answers to a round may take, for the next one to fit the window once all that may leave the
+        line has left it."""
+        window = self.window()
+        if not window.binds:
+            return UNBOUNDED
+        line = turn.line()
+        return window.limit - self._tokens(turn, line) - spoken.message.tokens + spare(turn.story, line)
 
     async def _shortened(self, turn: Turn, line: Line, enough: int, room: int) -> Line | None:
         """A shorter line: old outputs cleared, and where that does not bring it below `enough` tokens, the oldest

@@ -37,6 +37,8 @@ from proxy.store import Anchored
 
 log = logging.getLogger(__name__)
 
+LEAST_PAGE = 200
+"""Tokens of a page of recall that is not halved: less would hold little but its own markers."""
 NOWHERE: Mapping[str, Elsewhere] = {}
 
 
@@ -78,6 +80,8 @@ class Turn:
     kit: Toolkit
     recallable: int = UNBOUNDED
     """Tokens that may be recalled in it: a quarter of the window."""
+    room: int = UNBOUNDED
+    """Tokens that what the next round is answered with may take, for the window to hold it."""
     number: int = 0
     calls_run: int = 0
     recalled: int = 0
@@ -117,7 +121,7 @@ class Turn:
     ) -> tuple[tuple[Message, ...], list[Event]]:
         """Answer the stack calls of a round, in order: their results, and what was decided. `refuse`: no more in this
         turn. `beside` are conversations that may be recalled from too, `elsewhere` what queries found in others."""
-        story = self.story
+        story, room = self.story, self.room
         group = Group(alone=not spoken.client_calls, home=story.tree.active)
         on_line = self.line().entries
         results: list[Message] = []
@@ -126,12 +130,15 @@ class Turn:
             desk = replace(
                 self._desk(story, group, call, now, on_line),
                 recallable=self.recallable - self.recalled,
+                room=room,
                 beside=beside,
                 elsewhere=elsewhere,
             )
             outcome = Outcome(tools.NO_MORE) if refuse else self._configured(_answered(desk, call))
             self.calls_run += 1
-            self.recalled += self.kit.count(outcome.text) if is_recall(call) else 0
+            tokens = self.kit.count(outcome.text)
+            self.recalled += tokens if is_recall(call) else 0
+            room -= tokens
             events += self._recorded(outcome.events, len(events), now)
             story = _after(story, outcome.events, now)
             group = outcome.group or group
@@ -154,7 +161,12 @@ class Turn:
             now,
             self.kit.nonce(self.standing.conversation),
             self.kit.count,
-            replace(self.kit.settings, form=self.kit.form(self.standing.request.model), subagents=self.kit.subagents()),
+            replace(
+                self.kit.settings,
+                recall_page=page_within(self.kit.settings.recall_page, self.recallable),
+                form=self.kit.form(self.standing.request.model),
+                subagents=self.kit.subagents(),
+            ),
             on_line,
             prices=self.kit.prices(self.standing.request.model),
             window=self.kit.window(self.standing.request.model, self.standing.conversation),
@@ -221,6 +233,14 @@ class Turn:
         """All of the conversation is on disk; with `left_out`, what a line without these entries depends on. Raises
         StoreError when it is not going to be."""
         await self.shelf.durable(self.standing.shelved, left_out)
+
+
+def page_within(page: int, most: int) -> int:
+    """Tokens of a page of recall where a turn may recall `most` in all: halved until one fits, so that a page stays
+    the same while what is known of the window changes a little."""
+    while page > max(most, LEAST_PAGE):
+        page //= 2
+    return page
 
 
 def _answered(desk: Desk, call: Call) -> Outcome:

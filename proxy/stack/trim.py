@@ -40,6 +40,11 @@ def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
     return Trimmed(entries, _trace(story, gone), _place(story, line, _first_read(story, entries)))
 
 
+def spare(story: Story, line: Line) -> int:
+    """Tokens of all groups that may leave the line."""
+    return sum(_tokens(story, p) for group in _leaving(story, line) for p in group)
+
+
 def _leaving(story: Story, line: Line) -> list[list[Placed]]:
     """The groups that may leave the line, oldest first."""
     groups = _groups([p for p in story.placed if p.at in line.entries])

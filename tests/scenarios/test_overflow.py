@@ -342,3 +342,29 @@ def test_what_the_client_sent_last_stays_while_the_model_recalls(stage: Stage, p
     assert words(900, "result 3") in results
     assert words(900, "result 0") not in results
     assert {received.status for received in provider.received} == {200}
+
+
+@pytest.mark.rows("S0-09")
+@pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=4_000)]}], indirect=True)
+def test_a_page_of_recall_is_as_small_as_the_window_asks_for(stage: Stage, provider: ScriptedProvider) -> None:
+    """S0-09: of a page as long as half of the window no turn could ever recall one."""
+    chat = stage.chat(stage.proxy(**{**KNOWN, "tariffs__own__window": 4_000}))
+    worked(chat, provider, *(words(800, f"result {n}") for n in range(4)))
+    provider.will(says("so far"), does(recall("do it all")), says("done"))
+    chat.returns(words(800, "result 3"))
+
+    assert chat.says("what was in the first?").text == "done"
+    recalled = provider.received[-1].messages[-1]["content"]
+    assert "result 0 word" in recalled
+    assert len(recalled.split()) < 1_100
+
+
+@pytest.mark.parametrize("provider", [LITTLE], indirect=True)
+def test_nothing_is_recalled_that_the_window_has_no_room_for(stage: Stage, provider: ScriptedProvider) -> None:
+    """The result just given fills what is left, and may not leave: the model is told, not the client refused."""
+    chat = stage.chat(stage.proxy(**KNOWN))
+    worked(chat, provider, words(900, "result 0"), words(1_500, "one") + words(1_500, "two"))
+    provider.will(does(recall("do it all")), says("done"))
+
+    assert chat.returns(words(2_900, "result 1")).text == "done"
+    assert "no room" in provider.received[-1].messages[-1]["content"]
