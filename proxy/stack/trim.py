@@ -34,10 +34,11 @@ def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
             break
         over -= sum(_tokens(story, p) for p in group)
         gone.append(group)
-    if not gone:
-        return None
+    trace = _trace(story, gone) if gone else ""
+    if sum(_tokens(story, p) for group in gone for p in group) <= estimate_tokens(trace):
+        return None  # what would stand for them is no shorter
     entries = tuple(dict.fromkeys(p.at for group in gone for p in group))
-    return Trimmed(entries, _trace(story, gone), _place(story, line, _first_read(story, entries)))
+    return Trimmed(entries, trace, _place(story, line, _first_read(story, entries)))
 
 
 def spare(story: Story, line: Line) -> int:

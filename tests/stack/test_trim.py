@@ -109,6 +109,15 @@ def test_a_trace_names_the_frames_that_returned_into_what_left() -> None:
     assert 'ref="fchild"' in event.trace
 
 
+def test_nothing_leaves_where_the_trace_is_no_shorter() -> None:
+    """Where every request is too long for its window a trace after the other would fill the line."""
+    talk = worked(0)
+    for number in range(2):
+        talk.model(("", (call(f"c{number}", "read", path="a.py"),)))
+        talk.client("tool", "short", answers=f"c{number}")
+    assert trimmed(story_of(talk), line_of(talk), 1) is None
+
+
 @pytest.mark.parametrize("hidden", [0, 1, 2])
 def test_what_the_client_sent_last_stays_behind_rounds_that_it_does_not_see(hidden: int) -> None:
     """L4: with its call, whatever stands behind it; it is no more the newest group then."""
