@@ -2,8 +2,9 @@
 
 The laws: what a line leaves out, and what was decided about it, is on disk before it leaves; a call on it has its
 result; it fits the window, and where the provider says it does not, it is made shorter, once: old outputs are cleared,
-then the oldest groups leave. A first round is asked once, and again only without what the provider refuses of ours. A
-hidden round that fails is asked again, because no byte of it has left.
+then the oldest groups leave. Where that is not enough and the client has seen nothing yet, its own request is asked
+instead. A first round is asked once, and again only without what the provider refuses of ours. A hidden round that
+fails is asked again, because no byte of it has left.
 
 Where there is no line, a client's own history that cannot fit is shortened by itself, or what it quotes of one that
 is kept is told in our words (`shortened_request`).
@@ -181,9 +182,19 @@ class Asker:
         if shorter is None and self._request.tokens <= window.tokens and not turn.number:
             raise Unfit("the line does not fit the window, the client's body may", code="window")
         left = shorter or line
-        if not turn.number and self._tokens(turn, left) > window.tokens and await self.quotes.found():
-            raise Unfit("the line does not fit the window, the client's body does without its quote", code="window")
+        too_long = not turn.number and self._tokens(turn, left) > window.tokens
+        if too_long and await self._may_fit_otherwise(self._tokens(turn, left)):
+            raise Unfit("the line does not fit the window, what is left of the client's body may", code="window")
         return left
+
+    async def _may_fit_otherwise(self, refused: int) -> bool:
+        """Whether the client's own request, or what can be left of it, is less than so many tokens, too many."""
+        request = self._request
+        if self._parts.config.fail_policy == "closed":
+            return False
+        if request.tokens < refused or shortened(request.messages, 0, self._parts.dialect.seals):
+            return True
+        return await self.quotes.found() is not None
 
     async def _cut(self, turn: Turn, line: Line, window: Window) -> Line:
         """The line with new outputs that alone are too long cut to `output_cap`, or as their rule says; for a window
@@ -267,7 +278,7 @@ class Asker:
 
         A round is asked once, and once more where the provider refuses it for its length and it `may_trim`, or for the
         usage that only we asked for. A hidden round that fails is asked again, because no byte of it has left. Raises
-        Unfit where what was too long is a quote in the client's request.
+        Unfit where it is too long and the client's own request may fit, of whose answer nothing has left.
         """
         tries, uncounted = TRIES if turn.number else 0, False
         while True:
@@ -301,11 +312,9 @@ class Asker:
                 tries -= 1
                 self._record.unanswered()
                 await asyncio.sleep(_pause(got))
-            elif not turn.number and not delivery.reply.started and await self._quotes_too_much(got.status, refusal):
+            elif not delivery.reply.started and await self._is_less_by_itself(got.status, refusal):
                 self._record.unanswered()
-                raise Unfit(
-                    "the line was refused for its length, the client's body may fit without its quote", code="window"
-                )
+                raise Unfit("the line was refused for its length, the client's body may fit", code="window")
             else:
                 await self._refused(delivery, got, refusal)
                 return None
@@ -344,8 +353,8 @@ class Asker:
         except StoreError:
             return None  # nothing may leave the line that is not on disk: the refusal passes as it is
 
-    async def _quotes_too_much(self, status: int, refusal: bytes) -> bool:
-        return overflow.is_overflow(status, refusal, self._sent) and await self.quotes.found() is not None
+    async def _is_less_by_itself(self, status: int, refusal: bytes) -> bool:
+        return overflow.is_overflow(status, refusal, self._sent) and await self._may_fit_otherwise(self._sent)
 
     def refused_for_length(self, status: int, refusal: bytes) -> bool:
         """Whether this is how the provider says that the last round was too long; if so, it is learned from."""

@@ -13,7 +13,7 @@ from proxy.scripted import Model, Reply, ScriptedProvider, When, only_done, over
 from proxy.scripted.answer import EVENT_STREAM_TYPE
 from proxy.scripted.wordings import OVERFLOWS, THROTTLES
 from proxy.stack.pruning import CLEARED
-from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, recall
+from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, push, recall
 from tests.tongues import MESSAGES
 
 PLAIN = pytest.mark.asked("plain")
@@ -368,3 +368,27 @@ def test_nothing_is_recalled_that_the_window_has_no_room_for(stage: Stage, provi
 
     assert chat.returns(words(2_900, "result 1")).text == "done"
     assert "no room" in provider.received[-1].messages[-1]["content"]
+
+
+@PLAIN
+@pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=6_000, refusal="openai")]}], indirect=True)
+def test_where_nothing_more_can_leave_the_line_the_client_s_own_request_is_asked(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """DESIGN 11: results that stand beside the call that opened a frame stay on its line; the client's history can be
+    shortened all the same."""
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    provider.will(*(does(push(f"Part {n}"), bash(f"step {n}")) for n in range(3)), does(bash("more")), says("Here."))
+    chat.says("do it all")
+    for n in range(2):
+        chat.returns(words(1_700, f"result {n}"))
+
+    whole = chat.returns(words(1_700, "result 2"))
+    assert (whole.status, whole.stack_status) == (200, "bypass; reason=window")
+    assert provider.received[-1].raw == stage.notes[-1].body
+
+    shortened = chat.returns(words(1_700, "result 3"))
+    assert (shortened.status, shortened.text) == (200, "Here.")
+    assert shortened.stack_status == "stateless; reason=window"
+    told = everything(provider.received[-1].messages)
+    assert ("do it all" in told, "result 0" in told, "result 3" in told) == (True, False, True)
