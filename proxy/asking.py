@@ -45,6 +45,7 @@ from proxy.shelf import Shelf
 from proxy.speaking import Speaking
 from proxy.stack.context import Line, unbound, unpaired
 from proxy.stack.events import FrameEvent, ReasoningRemoved
+from proxy.stack.facts import said_by
 from proxy.stack.pruning import candidates, cuts
 from proxy.stack.tools.desk import UNBOUNDED
 from proxy.stack.transcript import Message, Request, Spoken
@@ -165,6 +166,8 @@ class Asker:
         Raises Unfit when it is not, StoreError when what it leaves out cannot be made durable. A hidden round has no
         client's body to go instead: what can leave it leaves, and the provider has the last word.
         """
+        if not turn.number and self._must_open_past_us(turn):
+            raise Unfit("the tool loop opens with reasoning that no line of ours was there for", code="in_loop")
         line = turn.line()
         await turn.durable(None if turn.number else line.left_out)
         window = self.window()
@@ -186,6 +189,15 @@ class Asker:
         if too_long and await self._may_fit_otherwise(self._tokens(turn, left)):
             raise Unfit("the line does not fit the window, what is left of the client's body may", code="window")
         return left
+
+    def _must_open_past_us(self, turn: Turn) -> bool:
+        """L8: the loop that is under way was begun without us, and its last answer must open with its reasoning."""
+        if not must_open(self._parts.config, self._parts.dialect, self._request, self._route.model):
+            return False
+        newest = newest_answer(turn.story.placed)
+        said = said_by(newest) if newest else None
+        reasons = said is not None and self._parts.dialect.without_reasoning(said) is not said
+        return newest is not None and reasons and newest.entry.id in turn.story.tree.mute
 
     async def _may_fit_otherwise(self, refused: int) -> bool:
         """Whether the client's own request, or what can be left of it, is less than so many tokens, too many."""

@@ -282,7 +282,7 @@ class Call:
         if not self._standing.node:
             return None
         try:
-            return Turn.begin(self._standing, self._parts.shelf, self._parts.kit)
+            return Turn.begin(self._standing, self._parts.shelf, self._parts.kit, past_us=True)
         except StoreError as error:
             self._record.bypassed(error.code)
             return None

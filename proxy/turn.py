@@ -24,7 +24,7 @@ from proxy.stack.applying import apply
 from proxy.stack.block_forms import FLAT, Form
 from proxy.stack.context import Line, Scribe, assemble
 from proxy.stack.economics import Prices
-from proxy.stack.events import FrameEvent, call_key, recorded
+from proxy.stack.events import FrameEvent, ReasoningRemoved, call_key, recorded
 from proxy.stack.ledger import JOINT, Entry, Event, Kind, Ledger, Round, turn_id
 from proxy.stack.queued import Lane
 from proxy.stack.recalled import is_recall
@@ -85,9 +85,11 @@ class Turn:
     number: int = 0
     calls_run: int = 0
     recalled: int = 0
+    past_us: bool = False
+    """It answers the client's own bytes."""
 
     @classmethod
-    def begin(cls, standing: Standing, shelf: Shelf, kit: Toolkit) -> Turn:
+    def begin(cls, standing: Standing, shelf: Shelf, kit: Toolkit, *, past_us: bool = False) -> Turn:
         """The next attempt at answering this request. Its id is fixed now; it is written with its first round."""
         ledger, attempt = standing.ledger, standing.shelved.next_attempt(standing.node)
         entry = Entry(
@@ -98,7 +100,7 @@ class Turn:
             standing.thread,
             created=standing.arrival.now,
         )
-        return cls(standing, shelf, entry, kit)
+        return cls(standing, shelf, entry, kit, past_us=past_us)
 
     @property
     def story(self) -> Story:
@@ -213,12 +215,16 @@ class Turn:
         unfinished = Round(self.entry.id, self.number, replace(spoken, complete=False), created=now)
         self.shelf.record(self.standing.shelved, [*self._unwritten(), unfinished])
 
-    def _unwritten(self) -> list[Entry]:
-        """The turn itself, with the first that is written of it: a request that failed leaves no turn."""
-        ledger, entry = self.standing.ledger, self.entry
+    def _unwritten(self) -> list[Entry | Event]:
+        """The turn itself, with the first that is written of it: a request that failed leaves no turn. What was thought
+        in one that went past us fits no line of ours, where the model binds it to its prefix (L8)."""
+        ledger, entry, standing = self.standing.ledger, self.entry, self.standing
         if entry.id in ledger.entries:
             return []
-        return [entry if entry.seq == ledger.seq else replace(entry, seq=ledger.seq)]
+        entry = entry if entry.seq == ledger.seq else replace(entry, seq=ledger.seq)
+        if not (self.past_us and standing.story.tree.awake and self.kit.bound(standing.request.model)):
+            return [entry]
+        return [entry, recorded(ReasoningRemoved((entry.id,)), entry.id, 0, entry.seq + 1, standing.arrival.now)]
 
     def _anchored(self, done: Round, now: int) -> list[Anchored]:
         """Under which keys the conversation is found when the client echoes this turn, or names it."""
