@@ -22,9 +22,9 @@ from proxy.shelf import Shelf
 from proxy.stack import lines, matching, tools
 from proxy.stack.applying import apply
 from proxy.stack.block_forms import FLAT, Form
-from proxy.stack.context import Line, Scribe, assemble
+from proxy.stack.context import Line, Scribe, assemble, unbound
 from proxy.stack.economics import Prices
-from proxy.stack.events import FrameEvent, ReasoningRemoved, call_key, recorded
+from proxy.stack.events import FrameEvent, Invalidated, Popped, ReasoningRemoved, call_key, read_event, recorded
 from proxy.stack.ledger import JOINT, Entry, Event, Kind, Ledger, Round, turn_id
 from proxy.stack.queued import Lane
 from proxy.stack.recalled import is_recall
@@ -108,8 +108,11 @@ class Turn:
         return extend(self.standing.ledger, self.standing.story, [self.entry]) if self.number else self.standing.story
 
     def line(self) -> Line:
+        return self._line_of(self.story)
+
+    def _line_of(self, story: Story) -> Line:
         kit, model = self.kit, self.standing.request.model
-        return assemble(self.story, kit.scribe, suffixed=kit.suffixed(model), bound=kit.bound(model))
+        return assemble(story, kit.scribe, suffixed=kit.suffixed(model), bound=kit.bound(model))
 
     # ---------------------------------------------------------------------------------------------------- stack calls
     def run(
@@ -125,7 +128,8 @@ class Turn:
         turn. `beside` are conversations that may be recalled from too, `elsewhere` what queries found in others."""
         story, room = self.story, self.room
         group = Group(alone=not spoken.client_calls, home=story.tree.active)
-        on_line = self.line().entries
+        before = self.line()
+        on_line = before.entries
         results: list[Message] = []
         events: list[Event] = []
         for call in spoken.own_calls:
@@ -145,7 +149,22 @@ class Turn:
             story = _after(story, outcome.events, now)
             group = outcome.group or group
             results.append(self.kit.scribe.tool_result(call.id, outcome.text))
+        if gone := self._unbound_by(events, before, story):
+            events += self._recorded((ReasoningRemoved(gone),), len(events), now)
         return tuple(results), events
+
+    def _unbound_by(self, events: Sequence[Event], before: Line, story: Story) -> tuple[str, ...]:
+        """L8: a frame ended whose opening call the client compacted away. All of it stays on the line but, where it was
+        isolated, the words that told it what it is for: the answers that were made behind them, those of this turn
+        too."""
+        ended = [e for e in map(read_event, events) if isinstance(e, Popped | Invalidated) and e.stays]
+        frames = self.story.tree.frames
+        openings = (frames[each.frame].opening for each in ended if each.frame in frames)
+        isolated = any(opening and opening.view != "fork" for opening in openings)
+        if not isolated or not self.kit.bound(self.standing.request.model):
+            return ()
+        after = self._line_of(story)
+        return tuple(dict.fromkeys((*unbound(story, before, after, self.kit.scribe), self.entry.id)))
 
     def _configured(self, outcome: Outcome) -> Outcome:
         """What a call wants to be set is set, or the model told why not."""

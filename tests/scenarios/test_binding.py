@@ -164,6 +164,25 @@ def test_a_loop_that_was_begun_past_us_ends_past_us(stage: Stage, provider: Scri
     assert (chat.says("with you").status, chat.last.stack_status if chat.last else "") == (200, "full")
 
 
+def test_the_end_of_an_isolated_frame_whose_call_was_compacted_away_costs_what_was_thought_in_it(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """Nothing of it leaves the line but the words that told it what it is for, and those stood in front of all."""
+    chat = stage.chat(stage.proxy(child_view="isolate"), model=BOUND)
+    summary = "A login was begun, with tokens that are signed, and a table of sessions beside them."
+    provider.will(does(push("Auth")), says("I have begun it."), says(summary), says("On it.", reasoning="first"))
+    provider.will(does(pop("The login works."), reasoning="second"), says("Done.", reasoning="third"), says("Yes."))
+    chat.says("add a login")
+    chat.says("Please summarize our conversation so far, so that we can go on without it.")
+    chat.history = []
+    stage.excuse()
+    chat.says(f"Summary of the work so far:\n{summary}\n\nGo on with it.")
+
+    assert chat.says("finish it").text == "Done."
+    assert thoughts(provider.asked[-1]) == []
+    assert chat.says("is it done?").text == "Yes."
+
+
 # ------------------------------------------------------------------------------------------- what does not fit
 WINDOW = 80_000
 SMALL = {"models": [Model(BOUND, window=WINDOW), Model(FREE, window=WINDOW)]}
