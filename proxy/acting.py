@@ -122,7 +122,8 @@ class Actor:
             tree = apply(tree, event, here.now)
         here = replace(here, story=replace(here.story, tree=tree)) if noticed else here
         acted = self._renewed(here, self._minimized(here, self._acted(here)))
-        return replace(acted, events=(*noticed, *self._outdated(here), *self._rewritten(here), *acted.events))
+        voided = (*self._outdated(here), *self._rewritten(here), *self._answered_past_us(here))
+        return replace(acted, events=(*noticed, *voided, *acted.events))
 
     def _noticed(self, here: Here) -> list[FrameEvent]:
         """What the provider did to the context by itself."""
@@ -263,6 +264,22 @@ class Actor:
         if not here.story.adopted or not self._binds(here):
             return []
         return self._without_reasoning(here, rewritten(here.story))
+
+    def _answered_past_us(self, here: Here) -> list[FrameEvent]:
+        """L8: what the client was answered without a line of ours since the thread woke, and nobody kept as a turn, was
+        made behind another prefix. Behind the newest turn that left on a line there can be more of it."""
+        waking = here.story.tree.waking
+        if waking is None or not self._binds(here):
+            return []
+        found: list[str] = []
+        for placed in reversed(here.story.placed):
+            if placed.entry.id in here.story.tree.mute:
+                continue
+            if placed.round is not None or waking.at in (placed.at, placed.entry.id):
+                break
+            if _is_answer(placed) and self._reasons(placed):
+                found.append(placed.entry.id)
+        return [ReasoningRemoved(tuple(reversed(found)))] if found else []
 
     def _without_reasoning(
         self, here: Here, placed: Sequence[Placed] | None = None, *, why: str = ""

@@ -2,8 +2,9 @@
 
 The laws: what a line leaves out, and what was decided about it, is on disk before it leaves; a call on it has its
 result; it fits the window, and where the provider says it does not, it is made shorter, once: old outputs are cleared,
-then the oldest groups leave. A first round is asked once, and again only without what the provider refuses of ours. A
-hidden round that fails is asked again, because no byte of it has left.
+then the oldest groups leave. Where that is not enough and the client has seen nothing yet, its own request is asked
+instead. A first round is asked once, and again only without what the provider refuses of ours. A hidden round that
+fails is asked again, because no byte of it has left.
 
 Where there is no line, a client's own history that cannot fit is shortened by itself, or what it quotes of one that
 is kept is told in our words (`shortened_request`).
@@ -44,9 +45,11 @@ from proxy.shelf import Shelf
 from proxy.speaking import Speaking
 from proxy.stack.context import Line, unbound, unpaired
 from proxy.stack.events import FrameEvent, ReasoningRemoved
+from proxy.stack.facts import said_by
 from proxy.stack.pruning import candidates, cuts
+from proxy.stack.tools.desk import UNBOUNDED
 from proxy.stack.transcript import Message, Request, Spoken
-from proxy.stack.trim import KEPT, shortened, trimmed
+from proxy.stack.trim import KEPT, shortened, spare, trimmed
 from proxy.summaries import Summaries
 from proxy.tokens import Counter
 from proxy.turn import Toolkit, Turn
@@ -161,6 +164,8 @@ class Asker:
         Raises Unfit when it is not, StoreError when what it leaves out cannot be made durable. A hidden round has no
         client's body to go instead: what can leave it leaves, and the provider has the last word.
         """
+        if not turn.number and self._must_open_past_us(turn):
+            raise Unfit("the tool loop opens with reasoning that no line of ours was there for", code="in_loop")
         line = turn.line()
         await turn.durable(None if turn.number else line.left_out)
         window = self.window()
@@ -178,9 +183,28 @@ class Asker:
         if shorter is None and self._request.tokens <= window.tokens and not turn.number:
             raise Unfit("the line does not fit the window, the client's body may", code="window")
         left = shorter or line
-        if not turn.number and self._tokens(turn, left) > window.tokens and await self.quotes.found():
-            raise Unfit("the line does not fit the window, the client's body does without its quote", code="window")
+        too_long = not turn.number and self._tokens(turn, left) > window.tokens
+        if too_long and await self._may_fit_otherwise(self._tokens(turn, left)):
+            raise Unfit("the line does not fit the window, what is left of the client's body may", code="window")
         return left
+
+    def _must_open_past_us(self, turn: Turn) -> bool:
+        """L8: the loop that is under way was begun without us, and its last answer must open with its reasoning."""
+        if not must_open(self._parts.config, self._parts.dialect, self._request, self._route.model):
+            return False
+        newest = newest_answer(turn.story.placed)
+        said = said_by(newest) if newest else None
+        reasons = said is not None and self._parts.dialect.without_reasoning(said) is not said
+        return newest is not None and reasons and newest.entry.id in turn.story.tree.mute
+
+    async def _may_fit_otherwise(self, refused: int) -> bool:
+        """Whether the client's own request, or what can be left of it, is less than so many tokens, too many."""
+        request = self._request
+        if self._parts.config.fail_policy == "closed":
+            return False
+        if request.tokens < refused or shortened(request.messages, 0, self._parts.dialect.seals):
+            return True
+        return await self.quotes.found() is not None
 
     async def _cut(self, turn: Turn, line: Line, window: Window) -> Line:
         """The line with new outputs that alone are too long cut to `output_cap`, or as their rule says; for a window
@@ -200,6 +224,15 @@ class Asker:
         """What a request with this line counts: head, tools and messages."""
         fixed = sum(m.tokens for m in self._request.head) + self._request.tools_tokens
         return fixed + sum(self._own_tokens(turn)) + line.tokens
+
+    def room(self, turn: Turn, spoken: Spoken) -> int:
+        """Tokens that the answers to a round may take, for the next one to fit the window once all that may leave the
+        line has left it."""
+        window = self.window()
+        if not window.binds:
+            return UNBOUNDED
+        line = turn.line()
+        return window.limit - self._tokens(turn, line) - spoken.message.tokens + spare(turn.story, line)
 
     async def _shortened(self, turn: Turn, line: Line, enough: int, room: int) -> Line | None:
         """A shorter line: old outputs cleared, and where that does not bring it below `enough` tokens, the oldest
@@ -255,7 +288,7 @@ class Asker:
 
         A round is asked once, and once more where the provider refuses it for its length and it `may_trim`, or for the
         usage that only we asked for. A hidden round that fails is asked again, because no byte of it has left. Raises
-        Unfit where what was too long is a quote in the client's request.
+        Unfit where it is too long and the client's own request may fit, of whose answer nothing has left.
         """
         tries, uncounted = TRIES if turn.number else 0, False
         while True:
@@ -289,11 +322,9 @@ class Asker:
                 tries -= 1
                 self._record.unanswered()
                 await asyncio.sleep(_pause(got))
-            elif not turn.number and not delivery.reply.started and await self._quotes_too_much(got.status, refusal):
+            elif not delivery.reply.started and await self._is_less_by_itself(got.status, refusal):
                 self._record.unanswered()
-                raise Unfit(
-                    "the line was refused for its length, the client's body may fit without its quote", code="window"
-                )
+                raise Unfit("the line was refused for its length, the client's body may fit", code="window")
             else:
                 await self._refused(delivery, got, refusal)
                 return None
@@ -332,8 +363,8 @@ class Asker:
         except StoreError:
             return None  # nothing may leave the line that is not on disk: the refusal passes as it is
 
-    async def _quotes_too_much(self, status: int, refusal: bytes) -> bool:
-        return overflow.is_overflow(status, refusal, self._sent) and await self.quotes.found() is not None
+    async def _is_less_by_itself(self, status: int, refusal: bytes) -> bool:
+        return overflow.is_overflow(status, refusal, self._sent) and await self._may_fit_otherwise(self._sent)
 
     def refused_for_length(self, status: int, refusal: bytes) -> bool:
         """Whether this is how the provider says that the last round was too long; if so, it is learned from."""

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from proxy.acting import COMPACTED_TOKENS, Actor
 from proxy.config import Config
-from proxy.dialects import Dialect
 from proxy.errors import StoreError
+from proxy.scribe import Writer
 from proxy.shelf import Shelf
 from proxy.stack.events import FrameEvent, recorded
 from proxy.stack.ledger import Entry, Kind, message_id
@@ -38,11 +38,11 @@ class Teller:
 
     config: Config
     shelf: Shelf
-    dialect: Dialect
+    writer: Writer
 
     def told(self, standing: Standing, words: str) -> Standing:
         """Words of ours behind the newest message of the request, there for good. Raises StoreError."""
-        text = self.dialect.user_message(words)
+        text = self.writer.user_message(words)
         overlay = Entry(
             message_id(standing.node, "overlay " + text.identity, standing.conversation),
             standing.node,

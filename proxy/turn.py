@@ -22,9 +22,9 @@ from proxy.shelf import Shelf
 from proxy.stack import anchors, lines, tools
 from proxy.stack.applying import apply
 from proxy.stack.block_forms import FLAT, Form
-from proxy.stack.context import Line, Scribe, assemble
+from proxy.stack.context import Line, Scribe, assemble, unbound
 from proxy.stack.economics import Prices
-from proxy.stack.events import FrameEvent, call_key, recorded
+from proxy.stack.events import FrameEvent, Invalidated, Popped, ReasoningRemoved, call_key, read_event, recorded
 from proxy.stack.ledger import JOINT, Entry, Event, Kind, Ledger, Round, turn_id
 from proxy.stack.queued import Lane
 from proxy.stack.recalled import is_recall
@@ -37,6 +37,8 @@ from proxy.store import Anchored
 
 log = logging.getLogger(__name__)
 
+LEAST_PAGE = 200
+"""Tokens of a page of recall that is not halved: less would hold little but its own markers."""
 NOWHERE: Mapping[str, Elsewhere] = {}
 
 
@@ -78,12 +80,16 @@ class Turn:
     kit: Toolkit
     recallable: int = UNBOUNDED
     """Tokens that may be recalled in it: a quarter of the window."""
+    room: int = UNBOUNDED
+    """Tokens that what the next round is answered with may take, for the window to hold it."""
     number: int = 0
     calls_run: int = 0
     recalled: int = 0
+    past_us: bool = False
+    """It answers the client's own bytes."""
 
     @classmethod
-    def begin(cls, standing: Standing, shelf: Shelf, kit: Toolkit) -> Turn:
+    def begin(cls, standing: Standing, shelf: Shelf, kit: Toolkit, *, past_us: bool = False) -> Turn:
         """The next attempt at answering this request. Its id is fixed now; it is written with its first round."""
         ledger, attempt = standing.ledger, standing.shelved.next_attempt(standing.node)
         entry = Entry(
@@ -94,7 +100,7 @@ class Turn:
             standing.thread,
             created=standing.arrival.now,
         )
-        return cls(standing, shelf, entry, kit)
+        return cls(standing, shelf, entry, kit, past_us=past_us)
 
     @property
     def story(self) -> Story:
@@ -102,8 +108,11 @@ class Turn:
         return extend(self.standing.ledger, self.standing.story, [self.entry]) if self.number else self.standing.story
 
     def line(self) -> Line:
+        return self._line_of(self.story)
+
+    def _line_of(self, story: Story) -> Line:
         kit, model = self.kit, self.standing.request.model
-        return assemble(self.story, kit.scribe, suffixed=kit.suffixed(model), bound=kit.bound(model))
+        return assemble(story, kit.scribe, suffixed=kit.suffixed(model), bound=kit.bound(model))
 
     # ---------------------------------------------------------------------------------------------------- stack calls
     def run(
@@ -117,26 +126,45 @@ class Turn:
     ) -> tuple[tuple[Message, ...], list[Event]]:
         """Answer the stack calls of a round, in order: their results, and what was decided. `refuse`: no more in this
         turn. `beside` are conversations that may be recalled from too, `elsewhere` what queries found in others."""
-        story = self.story
+        story, room = self.story, self.room
         group = Group(alone=not spoken.client_calls, home=story.tree.active)
-        on_line = self.line().entries
+        before = self.line()
+        on_line = before.entries
         results: list[Message] = []
         events: list[Event] = []
         for call in spoken.own_calls:
             desk = replace(
                 self._desk(story, group, call, now, on_line),
                 recallable=self.recallable - self.recalled,
+                room=room,
                 beside=beside,
                 elsewhere=elsewhere,
             )
             outcome = Outcome(tools.NO_MORE) if refuse else self._configured(_answered(desk, call))
             self.calls_run += 1
-            self.recalled += self.kit.count(outcome.text) if is_recall(call) else 0
+            tokens = self.kit.count(outcome.text)
+            self.recalled += tokens if is_recall(call) else 0
+            room -= tokens
             events += self._recorded(outcome.events, len(events), now)
             story = _after(story, outcome.events, now)
             group = outcome.group or group
             results.append(self.kit.scribe.tool_result(call.id, outcome.text))
+        if gone := self._unbound_by(events, before, story):
+            events += self._recorded((ReasoningRemoved(gone),), len(events), now)
         return tuple(results), events
+
+    def _unbound_by(self, events: Sequence[Event], before: Line, story: Story) -> tuple[str, ...]:
+        """L8: a frame ended whose opening call the client compacted away. All of it stays on the line but, where it was
+        isolated, the words that told it what it is for: the answers that were made behind them, those of this turn
+        too."""
+        ended = [e for e in map(read_event, events) if isinstance(e, Popped | Invalidated) and e.stays]
+        frames = self.story.tree.frames
+        openings = (frames[each.frame].opening for each in ended if each.frame in frames)
+        isolated = any(opening and opening.view != "fork" for opening in openings)
+        if not isolated or not self.kit.bound(self.standing.request.model):
+            return ()
+        after = self._line_of(story)
+        return tuple(dict.fromkeys((*unbound(story, before, after, self.kit.scribe), self.entry.id)))
 
     def _configured(self, outcome: Outcome) -> Outcome:
         """What a call wants to be set is set, or the model told why not."""
@@ -154,7 +182,12 @@ class Turn:
             now,
             self.kit.nonce(self.standing.conversation),
             self.kit.count,
-            replace(self.kit.settings, form=self.kit.form(self.standing.request.model), subagents=self.kit.subagents()),
+            replace(
+                self.kit.settings,
+                recall_page=page_within(self.kit.settings.recall_page, self.recallable),
+                form=self.kit.form(self.standing.request.model),
+                subagents=self.kit.subagents(),
+            ),
             on_line,
             prices=self.kit.prices(self.standing.request.model),
             window=self.kit.window(self.standing.request.model, self.standing.conversation),
@@ -201,12 +234,16 @@ class Turn:
         unfinished = Round(self.entry.id, self.number, replace(spoken, complete=False), created=now)
         self.shelf.record(self.standing.shelved, [*self._unwritten(), unfinished])
 
-    def _unwritten(self) -> list[Entry]:
-        """The turn itself, with the first that is written of it: a request that failed leaves no turn."""
-        ledger, entry = self.standing.ledger, self.entry
+    def _unwritten(self) -> list[Entry | Event]:
+        """The turn itself, with the first that is written of it: a request that failed leaves no turn. What was thought
+        in one that went past us fits no line of ours, where the model binds it to its prefix (L8)."""
+        ledger, entry, standing = self.standing.ledger, self.entry, self.standing
         if entry.id in ledger.entries:
             return []
-        return [entry if entry.seq == ledger.seq else replace(entry, seq=ledger.seq)]
+        entry = entry if entry.seq == ledger.seq else replace(entry, seq=ledger.seq)
+        if not (self.past_us and standing.story.tree.awake and self.kit.bound(standing.request.model)):
+            return [entry]
+        return [entry, recorded(ReasoningRemoved((entry.id,)), entry.id, 0, entry.seq + 1, standing.arrival.now)]
 
     def _anchored(self, done: Round, now: int) -> list[Anchored]:
         """Under which keys the conversation is found when the client echoes this turn, or names it."""
@@ -221,6 +258,14 @@ class Turn:
         """All of the conversation is on disk; with `left_out`, what a line without these entries depends on. Raises
         StoreError when it is not going to be."""
         await self.shelf.durable(self.standing.shelved, left_out)
+
+
+def page_within(page: int, most: int) -> int:
+    """Tokens of a page of recall where a turn may recall `most` in all: halved until one fits, so that a page stays
+    the same while what is known of the window changes a little."""
+    while page > max(most, LEAST_PAGE):
+        page //= 2
+    return page
 
 
 def _answered(desk: Desk, call: Call) -> Outcome:

@@ -122,7 +122,7 @@ def parts_for(process: Process, dialect: Dialect) -> Parts:
         configure=process.live.try_change,
     )
     actor = actor_for(process, dialect, writer, kit)
-    teller = Teller(config, process.shelf, dialect)
+    teller = Teller(config, process.shelf, writer)
     hearing = Hearing(process.shelf, process.flights, writer, process.metrics, kit.suffixed)
     return Parts(
         config=config,

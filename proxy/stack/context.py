@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from proxy.stack.events import call_key
 from proxy.stack.frames import Tree, owners_shown, path_to
-from proxy.stack.ledger import JOINT
+from proxy.stack.ledger import JOINT, Kind
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Call, Message
 
@@ -96,7 +96,8 @@ def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False, bound: boo
         ours = {id(u.message) for u in units if not u.entry or u.entry in overlays}
         messages = tuple(_suffixed(messages, ours, scribe))
     entries = frozenset(u.entry for u in units if u.entry)
-    own = sum(_own_tokens(u) for u in units if u.ours or not u.entry)
+    notes = {p.at for p in selected if p.entry.kind is Kind.OVERLAY}
+    own = sum(_own_tokens(u, notes) for u in units if u.ours or not u.entry or u.entry in notes)
     left_out = frozenset({p.at for p in story.placed}) - entries
     return Line(messages, entries, left_out, own, _fork(story, selected, units, messages))
 
@@ -151,8 +152,10 @@ def _key(placed: Placed) -> tuple[str, int]:
     return placed.entry.id, placed.round.number if placed.round else 0
 
 
-def _own_tokens(unit: Unit) -> int:
-    return sum(r.tokens for r in unit.ours.values()) if unit.entry else unit.message.tokens
+def _own_tokens(unit: Unit, notes: Container[str]) -> int:
+    if unit.entry and unit.entry not in notes:
+        return sum(r.tokens for r in unit.ours.values())
+    return unit.message.tokens
 
 
 def owner_of(story: Story, placed: Placed) -> str:

@@ -15,7 +15,8 @@ What this module does not do: it never decides that pruning pays. Clearing in a 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
+from itertools import takewhile
 
 import msgspec
 
@@ -161,7 +162,7 @@ def estimated(text: str) -> int:
 
 
 def outputs(story: Story, on_line: Container[str]) -> list[Output]:
-    """Results of the client's own tools among the entries on the line, oldest first: those the model has answered to,
+    """Results of the client's own tools among the entries on the line, oldest first: those before its newest ones,
     behind the newest trace. What stands before a trace was chosen to stay when that was written (S4-32)."""
     traced = frozenset(trim.at for trim in story.tree.trims)
     calls: dict[str, Call] = {}
@@ -179,10 +180,11 @@ def outputs(story: Story, on_line: Container[str]) -> list[Output]:
     return found
 
 
-def _answered(story: Story) -> Sequence[Placed]:
-    """What stands before the last answer: the model has read it."""
-    waiting = sum(1 for _ in unread(story))
-    return story.placed[: len(story.placed) - waiting]
+def _answered(story: Story) -> Iterator[Placed]:
+    """What stands before what the client sent last: that stays as it was sent, also behind rounds that the client does
+    not see (L4)."""
+    newest = story.newest[0] if story.newest else None
+    return takewhile(lambda placed: placed is not newest, story.placed)
 
 
 def breadcrumb(output: Output, rule: OutputRule | None = None) -> str:

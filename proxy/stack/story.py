@@ -67,6 +67,25 @@ class Story(msgspec.Struct, frozen=True, dict=True):
         # `context.owner_of`, written out: this is asked of every entry of the path.
         return tuple(p for p in self.placed if (carried.get(p.at) or carried.get(p.entry.id, p.owner)) in owners)
 
+    @cached_property
+    def newest(self) -> tuple[Placed, ...]:
+        """What the client sent behind the last answer that it has (L4), oldest first; the rounds of a turn that is
+        under way behind it are none."""
+        end = len(self.placed)
+        while end and (self.placed[end - 1].entry.is_beside or self._is_under_way(self.placed[end - 1])):
+            end -= 1
+        begin = end
+        while begin and not _is_answer(self.placed[begin - 1]):
+            begin -= 1
+        return self.placed[begin:end]
+
+    def _is_under_way(self, placed: Placed) -> bool:
+        return placed.round is not None and placed.entry.id == self.tip and not placed.round.last
+
+
+def _is_answer(placed: Placed) -> bool:
+    return placed.round is not None or (placed.entry.message is not None and placed.entry.message.role == "assistant")
+
 
 def follow(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, Story]) -> Story:
     """The story of `path` (from the first entry on). `known` holds stories of earlier tips; the longest one is gone

@@ -2,7 +2,8 @@
 their ref. And, where there is no line to trim, what leaves a client's own history.
 
 The law: **the head, every user message, the calls that opened the frames on the path and the newest call groups
-stay**; a call group leaves whole or not at all, and what left can be asked for. This is the way out when a provider
+stay**, among them the one whose results the client sent last, also when rounds that it does not see stand behind it
+(L4); a call group leaves whole or not at all, and what left can be asked for. This is the way out when a provider
 refuses a request for its length; it is no way to save.
 """
 
@@ -26,19 +27,30 @@ KEPT = 0.6
 
 def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
     """The event that brings the line down to `room` tokens, or None when there is no group to give up."""
-    groups = _groups([p for p in story.placed if p.at in line.entries])
-    staying = _opening_turns(story) | story.tree.sealed
     over = line.tokens - room
     gone: list[Sequence[Placed]] = []
-    for group in (g for g in groups[:-1] if not any(p.entry.id in staying for p in g)):
+    for group in _leaving(story, line):
         if over <= 0:
             break
         over -= sum(_tokens(story, p) for p in group)
         gone.append(group)
-    if not gone:
-        return None
+    trace = _trace(story, gone) if gone else ""
+    if sum(_tokens(story, p) for group in gone for p in group) <= estimate_tokens(trace):
+        return None  # what would stand for them is no shorter
     entries = tuple(dict.fromkeys(p.at for group in gone for p in group))
-    return Trimmed(entries, _trace(story, gone), _place(story, line, _first_read(story, entries)))
+    return Trimmed(entries, trace, _place(story, line, _first_read(story, entries)))
+
+
+def spare(story: Story, line: Line) -> int:
+    """Tokens of all groups that may leave the line."""
+    return sum(_tokens(story, p) for group in _leaving(story, line) for p in group)
+
+
+def _leaving(story: Story, line: Line) -> list[list[Placed]]:
+    """The groups that may leave the line, oldest first."""
+    groups = _groups([p for p in story.placed if p.at in line.entries])
+    staying = _opening_turns(story) | story.tree.sealed | {p.entry.id for p in story.newest}
+    return [group for group in groups[:-1] if not any(p.entry.id in staying for p in group)]
 
 
 def _opening_turns(story: Story) -> frozenset[str]:

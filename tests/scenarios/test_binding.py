@@ -2,9 +2,13 @@
 prefix, it pays for with the reasoning made before, once; what a client's own history no longer fits, is left out
 there too."""
 
+import sqlite3
+import time
+from contextlib import closing
+
 import pytest
 
-from proxy.scripted import Answer, Model, Received, ScriptedProvider, says
+from proxy.scripted import Answer, Model, Received, ScriptedProvider, When, says
 from proxy.stack.pruning import CLEARED
 from tests.harness import Conversation, Stage, bash, does, everything, pop, push
 from tests.scenarios.bound import BoundModel
@@ -91,6 +95,92 @@ def test_a_fork_leaves_out_what_was_thought_on_its_parents_line(
 
     assert [thoughts(r) for r in provider.asked[-3:]] == [[], ["fourth"], []]
     assert "stack_" not in str(provider.asked[-3].body)
+
+
+@pytest.mark.parametrize("mode", ["off", "shadow"])
+def test_what_was_thought_past_us_is_left_out_of_our_lines(stage: Stage, provider: ScriptedProvider, mode: str) -> None:
+    """It was made behind the client's own tools and system text; a provider that binds would refuse every request from
+    then on."""
+    chat = stage.chat(stage.proxy(), model=BOUND)
+    provider.will(*(says(text, reasoning=thought) for text, thought in (*ANSWERS, ("four", "fourth"))))
+    chat.says("go")
+    stage.excuse()
+    assert chat.says("without you", headers={"x-stack-mode": mode}).stack_status == mode
+    for words in ("with you", "go on"):
+        stage.excuse()
+        assert chat.says(words).stack_status == "full"
+
+    assert [thoughts(r) for r in provider.asked[-2:]] == [["first"], ["first", "third"]]
+
+
+def another_each_time(received: Received) -> Answer:
+    return says(f"two {received.number}", reasoning="second")
+
+
+@pytest.mark.asked("plain")
+def test_what_was_thought_while_the_store_was_away_is_left_out(stage: Stage, provider: ScriptedProvider) -> None:
+    """It stands in the client's history alone, and comes to us with it."""
+    proxy = stage.proxy()
+    chat = stage.chat(proxy, model=BOUND)
+    provider.will(says("one", reasoning="first"))
+    chat.says("go")
+    provider.when(When(user="while it is locked"), another_each_time, loop=True)
+    path = proxy.config.store_path
+    assert path is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as intruder:
+        intruder.execute("BEGIN EXCLUSIVE")
+        chat.history.append({"role": "user", "content": "while it is locked"})
+        until = time.monotonic() + 10
+        while not (past := chat.tries()).stack_status.startswith("bypass") and time.monotonic() < until:
+            stage.excuse()
+        intruder.execute("ROLLBACK")
+    assert past.stack_status.startswith("bypass")
+    chat.history.append(chat.habits.echo(past.message))
+    proxy.until_the_store_is_back()
+    provider.will(says("three", reasoning="third"), says("four"))
+    for words in ("again", "go on"):
+        stage.excuse()
+        assert (chat.says(words).status, chat.last.stack_status if chat.last else "") == (200, "full")
+
+    assert [thoughts(r) for r in provider.asked[-2:]] == [["first"], ["first", "third"]]
+
+
+@pytest.mark.spoken_in("messages", reason="the API in which a loop opens with its reasoning")
+def test_a_loop_that_was_begun_past_us_ends_past_us(stage: Stage, provider: ScriptedProvider) -> None:
+    """Its last answer must open with what was thought, and that fits the client's own bytes alone."""
+    manual = {"thinking": {"type": "enabled", "budget_tokens": 2_000}}
+    chat = stage.chat(stage.proxy(), model=BOUND, options=manual)
+    provider.will(says("one", reasoning="first"), does(bash(), reasoning="second"))
+    provider.will(says("three", reasoning="third"), says("four", reasoning="fourth"))
+    chat.says("go")
+    stage.excuse()
+    chat.says("without you", headers=OFF)
+
+    assert (chat.returns("a file").status, chat.last.stack_status if chat.last else "") == (
+        200,
+        "bypass; reason=in_loop",
+    )
+    stage.excuse()
+    assert (chat.says("with you").status, chat.last.stack_status if chat.last else "") == (200, "full")
+
+
+def test_the_end_of_an_isolated_frame_whose_call_was_compacted_away_costs_what_was_thought_in_it(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """Nothing of it leaves the line but the words that told it what it is for, and those stood in front of all."""
+    chat = stage.chat(stage.proxy(child_view="isolate"), model=BOUND)
+    summary = "A login was begun, with tokens that are signed, and a table of sessions beside them."
+    provider.will(does(push("Auth")), says("I have begun it."), says(summary), says("On it.", reasoning="first"))
+    provider.will(does(pop("The login works."), reasoning="second"), says("Done.", reasoning="third"), says("Yes."))
+    chat.says("add a login")
+    chat.says("Please summarize our conversation so far, so that we can go on without it.")
+    chat.history = []
+    stage.excuse()
+    chat.says(f"Summary of the work so far:\n{summary}\n\nGo on with it.")
+
+    assert chat.says("finish it").text == "Done."
+    assert thoughts(provider.asked[-1]) == []
+    assert chat.says("is it done?").text == "Yes."
 
 
 # ------------------------------------------------------------------------------------------- what does not fit

@@ -14,7 +14,7 @@ import pytest
 from proxy.scripted import Model, ScriptedProvider, Usage, says
 from proxy.scripted.script import Received
 from proxy.tariffs import Tariff, tariff_for
-from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall
+from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall, texts
 from tests.tongues import messages
 
 MILLION = 1_000_000
@@ -245,6 +245,26 @@ def test_what_the_gate_decided_stands_in_the_receipt(stage: Stage, provider: Scr
     assert decision["added"] == woken["own_tools"] + woken["own_texts"]
     assert decision["requests"] > 0
     assert chat.proxy.get(f"/stack/requests/{woken['id']}/diff")["receipt"]["decisions"] == woken["decisions"]
+
+
+@pytest.mark.parametrize("model", ["gpt-5.4"], indirect=True)
+def test_a_note_of_ours_is_weighed_and_told_as_ours(stage: Stage, provider: ScriptedProvider) -> None:
+    """What was said to the model stands on every later line, and costs what any other text does."""
+    window = {"tariffs__own__names": "gpt-x", "tariffs__own__window": 20_000}
+    receipts = []
+    for share in (0, 0.2):
+        chat = stage.chat(stage.proxy(**window, pressure_warning=share))
+        provider.will(says("one"), says("two"))
+        chat.says(f"Read this. {LONG * 3}")
+        chat.says("And now?")
+        receipts.append(chat.proxy.receipts())
+
+    noted = [text for text in texts(provider.received[-1].messages) if "memory-pressure" in text]
+    assert len(noted) == 1
+    for quiet, told in zip(*receipts, strict=True):
+        more = told["own_texts"] - quiet["own_texts"]
+        assert told["tokens_sent"] - quiet["tokens_sent"] == more
+        assert len(noted[0]) / 6 < more < len(noted[0]) / 2
 
 
 # ----------------------------------------------------------------------------------------------------- configured

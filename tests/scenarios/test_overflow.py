@@ -13,7 +13,7 @@ from proxy.scripted import Model, Reply, ScriptedProvider, When, only_done, over
 from proxy.scripted.answer import EVENT_STREAM_TYPE
 from proxy.scripted.wordings import OVERFLOWS, THROTTLES
 from proxy.stack.pruning import CLEARED
-from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, recall
+from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, push, recall
 from tests.tongues import MESSAGES
 
 PLAIN = pytest.mark.asked("plain")
@@ -344,3 +344,73 @@ def test_a_hidden_round_is_checked_by_what_was_learned(stage: Stage, provider: S
     stage.excuse()
     assert chat.says(words(4_000, "and this")).text == "two"
     assert len(provider.received[-1].raw) < 20_000 * 5
+
+
+# ------------------------------------------------------------------------------------------------------ little windows
+LITTLE = {"models": [Model("gpt-x", window=6_000)]}
+KNOWN = {**UNFOLDED, "tariffs__own__names": "gpt-x", "tariffs__own__window": 6_000}
+
+
+@pytest.mark.parametrize("provider", [LITTLE], indirect=True)
+def test_what_the_client_sent_last_stays_while_the_model_recalls(stage: Stage, provider: ScriptedProvider) -> None:
+    """L4: what is recalled pushes out what is older, never the results that the model was just given."""
+    chat = stage.chat(stage.proxy(**KNOWN))
+    worked(chat, provider, *(words(900, f"result {n}") for n in range(4)))
+    assert "result 0" in everything(provider.received[-1].messages)
+    provider.will(does(recall("do it all")), does(recall("do it all", page="2")), says("done"))
+
+    assert chat.returns(words(900, "result 3")).text == "done"
+    results = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
+    assert words(900, "result 3") in results
+    assert words(900, "result 0") not in results
+    assert {received.status for received in provider.received} == {200}
+
+
+@pytest.mark.rows("S0-09")
+@pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=4_000)]}], indirect=True)
+def test_a_page_of_recall_is_as_small_as_the_window_asks_for(stage: Stage, provider: ScriptedProvider) -> None:
+    """S0-09: of a page as long as half of the window no turn could ever recall one."""
+    chat = stage.chat(stage.proxy(**{**KNOWN, "tariffs__own__window": 4_000}))
+    worked(chat, provider, *(words(800, f"result {n}") for n in range(4)))
+    provider.will(says("so far"), does(recall("do it all")), says("done"))
+    chat.returns(words(800, "result 3"))
+
+    assert chat.says("what was in the first?").text == "done"
+    recalled = provider.received[-1].messages[-1]["content"]
+    assert "result 0 word" in recalled
+    assert len(recalled.split()) < 1_100
+
+
+@pytest.mark.parametrize("provider", [LITTLE], indirect=True)
+def test_nothing_is_recalled_that_the_window_has_no_room_for(stage: Stage, provider: ScriptedProvider) -> None:
+    """The result just given fills what is left, and may not leave: the model is told, not the client refused."""
+    chat = stage.chat(stage.proxy(**KNOWN))
+    worked(chat, provider, words(900, "result 0"), words(1_500, "one") + words(1_500, "two"))
+    provider.will(does(recall("do it all")), says("done"))
+
+    assert chat.returns(words(2_900, "result 1")).text == "done"
+    assert "no room" in provider.received[-1].messages[-1]["content"]
+
+
+@PLAIN
+@pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=6_000, refusal="openai")]}], indirect=True)
+def test_where_nothing_more_can_leave_the_line_the_client_s_own_request_is_asked(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """DESIGN 11: results that stand beside the call that opened a frame stay on its line; the client's history can be
+    shortened all the same."""
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    provider.will(*(does(push(f"Part {n}"), bash(f"step {n}")) for n in range(3)), does(bash("more")), says("Here."))
+    chat.says("do it all")
+    for n in range(2):
+        chat.returns(words(1_700, f"result {n}"))
+
+    whole = chat.returns(words(1_700, "result 2"))
+    assert (whole.status, whole.stack_status) == (200, "bypass; reason=window")
+    assert provider.received[-1].raw == stage.notes[-1].body
+
+    shortened = chat.returns(words(1_700, "result 3"))
+    assert (shortened.status, shortened.text) == (200, "Here.")
+    assert shortened.stack_status == "stateless; reason=window"
+    told = everything(provider.received[-1].messages)
+    assert ("do it all" in told, "result 0" in told, "result 3" in told) == (True, False, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,11 +82,18 @@ class Talk:
 
     def model(self, *rounds: tuple[str, tuple[Call, ...]]) -> str:
         """A turn of these rounds: text and calls."""
+        return self._turn(rounds, is_over=True)
+
+    def begun(self, *rounds: tuple[str, tuple[Call, ...]]) -> str:
+        """A turn that is under way: its rounds so far, none of which the client has seen."""
+        return self._turn(rounds, is_over=False)
+
+    def _turn(self, rounds: Sequence[tuple[str, tuple[Call, ...]]], *, is_over: bool) -> str:
         turn = self._entry(Kind.TURN, turn_id(self.tip, 1))
         for number, (text, calls) in enumerate(rounds, 1):
             message = Message("assistant", b"{}", identity_of("assistant", text, calls), text, calls)
             results = tuple(Message("tool", b"{}", "", f"answer to {c.id}", (), c.id) for c in calls if c.is_ours)
-            self.ledger.add_round(Round(turn.id, number, Spoken(message), results, number == len(rounds)))
+            self.ledger.add_round(Round(turn.id, number, Spoken(message), results, is_over and number == len(rounds)))
         return turn.id
 
     def happens(self, event: FrameEvent, entry: str = "", number: int = 0) -> None:

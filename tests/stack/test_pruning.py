@@ -69,6 +69,19 @@ def found_in(talk: Talk) -> tuple[Replaced, ...]:
 
 
 # ------------------------------------------------------------------------------------------------------------ when
+def test_what_the_client_sent_last_is_not_old_behind_rounds_that_it_does_not_see() -> None:
+    """L4: three results of one message, 90,000 tokens together, while the model recalls something."""
+    talk = Wired()
+    talk.client("user", "read them all")
+    talk.happens(Rooted("froot", "Read", "All are read."))
+    talk.model(("", tuple(call(f"c{n}", "read", path=f"src/file{n}.py") for n in range(3))))
+    for number, text in enumerate(outputs_of(30_000, 30_000, 30_000)):
+        talk.client("tool", text, answers=f"c{number}")
+    talk.begun(("", (call("r", "stack_recall", ref="froot"),)))
+
+    assert found_in(talk) == ()
+
+
 @pytest.mark.rows("S4-30", "S4-31")
 def test_the_newest_outputs_are_spared_and_less_than_the_minimum_is_not_worth_it() -> None:
     """S4-30, S4-31: 59,000 tokens of outputs stay as they are, of 61,000 the oldest go."""

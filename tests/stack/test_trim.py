@@ -10,6 +10,7 @@ from proxy.dialects import OPENAI_CHAT
 from proxy.scribe import Writer
 from proxy.stack.context import Line, assemble, unpaired
 from proxy.stack.events import Rooted, Trimmed, call_key
+from proxy.stack.story import Story
 from proxy.stack.transcript import Call, Message
 from proxy.stack.trim import shortened, trimmed
 from tests.stack.forest import Talk, call, popped, pushed
@@ -34,6 +35,17 @@ def line_of(talk: Talk) -> Line:
     return replace(line, messages=tuple(replace(m, tokens=len(m.text) + 10) for m in line.messages))
 
 
+def story_of(talk: Talk) -> Story:
+    """The story, what the client sent weighed by its characters."""
+    weighed = tuple(
+        replace(p, entry=replace(p.entry, message=replace(p.entry.message, tokens=len(p.entry.message.text))))
+        if p.entry.message
+        else p
+        for p in talk.story.placed
+    )
+    return replace(talk.story, placed=weighed)
+
+
 def read_on(line: Line) -> list[str]:
     return [c.arguments for m in line.messages for c in m.calls]
 
@@ -42,15 +54,8 @@ def read_on(line: Line) -> list[str]:
 def test_the_oldest_groups_leave_whole_and_can_be_asked_for() -> None:
     """S4-24: head, user messages and the newest groups stay; what left has a ref."""
     talk = worked(6)
-    story = talk.story
-    weighed = tuple(
-        replace(p, entry=replace(p.entry, message=replace(p.entry.message, tokens=len(p.entry.message.text))))
-        if p.entry.message
-        else p
-        for p in story.placed
-    )
     line = line_of(talk)
-    event = trimmed(replace(story, placed=weighed), line, line.tokens // 2)
+    event = trimmed(story_of(talk), line, line.tokens // 2)
     assert event is not None
     assert 'ref="froot"' in event.trace
     talk.happens(event)
@@ -99,9 +104,30 @@ def test_a_trace_names_the_frames_that_returned_into_what_left() -> None:
     for number in range(4):
         talk.model(("", (call(f"c{number}", "read", path=f"file{number}.py"),)))
         talk.client("tool", f"content {number} " * 20, answers=f"c{number}")
-    event = trimmed(talk.story, line_of(talk), -10_000)
+    event = trimmed(story_of(talk), line_of(talk), -10_000)
     assert event is not None
     assert 'ref="fchild"' in event.trace
+
+
+def test_nothing_leaves_where_the_trace_is_no_shorter() -> None:
+    """Where every request is too long for its window a trace after the other would fill the line."""
+    talk = worked(0)
+    for number in range(2):
+        talk.model(("", (call(f"c{number}", "read", path="a.py"),)))
+        talk.client("tool", "short", answers=f"c{number}")
+    assert trimmed(story_of(talk), line_of(talk), 1) is None
+
+
+@pytest.mark.parametrize("hidden", [0, 1, 2])
+def test_what_the_client_sent_last_stays_behind_rounds_that_it_does_not_see(hidden: int) -> None:
+    """L4: with its call, whatever stands behind it; it is no more the newest group then."""
+    talk = worked(4)
+    if hidden:
+        talk.begun(*(("", (call(f"r{n}", "stack_recall", ref="froot"),)) for n in range(hidden)))
+    event = trimmed(story_of(talk), line_of(talk), 1)
+    assert event is not None
+    talk.happens(event, talk.ledger.entries[talk.tip].parent if hidden else talk.tip)
+    assert [c for c in read_on(assemble(talk.story, WRITER)) if "file" in c] == ['{"path": "file3.py"}']
 
 
 # ---------------------------------------------------------------------------------------------------------- stateless

@@ -113,6 +113,8 @@ class Desk(msgspec.Struct, frozen=True):
     on_line: frozenset[str] = frozenset()
     recallable: int = UNBOUNDED
     """Tokens that may still be recalled in this turn."""
+    room: int = UNBOUNDED
+    """Tokens that the window still has room for, once all that may leave the line has left it."""
     beside: tuple[Ledger, ...] = ()
     """Conversations of the same tenant that this one was delegated to, or came from."""
     elsewhere: Mapping[str, Elsewhere] = msgspec.field(default_factory=dict)

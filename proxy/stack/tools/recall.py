@@ -201,6 +201,11 @@ def recall(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
             "Error: what was recalled in this turn fills a quarter of the context window already. Go on with it; "
             "after the next result or message more can be recalled."
         )
+    if desk.room < desk.settings.recall_page:
+        return Outcome(
+            "Error: your context window has no room for that now. Go on without it, or make room: pop the frame you "
+            "are in. After that it can be recalled."
+        )
     page = text_of(arguments, "page")
     if query:
         return Outcome(_searched(desk, about, query, page))
@@ -286,7 +291,7 @@ def _written(desk: Desk, page: Sequence[Part], place: str) -> str:
 
 def _within(desk: Desk, pages: Sequence[str]) -> Sequence[str]:
     """The first of these pages, and those after it that one call may give too."""
-    left = min(desk.settings.recall_call, desk.recallable) - HEADER - desk.count(pages[0])
+    left = _most(desk) - HEADER - desk.count(pages[0])
     for at, page in enumerate(pages[1:], 1):
         left -= desk.count(page) + 1
         if left < 0:
@@ -295,9 +300,13 @@ def _within(desk: Desk, pages: Sequence[str]) -> Sequence[str]:
 
 
 def _size(desk: Desk) -> Size:
-    most = min(desk.settings.recall_call, desk.recallable)
     page = max(LEAST_TEXT, desk.settings.recall_page - HEADER)
-    return Size(page, max(page, most - HEADER))
+    return Size(page, max(page, _most(desk) - HEADER))
+
+
+def _most(desk: Desk) -> int:
+    """Tokens that one call may give."""
+    return min(desk.settings.recall_call, desk.recallable, desk.room)
 
 
 def _still_here(pieces: Sequence[Piece]) -> str:
