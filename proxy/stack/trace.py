@@ -67,7 +67,7 @@ class Facts(msgspec.Struct, frozen=True):
     """What is known exactly of what left: each in order, each once.
 
     `changed` are paths with how, where it is known: `src/b.py (created)`; `commands` end in their newest state:
-    `pytest -q: failed`; `errors` in what became of them: `KeyError: 'x' (gone)`. `steps` counts call groups.
+    `pytest -q: failed`; `errors` in what became of them: `KeyError: 'x' (fixed)`. `steps` counts call groups.
     """
 
     changed: tuple[str, ...] = ()
@@ -384,11 +384,16 @@ def _cut(item: str, key: Callable[[str], str]) -> str:
     return cut_for_display(head, LINE) + item[len(head) :].replace("\n", " ")
 
 
+_MARK = re.compile(r" \((?:created|deleted|fixed|still failing)\)\Z")
+_STATE = re.compile(r": (?:ok|failed)\Z")
+"""Nothing but these words: a path may end in brackets, and a colon may stand in a command whose end is not known."""
+
+
 def _path(item: str) -> str:
     """`src/b.py` of `src/b.py (created)`; an error without what became of it."""
-    return item.rpartition(" (")[0] or item
+    return _MARK.sub("", item)
 
 
 def _command(item: str) -> str:
     """`pytest -q` of `pytest -q: failed`."""
-    return item.rpartition(": ")[0] or item
+    return _STATE.sub("", item)
