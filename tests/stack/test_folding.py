@@ -11,7 +11,7 @@ import pytest
 from proxy.stack import folding, names
 from proxy.stack.context import assemble, on_line
 from proxy.stack.economics import Prices, Reason
-from proxy.stack.events import Kept, recorded
+from proxy.stack.events import Kept, Replaced, recorded
 from proxy.stack.folding import Folding
 from proxy.stack.segments import Segment, Weights, segments_of
 from proxy.stack.transcript import Message
@@ -98,6 +98,30 @@ def test_work_that_is_kept_is_not_folded() -> None:
     watched.story = watched.again
 
     assert not watched.fold().events
+
+
+@pytest.mark.parametrize("words", ["cleared", "cleared " * 200], ids=["few", "many"])
+def test_an_output_that_is_told_in_other_words_weighs_what_these_weigh(words: str) -> None:
+    """The figures are those of the line, and the trace of outputs that were cleared is no longer than what is left of
+    them."""
+    watched = Watched(folds=False).user("Build the formatter.").does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
+    for n in range(12):
+        watched.does(bash(f"lex {n}"), results=[padded(f"lexed {n}", 3_000)])
+    watched.arrives()
+    for placed in watched.story.placed:
+        if placed.entry.message and placed.entry.message.text.startswith("lexed"):
+            watched._happens(Replaced(placed.entry.id, words, "pruned"), watched.story.tip)
+    watched.story = watched.again
+    watched.does(todo("[x] Lexer | [>] Parser"), results=["ok"])
+    before = watched.arrives().tokens
+    made = watched.fold()
+    after = watched.arrives()
+
+    (decision,) = made.decisions
+    assert decision.verdict.rewrite.removed < before
+    assert decision.verdict.rewrite.line == before
+    assert made.events
+    assert after.tokens < before
 
 
 # ---------------------------------------------------------------------------------------------------------------- parts
