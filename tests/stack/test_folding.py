@@ -14,6 +14,7 @@ from proxy.stack.economics import Prices, Reason
 from proxy.stack.events import Kept, Replaced, recorded
 from proxy.stack.folding import Folding
 from proxy.stack.segments import Segment, Weights, segments_of
+from proxy.stack.trace import read_trace
 from proxy.stack.transcript import Message
 from tests.stack.working import SCRIBE, Watched, bash, events_of, moment, padded, todo
 
@@ -184,6 +185,25 @@ def test_a_finished_request_tells_anew_what_its_items_told() -> None:
     assert watched.story.tree.frames[trim.frame].origin == "request"
     assert [text for text in watched.texts if text.startswith("<stack-context")] == [trim.trace]
     assert all(trim.trace.count(command) == 1 for command in ("look 3", "bucket 4", "clock 4"))
+
+
+@pytest.mark.rows("S2-21", "S2-08")
+def test_what_came_of_the_items_stays_where_the_request_marked_a_result() -> None:
+    watched = Watched().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched.user("Implement a rate limiter for the public API.")
+    for n in range(4):
+        watched.does(
+            bash(f"look {n}"), results=[padded(f"looked {n}")], text="RESULT: keys have limits" if n == 1 else ""
+        )
+    for stated, item in (("[>] Bucket | [ ] Clock", "bucket"), ("[x] Bucket | [>] Clock", "clock")):
+        watched.does(todo(stated), results=["ok"])
+        for n in range(5):
+            watched.does(bash(f"{item} {n}"), results=[padded(f"{item} output {n}")], text=f"Look at src/{item}.py.")
+    watched.does(todo("[x] Bucket | [x] Clock"), results=["ok"]).says("It limits.")
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    (trim,) = watched.story.tree.trims
+    assert read_trace(trim.trace).results == "keys have limits\nLook at src/bucket.py.\nLook at src/clock.py."
 
 
 def test_an_item_taken_up_again_after_its_request_ended_stays() -> None:

@@ -233,6 +233,21 @@ def test_a_trace_that_replaces_another_takes_over_what_it_says() -> None:
 
 
 @pytest.mark.rows("S2-21")
+def test_what_came_of_the_work_stays_told_when_more_came_of_it() -> None:
+    """S2-21: each once, what is known now first."""
+    first = traced(results="The token is signed.\nIt lives an hour.")
+    again = traced(
+        messages=(said("assistant", "RESULT: It is renewed.\nRESULT: It lives an hour.", 900),), earlier=first
+    )
+    item = replace(FRAME, origin="plan", results="Login works.")
+    done = traced(frame=item, messages=(said("assistant", "Login works.", 900),), earlier=again)
+
+    assert sections(again)["results"] == "It is renewed.\nIt lives an hour.\nThe token is signed."
+    assert sections(done)["results"] == "Login works.\nIt is renewed.\nIt lives an hour.\nThe token is signed."
+    assert sections(traced(frame=item, earlier=done))["results"] == sections(done)["results"]
+
+
+@pytest.mark.rows("S2-21")
 def test_a_trace_has_room_for_what_the_one_it_replaces_said() -> None:
     """S2-21."""
     first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 12_000),), facts=Facts())
