@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from proxy.scripted import Answer, Call, ScriptedProvider, call, says
-from tests.harness import Conversation, Json, Stage, bash, does, pop, push
+from tests.harness import Conversation, Json, Stage, activate, bash, does, everything, pop, push
 from tests.scenarios.sessions import TOOLS, Session, portrait, shaped, todo
 
 Items = dict[str, str]
@@ -550,3 +550,38 @@ def test_an_item_planned_in_a_frame_that_has_returned_is_begun_where_the_work_is
     assert frames["Tokens"]["status"] == status
     assert frames["Parser"]["parentSessionID"] == frames["Build the formatter."]["sessionID"]
     assert chat.proxy.active() == "Parser"
+
+
+# ------------------------------------------------------------------------------------------------------ another attempt
+@pytest.mark.rows("S0-34", "C6")
+def test_items_of_an_attempt_do_not_come_back_with_the_next_one(stage: Stage, provider: ScriptedProvider) -> None:
+    """C6: what was done in them is told as the result of the call that opened the frame, as all of the attempt is. An
+    item that is taken up again goes on without what it did then."""
+    chat = stage.chat(tools=TOOLS)
+    provider.will(
+        does(push("Deploy")),
+        does(todo("[>] Build | [ ] Ship")),
+        does(bash("make all")),
+        does(todo("[x] Build | [>] Ship")),
+        does(bash("ship without a key")),
+        does(call("stack_frame_pop", frameID="Deploy", status="blocked", results="Needs the key.")),
+        says("I need the key."),
+    )
+    chat.says("Deploy the shop.")
+    for output in ("ok", "built: 40 files", "ok", "refused: no key"):
+        chat.returns(output)
+    before = provider.received[-1].messages
+    provider.will(
+        does(activate("Deploy")), does(todo("[x] Build | [>] Ship")), does(bash("ship with the key")), says("Shipped.")
+    )
+    chat.says("Here is the key.")
+    chat.returns("ok")
+    chat.returns("shipped")
+
+    line = provider.received[-1].messages
+    assert line[: len(before)] == before
+    assert "built: 40 files" not in everything(line)
+    assert "refused: no key" not in everything(line)
+    assert "ship with the key" in everything(line)
+    assert "shipped" in everything(line)
+    assert chat.proxy.active() == "Ship"
