@@ -275,7 +275,7 @@ def _entered(tree: Tree, event: Entered, now: int) -> Tree:
 def _by_hand(frame: Frame, now: int) -> Frame:
     """A person begins it, so no call opens it. Where one did, what it did then is told as that call's result, and does
     not come back: it goes on as a new segment."""
-    segment = frame.segment + 1 if frame.opening else frame.segment
+    segment = frame.segment + 1 if frame.opening and not frame.is_uncalled else frame.segment
     origin = frame.origin if frame.is_inferred else BY_HAND
     begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, origin=origin)
     return replace(begun, segment=segment, opening=None)
@@ -342,14 +342,14 @@ def _begun(tree: Tree, frame: Frame, opening: Opening, now: int) -> Frame:
     begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening, stays=False)
     if frame.status is not Status.BLOCKED:
         return begun
-    standing = owners_shown(tree, [frame]) if frame.stays or not frame.opening else frozenset[str]()
+    standing = owners_shown(tree, [frame]) if frame.is_uncalled or not frame.opening else frozenset[str]()
     return replace(begun, segment=frame.segment + 1, uncalled=tuple(sorted(standing.union(frame.uncalled))))
 
 
 def _without_attempt(tree: Tree, frame: Frame) -> Tree:
     """What was done below a blocked frame is told as the result of its call, where it has one, and does not come back
     when the frame is resumed: its own entries do not, and they stand among those."""
-    if frame.status is not Status.BLOCKED or frame.stays or not frame.opening:
+    if frame.status is not Status.BLOCKED or frame.is_uncalled or not frame.opening:
         return tree
     waiting = {f.owner for f in tree.frames.values() if f.status is Status.PLANNED}
     return replace(tree, left=tree.left | owners_shown(tree, [frame]).difference(frame.uncalled, waiting))
@@ -405,12 +405,13 @@ def _is_under_way(tree: Tree, frame: str) -> bool:
 
 
 def _returned(tree: Tree, frame: Frame, told: str, carried: Sequence[str]) -> Tree:
-    """Back in the frame it returns to, whose line now says `told` where the way down to `frame` begins."""
+    """Back in the frame it returns to, whose line now says `told` where the way down to `frame` begins; but for an item
+    of the client's plan that the model began: what was done in it stays there until a fold, and so does its block."""
     way = way_back(tree, frame.id)
     home = tree.frames.get(way[-1].parent)
     if home is None:
         return _with(tree, active=way[-1].id)
-    opening = way[-1].opening
+    opening = None if way[-1].is_uncalled else way[-1].opening
     said = {(opening.turn, opening.call): joined(opening.before, told)} if opening else None
     back = _with(tree, active=home.id, told=said)
     return replace(back, carried={**back.carried, **dict.fromkeys(carried, home.owner)})

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 import pytest
 
@@ -585,3 +586,28 @@ def test_items_of_an_attempt_do_not_come_back_with_the_next_one(stage: Stage, pr
     assert "ship with the key" in everything(line)
     assert "shipped" in everything(line)
     assert chat.proxy.active() == "Ship"
+
+
+@pytest.mark.rows("S1-76")
+@pytest.mark.parametrize("status", ["completed", "blocked"])
+def test_an_item_that_the_model_begins_and_pops_leaves_by_a_fold_alone(
+    stage: Stage, provider: ScriptedProvider, status: str
+) -> None:
+    """Its work is on the line of its parent, as that of every item. So nothing that stands before that changes, or all
+    of it would be written to the cache anew."""
+    chat = stage.chat(tools=TOOLS)
+    provider.will(
+        does(todo("[ ] Build | [ ] Ship")), does(activate("Build")), does(bash("make all")), says("Made."),
+        does(pop("It is built.", status)), says("Well."),
+    )  # fmt: skip
+    chat.says("Deploy the shop.")
+    chat.returns("ok")
+    chat.returns("built: 40 files")
+    chat.says("go on")
+    if status == "blocked":
+        provider.will(does(activate("Build")), says("Built."))
+        chat.says("try it again")
+
+    lines = [sent.messages for sent in provider.received]
+    assert all(after[: len(before)] == before for before, after in pairwise(lines))
+    assert chat.proxy.statuses()["Build"] == ("completed" if status == "completed" else "in_progress")

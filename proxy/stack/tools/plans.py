@@ -163,9 +163,10 @@ def invalidate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
 def _after(desk: Desk, frame: Frame, event: Invalidated) -> Group | None:
     """The active frame's own group has left the line with it: a push behind it hangs on the call that opened the
     frame."""
-    if frame.id != desk.tree.active or desk.group.home != frame.id or event.stays:
+    top = way_back(desk.tree, frame.id)[-1]
+    if frame.id != desk.tree.active or desk.group.home != frame.id or event.stays or top.is_uncalled:
         return None
-    return replace(desk.group, returned=way_back(desk.tree, frame.id)[-1].opening)
+    return replace(desk.group, returned=top.opening)
 
 
 def _invalidated_text(tree: Tree, frame: Frame, cascade: tuple[str, ...], working: list[Frame]) -> str:
