@@ -261,19 +261,21 @@ def _entered(tree: Tree, event: Entered, now: int) -> Tree:
         born = Frame(*words, Status.IN_PROGRESS, len(tree.frames), event.origin, now, now)
         frame = replace(born, retry_of=event.retry_of)
     elif event.origin == BY_HAND and Status.IN_PROGRESS in ALLOWED[known.status]:
+        tree = _without_attempt(tree, known)
         frame = _by_hand(known, now)
     elif known.status is Status.IN_PROGRESS or Status.IN_PROGRESS in ALLOWED[known.status]:
         frame = replace(known, status=Status.IN_PROGRESS, updated_at=now)
     else:
         return tree
-    entered = _with(tree, frame, active=frame.id)
-    return replace(entered, carried={**entered.carried, **dict.fromkeys(event.taking, frame.owner)})
+    entered = _anew(_with(tree, frame, active=frame.id))
+    owner = entered.current.owner
+    return replace(entered, carried={**entered.carried, **dict.fromkeys(event.taking, owner)})
 
 
 def _by_hand(frame: Frame, now: int) -> Frame:
     """A person begins it, so no call opens it. Where one did, what it did then is told as that call's result, and does
     not come back: it goes on as a new segment."""
-    segment = frame.segment + 1 if frame.opening else frame.segment
+    segment = frame.segment + 1 if frame.opening and not frame.is_uncalled else frame.segment
     origin = frame.origin if frame.is_inferred else BY_HAND
     begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, origin=origin)
     return replace(begun, segment=segment, opening=None)
@@ -327,8 +329,11 @@ def _activated(tree: Tree, event: Activated, now: int) -> Tree:
     if frame is None or Status.IN_PROGRESS not in ALLOWED[frame.status]:
         return tree
     opening = Opening(event.turn, event.call, event.before, event.view, event.block)
-    begun = [_begun(tree, tree.frames[i], opening, now) for i in (*event.through, event.frame) if i in tree.frames]
-    return _with(tree, *begun, active=frame.id, told=_opened(opening))
+    known = [tree.frames[i] for i in (*event.through, event.frame) if i in tree.frames]
+    begun = [_begun(tree, each, opening, now) for each in known]
+    for each in known:
+        tree = _without_attempt(tree, each)
+    return _anew(_with(tree, *begun, active=frame.id, told=_opened(opening)))
 
 
 def _begun(tree: Tree, frame: Frame, opening: Opening, now: int) -> Frame:
@@ -337,10 +342,25 @@ def _begun(tree: Tree, frame: Frame, opening: Opening, now: int) -> Frame:
     begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening, stays=False)
     if frame.status is not Status.BLOCKED:
         return begun
-    uncalled = frame.uncalled if frame.opening else (*frame.uncalled, frame.owner)
-    if frame.stays:
-        uncalled = tuple(sorted(owners_shown(tree, [frame])))
-    return replace(begun, segment=frame.segment + 1, uncalled=uncalled)
+    standing = owners_shown(tree, [frame]) if frame.is_uncalled or not frame.opening else frozenset[str]()
+    return replace(begun, segment=frame.segment + 1, uncalled=tuple(sorted(standing.union(frame.uncalled))))
+
+
+def _without_attempt(tree: Tree, frame: Frame) -> Tree:
+    """What was done below a blocked frame is told as the result of its call, where it has one, and does not come back
+    when the frame is resumed: its own entries do not, and they stand among those."""
+    if frame.status is not Status.BLOCKED or frame.is_uncalled or not frame.opening:
+        return tree
+    waiting = {f.owner for f in tree.frames.values() if f.status is Status.PLANNED}
+    return replace(tree, left=tree.left | owners_shown(tree, [frame]).difference(frame.uncalled, waiting))
+
+
+def _anew(tree: Tree) -> Tree:
+    """Frames on the way to the active one whose work has left with an attempt go on as new segments."""
+    if not tree.left:
+        return tree
+    way = (tree.current, *ancestors(tree, tree.active))
+    return _with(tree, *(replace(f, segment=f.segment + 1) for f in way if f.owner in tree.left))
 
 
 def _popped(tree: Tree, event: Popped, now: int) -> Tree:
@@ -385,12 +405,13 @@ def _is_under_way(tree: Tree, frame: str) -> bool:
 
 
 def _returned(tree: Tree, frame: Frame, told: str, carried: Sequence[str]) -> Tree:
-    """Back in the frame it returns to, whose line now says `told` where the way down to `frame` begins."""
+    """Back in the frame it returns to, whose line now says `told` where the way down to `frame` begins; but for an item
+    of the client's plan that the model began: what was done in it stays there until a fold, and so does its block."""
     way = way_back(tree, frame.id)
     home = tree.frames.get(way[-1].parent)
     if home is None:
         return _with(tree, active=way[-1].id)
-    opening = way[-1].opening
+    opening = None if way[-1].is_uncalled else way[-1].opening
     said = {(opening.turn, opening.call): joined(opening.before, told)} if opening else None
     back = _with(tree, active=home.id, told=said)
     return replace(back, carried={**back.carried, **dict.fromkeys(carried, home.owner)})

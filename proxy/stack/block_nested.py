@@ -4,6 +4,8 @@
       <child id status> ... </child> what was finished under it, each with its results
       <child id status>              the next frame on the way to the active one, and so on down to that
 
+A root that ended before this one stands in it too, and says that it is one: `root="true"`.
+
 What is said, and how much of it, is as in the flat form (`block`): the same budgets, the same choice, the same order in
 which parts are cut. The law is the same too: a block is frozen.
 
@@ -91,10 +93,11 @@ def _drawn(view: View, count: Count, shares: Shares) -> _Nest:
 
 
 def _home(view: View, way: tuple[Frame, ...], frame: str) -> str:
-    """The frame on the way in which a finished one stands: its parent, or the nearest above that is shown."""
+    """The frame on the way in which a finished one stands: its parent, or the nearest above that is shown; another
+    root, which has nothing above it, in the root."""
     shown = {f.id for f in way}
     level = next(at for at, level in enumerate(view.levels) if any(f.id == frame for f in level))
-    return next(f.id for f in view.lineage[level:] if f.id in shown)
+    return next((f.id for f in view.lineage[level:] if f.id in shown), way[0].id)
 
 
 def _planned(view: View, budget: int, count: Count) -> list[str]:
@@ -122,4 +125,5 @@ def _inside(frame: Frame, share: int, count: Count) -> str:
 
 
 def _child(frame: Frame, share: int, count: Count) -> str:
-    return described(frame, _named(frame), share, count, "child")
+    attributes = _named(frame) if frame.parent else {**_named(frame), "root": "true"}
+    return described(frame, attributes, share, count, "child")

@@ -31,7 +31,17 @@ from proxy.stack.names import Shown
 from proxy.stack.observe import Names
 from proxy.stack.observe.names import Role
 from proxy.stack.ranking import Count
-from proxy.stack.segments import Segment, Weights, finished, is_assistant, is_user, may_leave, segments_of, tokens_of
+from proxy.stack.segments import (
+    Segment,
+    Weights,
+    finished,
+    is_assistant,
+    is_user,
+    may_leave,
+    segments_of,
+    tokens_of,
+    told_tokens,
+)
 from proxy.stack.story import Placed, Story
 from proxy.stack.trace import LEAST, MOST, SHARE, Facts, read_trace, trace_text
 from proxy.stack.transcript import Message
@@ -216,8 +226,8 @@ def _weighed(chosen: Sequence[Candidate], weights: Weights, moment: Moment) -> V
 
 # --------------------------------------------------------------------------------------------------------------- write
 class _Gone(msgspec.Struct, frozen=True):
-    """What leaves, as its trace and its frame are written from: messages, results of ours behind their calls, what is
-    known of them, and what the model `noted` of it."""
+    """What leaves, as its trace and its frame are written from: messages, with the tokens that they took on the line,
+    results of ours behind their calls, what is known of them, and what the model `noted` of it."""
 
     candidate: Candidate
     placed: tuple[Placed, ...]
@@ -226,10 +236,10 @@ class _Gone(msgspec.Struct, frozen=True):
     noted: str
 
     @classmethod
-    def of(cls, candidate: Candidate, names: Names, story: Story) -> _Gone:
+    def of(cls, candidate: Candidate, pen: Pen, story: Story) -> _Gone:
         placed = candidate.placed
         noted = interim_words(story, placed)
-        return cls(candidate, placed, tuple(_messages(placed)), facts_of(placed, names), noted)
+        return cls(candidate, placed, tuple(_messages(story, placed, pen.count)), facts_of(placed, pen.names), noted)
 
 
 def _folded(  # noqa: PLR0913  one candidate, and the line it leaves
@@ -238,7 +248,7 @@ def _folded(  # noqa: PLR0913  one candidate, and the line it leaves
     """The events by which one candidate leaves; none where its trace would not be smaller. `shown` are the names on the
     line."""
     tree, frame = story.tree, candidate.frame
-    gone = _Gone.of(candidate, pen.names, story)
+    gone = _Gone.of(candidate, pen, story)
     opened: tuple[Parted, ...] = ()
     if candidate.part:
         opened = (_parted(story, gone, moment),)
@@ -299,10 +309,12 @@ def _open_items(tree: Tree, gone: Iterable[Message], names: Names) -> tuple[str,
     return tuple(f.title if f.key in ("", f.title) else f"{f.key} {f.title}" for f in open_ones)
 
 
-def _messages(placed: Iterable[Placed]) -> Iterator[Message]:
+def _messages(story: Story, placed: Iterable[Placed], count: Count) -> Iterator[Message]:
     for standing in placed:
         message = said_by(standing)
-        if message is not None:
+        if message is not None and standing.entry.id in story.tree.replaced:
+            yield replace(message, tokens=told_tokens(story, standing, count))
+        elif message is not None:
             yield message
         yield from standing.round.results if standing.round else ()
 

@@ -204,6 +204,9 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     """A root that began while the thread was awake, of which the model was not told yet."""
     parents_told: bool = False
     """The model was told of the frames that its conversation was delegated by."""
+    left: frozenset[str] = frozenset()
+    """Owners of what was done below a frame in an attempt that the result of its call stands for: it does not come back
+    with the next one."""
 
     @property
     def awake(self) -> bool:
@@ -253,8 +256,8 @@ def is_kept(tree: Tree, frame: str) -> bool:
 
 def owners_shown(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
     """Owners of what the frames of `path` have on the line: their own entries, and those of frames under them that no
-    call opened. Such a frame takes nothing off the line when it ends; only a fold does. Nor does a root: what stands
-    on its line stands on that of the next one."""
+    call opened. Such a frame takes nothing off the line when it ends; only a fold does, or the end of what it is part
+    of. Nor does a root: what stands on its line stands on that of the next one."""
     shown = {frame.id for frame in path}
     owners = {tree.frames[frame].owner for frame in shown}
     if any(not tree.frames[frame].parent for frame in shown):
@@ -265,7 +268,7 @@ def owners_shown(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
         if frame.parent in shown and frame.id not in shown and (frame.is_uncalled or not frame.parent):
             shown.add(frame.id)
             owners.add(frame.owner)
-    return frozenset(owners)
+    return frozenset(owners) - tree.left
 
 
 def children(tree: Tree, frame: str) -> tuple[Frame, ...]:

@@ -234,7 +234,11 @@ def _read(name: str, arguments: str, is_command: bool) -> str:  # noqa: FBT001  
     if isinstance(value, Mapping):
         beside = _SAID_BESIDE if is_command else frozenset[str]()
         value = {k: v for k, v in value.items() if k not in beside and plain_name(str(k)) not in _OF_THE_CALL}
-    return _signed(name, _written(_tidied(value)))
+    try:
+        text = _written(_tidied(value))
+    except RecursionError:  # nested too deep to be read
+        text = arguments
+    return _signed(name, text)
 
 
 def _signed(name: str, text: str) -> str:
@@ -255,7 +259,7 @@ def _tidied(value: object) -> object:
 def _written(value: object) -> str:
     try:
         return msgspec.json.encode(value, order="sorted").decode()
-    except (UnicodeError, RecursionError):
+    except UnicodeError:
         return repr(value)[:LONGEST_READ]
 
 

@@ -24,7 +24,7 @@ from proxy.stack.observe.step import Done
 from proxy.stack.output_rules import NO_RULES, OutputRules
 from proxy.stack.pruning import Output, outputs, ref_of, unread
 from proxy.stack.ranking import Count
-from proxy.stack.segments import tokens_of
+from proxy.stack.segments import tokens_of, told_tokens
 from proxy.stack.story import Placed, Story
 
 BATCH = 7
@@ -49,7 +49,7 @@ def minimized(story: Story, moment: Moment, count: Count, *, breaks: bool, rules
     if not told or (len(told) < BATCH and not free):
         return Folding()
     verdict = weighed(
-        _rewrite(line, told, moment, count), moment.prices, moment.requests, cold=free, window=moment.window
+        _rewrite(story, line, told, moment, count), moment.prices, moment.requests, cold=free, window=moment.window
     )
     decision = Decision("minimize", (story.tree.active,), verdict)
     if not verdict.worth:
@@ -63,11 +63,13 @@ def told_of(output: Output) -> str:
     return in_a_line(done) + RECALLED_BY.format(ref=ref_of(output.placed))
 
 
-def _rewrite(line: Sequence[Placed], told: Sequence[tuple[Output, str]], moment: Moment, count: Count) -> Rewrite:
+def _rewrite(
+    story: Story, line: Sequence[Placed], told: Sequence[tuple[Output, str]], moment: Moment, count: Count
+) -> Rewrite:
+    tokens = [told_tokens(story, placed, count) for placed in line]
     first = told[0][0].placed
     start = next(at for at, placed in enumerate(line) if placed is first)
     removed = sum(tokens_of(output.placed) for output, _ in told)
     kept = sum(count(words) for _, words in told)
-    whole = sum(map(tokens_of, line))
-    behind = sum(map(tokens_of, line[start:])) - removed
-    return Rewrite(removed, kept, behind, moment.head + whole)
+    behind = sum(tokens[start:]) - removed
+    return Rewrite(removed, kept, behind, moment.head + sum(tokens))

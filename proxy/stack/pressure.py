@@ -16,7 +16,7 @@ from proxy.stack.block import element
 from proxy.stack.context import on_line
 from proxy.stack.events import Pressed, Relieved
 from proxy.stack.ranking import escape_xml
-from proxy.stack.segments import tokens_of
+from proxy.stack.segments import told_tokens
 from proxy.stack.story import Story
 
 RELIEVED = 0.8
@@ -47,10 +47,8 @@ def arisen(story: Story, filled: int, room: Room) -> Pressed | Relieved | None:
 
 def tokens_on_line(story: Story, count: Callable[[str], int]) -> int:
     """Tokens of the messages on the line, about; `count` is asked for our own texts among them."""
-    replaced = story.tree.replaced
-    stored = (p for p in on_line(story) if p.entry.id not in replaced)
-    retold = (count(replaced[p.entry.id]) for p in on_line(story) if p.entry.id in replaced) if replaced else ()
-    return sum(map(tokens_of, stored)) + sum(retold) + sum(count(trim.trace) for trim in story.tree.trims)
+    told = sum(told_tokens(story, placed, count) for placed in on_line(story))
+    return told + sum(count(trim.trace) for trim in story.tree.trims)
 
 
 def note(event: Pressed, nonce: str) -> str:

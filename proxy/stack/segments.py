@@ -25,6 +25,7 @@ from proxy.stack.facts import said_by
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, is_kept, is_left, path_to
 from proxy.stack.interim import summed_up
 from proxy.stack.ledger import Kind
+from proxy.stack.ranking import Count
 from proxy.stack.recalled import recently_recalled
 from proxy.stack.story import Placed, Story
 
@@ -58,10 +59,10 @@ class Weights(msgspec.Struct, frozen=True, dict=True):
     def of(cls, story: Story, line: Sequence[Placed], scribe: Scribe) -> Weights:
         last = next((at for at in range(len(line) - 1, -1, -1) if is_assistant(line[at])), len(line))
         tokens = [0] * (2 * len(line) + 1)
-        tokens[1::2] = map(tokens_of, line)
+        tokens[1::2] = [told_tokens(story, placed, lambda text: _weighed(text, scribe)) for placed in line]
         traces = []
         for at, trim in _places(story, line):
-            weight = scribe.user_message(trim.trace).tokens
+            weight = _weighed(trim.trace, scribe)
             tokens[2 * at + 2] += weight
             traces.append((2 * at + 2, weight, trim))
         return cls(tuple(tokens), 2 * last + 1, tuple(traces))
@@ -112,7 +113,7 @@ def segments_of(story: Story, line: Sequence[Placed], weights: Weights) -> list[
             frame=frame,
             part=part,
             start=2 * places[0] + 1,
-            tokens=sum(tokens_of(line[at]) for at in places),
+            tokens=sum(weights.tokens[2 * at + 1] for at in places),
             placed=tuple(line[at] for at in places),
             summed=before,
         )
@@ -224,8 +225,19 @@ def is_user(placed: Placed) -> bool:
     return message is not None and message.role == "user"
 
 
+def told_tokens(story: Story, placed: Placed, count: Count) -> int:
+    """Tokens that it takes on the line in the words in which it is told there; `count` is asked for those of ours."""
+    words = story.tree.replaced.get(placed.entry.id)
+    return tokens_of(placed) if words is None else count(words)
+
+
+def _weighed(text: str, scribe: Scribe) -> int:
+    """Tokens of a text of ours; the scribe remembers what it has written."""
+    return scribe.user_message(text).tokens
+
+
 def tokens_of(placed: Placed) -> int:
-    """Tokens that it takes on the line, with the results of ours."""
+    """Tokens that it takes on the line as it came, with the results of ours."""
     message = said_by(placed)
     own = sum(r.tokens for r in placed.round.results) if placed.round else 0
     return own + (message.tokens if message else 0)

@@ -25,7 +25,7 @@ from proxy.stack.block import element, leaf
 from proxy.stack.compaction import marked_results
 from proxy.stack.frames import BY_HAND, Frame, Status
 from proxy.stack.names import names_in_text, ranked_names
-from proxy.stack.ranking import Count, clean, cut_for_display, truncate_to_tokens
+from proxy.stack.ranking import TRUNCATED, Count, clean, cut_for_display, truncate_to_tokens
 from proxy.stack.transcript import Message
 
 SHARE = 0.10
@@ -67,7 +67,7 @@ class Facts(msgspec.Struct, frozen=True):
     """What is known exactly of what left: each in order, each once.
 
     `changed` are paths with how, where it is known: `src/b.py (created)`; `commands` end in their newest state:
-    `pytest -q: failed`; `errors` in what became of them: `KeyError: 'x' (gone)`. `steps` counts call groups.
+    `pytest -q: failed`; `errors` in what became of them: `KeyError: 'x' (fixed)`. `steps` counts call groups.
     """
 
     changed: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
 
     `results` is the closing text where it does not stay on the line (the frame's own are told where it failed, was an
     item of a plan, was begun by a person or has no call whose result tells them: a request's are its closing text, and
-    lines in it marked as results);
+    lines in it marked as results; what `earlier` told of them follows);
     `part` says that the frame goes on; `known` are names that stay visible beside this text; `earlier` is the trace
     that this one replaces; `planned` are items of the client's plan that are open now and were told of in what
     leaves; `noted` is what the model wrote to stand here: all of it does, and it takes nothing from the rest.
@@ -121,7 +121,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     own = frame.results.strip() if failed or frame.stays or frame.origin in ("plan", BY_HAND) else ""
     marked = marked_results(m.text for m in messages if m.role == "assistant")
     sources = _Sources(
-        results=results.strip() or own or marked or told.results,
+        results=results.strip() or _with_earlier(own or marked, told.results),
         closes=frame.origin in ("request", "root") and not part,
         planned=tuple(planned),
         told=told.progress,
@@ -211,6 +211,14 @@ def _parts(said: _Sources, room: int, count: Count) -> dict[str, str]:
         parts[name] = write(min(max(PART_LEAST, int(room * share)), left))
         left -= count(parts[name])
     return parts
+
+
+def _with_earlier(now: str, earlier: str) -> str:
+    """What came of the work, and behind it what the trace before says of that and is not said now."""
+    if not now:
+        return earlier
+    kept = (line for line in earlier.splitlines() if line.removesuffix(TRUNCATED).strip() not in now)
+    return "\n".join([now, *kept])
 
 
 def _outcome(text: str, budget: int, count: Count, *, closes: bool) -> str:
@@ -384,11 +392,16 @@ def _cut(item: str, key: Callable[[str], str]) -> str:
     return cut_for_display(head, LINE) + item[len(head) :].replace("\n", " ")
 
 
+_MARK = re.compile(r" \((?:created|deleted|fixed|still failing)\)\Z")
+_STATE = re.compile(r": (?:ok|failed)\Z")
+"""Nothing but these words: a path may end in brackets, and a colon may stand in a command whose end is not known."""
+
+
 def _path(item: str) -> str:
     """`src/b.py` of `src/b.py (created)`; an error without what became of it."""
-    return item.rpartition(" (")[0] or item
+    return _MARK.sub("", item)
 
 
 def _command(item: str) -> str:
     """`pytest -q` of `pytest -q: failed`."""
-    return item.rpartition(": ")[0] or item
+    return _STATE.sub("", item)

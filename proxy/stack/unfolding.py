@@ -24,7 +24,7 @@ from proxy.stack.facts import said_by
 from proxy.stack.folding import Decision, Folding, Moment
 from proxy.stack.frames import Tree, is_kept
 from proxy.stack.ledger import Ledger
-from proxy.stack.segments import tokens_of
+from proxy.stack.segments import told_tokens
 from proxy.stack.story import Placed, Story
 
 
@@ -108,7 +108,7 @@ def unfolding(story: Story, moment: Moment, done: Folding, scribe: Scribe) -> Fo
     if moment.binds and (muted := _bound(story, come, scribe)):
         events = (*events, ReasoningRemoved(muted))
     decisions = tuple(
-        Decision("unfold", frames, _verdict(story, frames, moment, worth=frames is come))
+        Decision("unfold", frames, _verdict(story, frames, moment, scribe, worth=frames is come))
         for frames in (come, wait)
         if frames
     )
@@ -135,12 +135,12 @@ def _returned(story: Story, frames: Sequence[str]) -> tuple[list[Placed], int, s
     return after, first, back
 
 
-def _verdict(story: Story, frames: Sequence[str], moment: Moment, *, worth: bool) -> Verdict:
+def _verdict(story: Story, frames: Sequence[str], moment: Moment, scribe: Scribe, *, worth: bool) -> Verdict:
     """The figures of bringing them back: nothing is removed, so it never pays. A person wants it."""
     after, first, back = _returned(story, frames)
-    added = sum(tokens_of(placed) for placed in after if id(placed) in back)
-    behind = sum(tokens_of(placed) for placed in after[first:] if id(placed) not in back)
-    rewrite = Rewrite(0, 0, behind, moment.head + sum(map(tokens_of, after)), added)
+    tokens = [told_tokens(story, placed, lambda text: scribe.user_message(text).tokens) for placed in after]
+    added = sum(n for n, placed in zip(tokens, after, strict=True) if id(placed) in back)
+    rewrite = Rewrite(0, 0, sum(tokens[first:]) - added, moment.head + sum(tokens), added)
     verdict = weighed(rewrite, moment.prices, moment.requests, cold=moment.cold)
     reason = Reason.NOT_YET if not worth else Reason.COLD if _is_cold(moment) else Reason.ASKED
     return replace(verdict, worth=worth, reason=reason)

@@ -1,8 +1,8 @@
 """What is on the line of a conversation and what has left it, as the stack tools tell it, for people (S1-112, S1-113,
 S1-116, S1-117).
 
-Tokens are as they were counted when each message came; those of a block are counted as its budgets are, by whoever
-asks.
+Tokens are as they were counted when each message came; those of our own texts (a block, a trace, an output told in
+other words) are counted as the budgets are, by whoever asks.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class SummaryTold(TypedDict):
 
 def context_told(ledger: Ledger, story: Story, config: Config, now: int, count: Count) -> ContextTold:
     """Raises UnknownFrame where nothing was begun."""
-    found, model = context_of(_begun(story), tool_settings(config).budgets, now), _model(ledger, story)
+    found = context_of(_begun(story), tool_settings(config).budgets, now, count)
+    model = _model(ledger, story)
     tariff = config.tariff_of(model)
     return {
         "conversation": ledger.conversation.id,

@@ -100,6 +100,25 @@ def test_a_plan_is_mutable_until_it_begins(provider: ScriptedProvider, chat: Con
     assert "A2" in chat.proxy.frames()
 
 
+@pytest.mark.rows("S1-122", "S1-123", "C21")
+def test_a_planned_frame_that_is_changed_takes_several_children_or_none(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """Each is a frame of its own, and named; one without a title is refused with all of them."""
+    does_one(chat, provider, plan("A"))
+    frame = chat.proxy.frames()["A"]["sessionID"]
+    steps = [{"title": title, "successCriteria": f"{title} works"} for title in ("Model", "View", "Tests")]
+    bad = call("stack_frame_plan", frameID=frame, children=[*steps, {"successCriteria": "works"}])
+    assert does_one(chat, provider, bad).startswith("Error: title is missing")
+    assert "Model" not in chat.proxy.frames()
+
+    answer = does_one(chat, provider, call("stack_frame_plan", frameID=frame, children=steps))
+
+    made = chat.proxy.frames()
+    assert made["A"]["plannedChildren"] == [made[step["title"]]["sessionID"] for step in steps]
+    assert all(f"{made[step['title']]['sessionID']}: {step['title']}" in answer for step in steps)
+
+
 @pytest.mark.rows("S1-72", "S1-74", "S1-124", "D9")
 def test_activate_opens_the_line_of_the_planned_frame_in_the_same_turn(
     provider: ScriptedProvider, chat: Conversation

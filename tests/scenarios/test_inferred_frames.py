@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 import pytest
 
 from proxy.scripted import Answer, Call, ScriptedProvider, call, says
-from tests.harness import Conversation, Json, Stage, bash, does, pop, push
+from tests.harness import Conversation, Json, Stage, activate, bash, does, everything, pop, push
 from tests.scenarios.sessions import TOOLS, Session, portrait, shaped, todo
 
 Items = dict[str, str]
@@ -550,3 +551,63 @@ def test_an_item_planned_in_a_frame_that_has_returned_is_begun_where_the_work_is
     assert frames["Tokens"]["status"] == status
     assert frames["Parser"]["parentSessionID"] == frames["Build the formatter."]["sessionID"]
     assert chat.proxy.active() == "Parser"
+
+
+# ------------------------------------------------------------------------------------------------------ another attempt
+@pytest.mark.rows("S0-34", "C6")
+def test_items_of_an_attempt_do_not_come_back_with_the_next_one(stage: Stage, provider: ScriptedProvider) -> None:
+    """C6: what was done in them is told as the result of the call that opened the frame, as all of the attempt is. An
+    item that is taken up again goes on without what it did then."""
+    chat = stage.chat(tools=TOOLS)
+    provider.will(
+        does(push("Deploy")),
+        does(todo("[>] Build | [ ] Ship")),
+        does(bash("make all")),
+        does(todo("[x] Build | [>] Ship")),
+        does(bash("ship without a key")),
+        does(call("stack_frame_pop", frameID="Deploy", status="blocked", results="Needs the key.")),
+        says("I need the key."),
+    )
+    chat.says("Deploy the shop.")
+    for output in ("ok", "built: 40 files", "ok", "refused: no key"):
+        chat.returns(output)
+    before = provider.received[-1].messages
+    provider.will(
+        does(activate("Deploy")), does(todo("[x] Build | [>] Ship")), does(bash("ship with the key")), says("Shipped.")
+    )
+    chat.says("Here is the key.")
+    chat.returns("ok")
+    chat.returns("shipped")
+
+    line = provider.received[-1].messages
+    assert line[: len(before)] == before
+    assert "built: 40 files" not in everything(line)
+    assert "refused: no key" not in everything(line)
+    assert "ship with the key" in everything(line)
+    assert "shipped" in everything(line)
+    assert chat.proxy.active() == "Ship"
+
+
+@pytest.mark.rows("S1-76")
+@pytest.mark.parametrize("status", ["completed", "blocked"])
+def test_an_item_that_the_model_begins_and_pops_leaves_by_a_fold_alone(
+    stage: Stage, provider: ScriptedProvider, status: str
+) -> None:
+    """Its work is on the line of its parent, as that of every item. So nothing that stands before that changes, or all
+    of it would be written to the cache anew."""
+    chat = stage.chat(tools=TOOLS)
+    provider.will(
+        does(todo("[ ] Build | [ ] Ship")), does(activate("Build")), does(bash("make all")), says("Made."),
+        does(pop("It is built.", status)), says("Well."),
+    )  # fmt: skip
+    chat.says("Deploy the shop.")
+    chat.returns("ok")
+    chat.returns("built: 40 files")
+    chat.says("go on")
+    if status == "blocked":
+        provider.will(does(activate("Build")), says("Built."))
+        chat.says("try it again")
+
+    lines = [sent.messages for sent in provider.received]
+    assert all(after[: len(before)] == before for before, after in pairwise(lines))
+    assert chat.proxy.statuses()["Build"] == ("completed" if status == "completed" else "in_progress")

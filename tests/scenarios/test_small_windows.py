@@ -184,6 +184,23 @@ def test_the_nested_form_can_be_chosen(stage: Stage, provider: ScriptedProvider)
     ]
 
 
+@pytest.mark.rows("S0-24", "C20")
+def test_behind_an_ended_tree_the_nested_form_tells_of_the_next_root_and_of_its_frames(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    chat = stage.chat(stage.proxy(block_format="nested"), tools=TOOLS)
+    provider.will(does(pop("All is done.")), says("Finished."), does(push("Draft")), says("Drafting."))
+    chat.says("Build the shop.")
+    chat.says("Write the news.")
+
+    root, pushed = blocks(provider.received[-1].messages)[-2:]
+    assert [(e.findtext("title"), e.get("root")) for e in root.iterfind("child")] == [("Build the shop.", "true")]
+    assert [(e.findtext("title"), e.get("root")) for e in pushed.iterfind("child")] == [
+        ("Build the shop.", "true"),
+        ("Draft", None),
+    ]
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -14,7 +14,7 @@ from proxy.stack.block import render_block
 from proxy.stack.block_forms import Form, block_of
 from proxy.stack.block_minimal import LONGEST, MOST_TOKENS, Recent, render_minimal
 from proxy.stack.block_nested import render_nested
-from proxy.stack.events import ArtifactAdded, FrameEvent, Planned
+from proxy.stack.events import ArtifactAdded, FrameEvent, Planned, Rooted
 from proxy.stack.frames import Tree
 from proxy.stack.ranking import clean, estimate_tokens
 from proxy.stack.story import Story
@@ -91,6 +91,22 @@ def test_what_was_finished_beside_a_parent_that_is_not_shown_stands_above_it() -
 
     assert hidden
     assert any(f"done{level + 1}" in shown for level in hidden)
+
+
+@pytest.mark.rows("S0-24", "C20")
+@pytest.mark.parametrize("below", [(), (pushed("fdraft", "fnews", title="Draft"),)])
+def test_a_root_that_ended_stands_in_the_next_one_and_says_that_it_is_one(below: tuple[FrameEvent, ...]) -> None:
+    text = parsed(nested(grown(rooted(), popped("froot", "It sells."), Rooted("fnews", "News", "told"), *below)))
+
+    ended, *others = text.iterfind("child")
+    assert text.findtext("title") == "News"
+    assert (ended.findtext("title"), ended.get("status"), ended.findtext("results")) == (
+        "Build the shop",
+        "completed",
+        "It sells.",
+    )
+    assert ended.get("root") == "true"
+    assert [child.get("root") for child in others] == [None] * len(below)
 
 
 def test_the_nested_root_names_what_is_planned_under_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from proxy.stack.events import (
     ArtifactAdded,
@@ -15,11 +16,13 @@ from proxy.stack.events import (
     Parted,
     Planned,
     Popped,
+    Replaced,
+    Rooted,
     Trimmed,
 )
 from proxy.stack.frames import Status
 from proxy.stack.tools import definitions, run
-from tests.stack.forest import call, popped, pushed
+from tests.stack.forest import Talk, call, popped, pushed
 from tests.stack.test_looking import ask, desk_after
 
 NAMES = {
@@ -75,6 +78,25 @@ def test_the_context_is_told_with_budgets_selection_and_line() -> None:
     assert "total 4,000, ancestors 1,500, siblings 1,500, current 800." in told
     assert "Selection: 1 above, 1 of 1 finished beside the path, 1 planned below." in told
     assert "Last usage: the provider has told none yet." in told
+
+
+@pytest.mark.rows("S1-112")
+def test_the_line_is_told_with_the_tokens_of_the_words_that_stand_on_it() -> None:
+    """A trace takes some, and an output that was cleared those of what stands for it."""
+    talk = Talk()
+    talk.client("user", "go on")
+    talk.happens(Rooted("froot", "Go on", "It goes."))
+    talk.model(("", (call("c1", "bash"), call("c2", "bash"))))
+    folded, cleared = (talk.client("tool", f"output of {n}", n) for n in ("c1", "c2"))
+    message = talk.ledger.entries[cleared].message
+    assert message is not None
+    talk.ledger.entries[cleared] = replace(talk.ledger.entries[cleared], message=replace(message, tokens=30_000))
+    assert "Line: 4 entries, 30,000 tokens," in ask(talk.desk(), "stack_context_info")
+
+    talk.happens(Folded("froot", (folded,), "one two three"))
+    talk.happens(Replaced(cleared, "four five", "pruned"))
+
+    assert "Line: 3 entries, 5 tokens," in ask(talk.desk(), "stack_context_info")
 
 
 @pytest.mark.rows("S1-113")

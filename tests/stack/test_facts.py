@@ -8,7 +8,7 @@ import pytest
 
 from proxy.stack.facts import artifacts_of, facts_of, steps_of
 from proxy.stack.observe import NAMES
-from proxy.stack.trace import Facts
+from proxy.stack.trace import Facts, merged
 from tests.stack.working import Watched, bash
 
 Made = tuple[str, dict[str, Any]]
@@ -64,6 +64,21 @@ def test_a_deleted_file_is_no_artifact() -> None:
 
     assert facts.changed == ("old.py (deleted)",)
     assert artifacts_of(facts) == ()
+
+
+def test_what_is_known_of_a_thing_later_takes_the_place_of_what_was_known() -> None:
+    """In whatever words its state is told: a trace is merged from those words."""
+    failing = ([bash("pytest -q")], ["KeyError: 'sub'\n1 failed, 3 passed\nExit code: 1"])
+    before = known(([write("new.py")], ["File created successfully at: new.py"]), failing)
+    after = known(
+        ([("delete", {"path": "new.py"})], ["Deleted new.py"]),
+        failing,
+        ([bash("pytest -q")], ["4 passed\nExit code: 0"]),
+    )
+
+    assert before.errors != after.errors
+    both = merged(before, after)
+    assert (both.changed, both.commands, both.errors) == (after.changed, after.commands, after.errors)
 
 
 def test_a_command_has_the_state_of_its_newest_run() -> None:

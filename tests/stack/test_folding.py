@@ -11,9 +11,10 @@ import pytest
 from proxy.stack import folding, names
 from proxy.stack.context import assemble, on_line
 from proxy.stack.economics import Prices, Reason
-from proxy.stack.events import Kept, recorded
+from proxy.stack.events import Kept, Replaced, recorded
 from proxy.stack.folding import Folding
 from proxy.stack.segments import Segment, Weights, segments_of
+from proxy.stack.trace import read_trace
 from proxy.stack.transcript import Message
 from tests.stack.working import SCRIBE, Watched, bash, events_of, moment, padded, todo
 
@@ -100,6 +101,30 @@ def test_work_that_is_kept_is_not_folded() -> None:
     assert not watched.fold().events
 
 
+@pytest.mark.parametrize("words", ["cleared", "cleared " * 200], ids=["few", "many"])
+def test_an_output_that_is_told_in_other_words_weighs_what_these_weigh(words: str) -> None:
+    """The figures are those of the line, and the trace of outputs that were cleared is no longer than what is left of
+    them."""
+    watched = Watched(folds=False).user("Build the formatter.").does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
+    for n in range(12):
+        watched.does(bash(f"lex {n}"), results=[padded(f"lexed {n}", 3_000)])
+    watched.arrives()
+    for placed in watched.story.placed:
+        if placed.entry.message and placed.entry.message.text.startswith("lexed"):
+            watched._happens(Replaced(placed.entry.id, words, "pruned"), watched.story.tip)
+    watched.story = watched.again
+    watched.does(todo("[x] Lexer | [>] Parser"), results=["ok"])
+    before = watched.arrives().tokens
+    made = watched.fold()
+    after = watched.arrives()
+
+    (decision,) = made.decisions
+    assert decision.verdict.rewrite.removed < before
+    assert decision.verdict.rewrite.line == before
+    assert made.events
+    assert after.tokens < before
+
+
 # ---------------------------------------------------------------------------------------------------------------- parts
 def long_work(groups: int, **settings: Any) -> Watched:
     """One request that goes on and on, cut where it is due."""
@@ -160,6 +185,25 @@ def test_a_finished_request_tells_anew_what_its_items_told() -> None:
     assert watched.story.tree.frames[trim.frame].origin == "request"
     assert [text for text in watched.texts if text.startswith("<stack-context")] == [trim.trace]
     assert all(trim.trace.count(command) == 1 for command in ("look 3", "bucket 4", "clock 4"))
+
+
+@pytest.mark.rows("S2-21", "S2-08")
+def test_what_came_of_the_items_stays_where_the_request_marked_a_result() -> None:
+    watched = Watched().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched.user("Implement a rate limiter for the public API.")
+    for n in range(4):
+        watched.does(
+            bash(f"look {n}"), results=[padded(f"looked {n}")], text="RESULT: keys have limits" if n == 1 else ""
+        )
+    for stated, item in (("[>] Bucket | [ ] Clock", "bucket"), ("[x] Bucket | [>] Clock", "clock")):
+        watched.does(todo(stated), results=["ok"])
+        for n in range(5):
+            watched.does(bash(f"{item} {n}"), results=[padded(f"{item} output {n}")], text=f"Look at src/{item}.py.")
+    watched.does(todo("[x] Bucket | [x] Clock"), results=["ok"]).says("It limits.")
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    (trim,) = watched.story.tree.trims
+    assert read_trace(trim.trace).results == "keys have limits\nLook at src/bucket.py.\nLook at src/clock.py."
 
 
 def test_an_item_taken_up_again_after_its_request_ended_stays() -> None:

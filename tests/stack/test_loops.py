@@ -337,6 +337,15 @@ def test_whatever_a_model_writes_has_a_signature_and_can_be_shown(arguments: str
     assert len(shown(Done(call, result), NAMES)) <= 120
 
 
+@pytest.mark.parametrize(("opens", "closes"), [("[", "]"), ('{"a":', "}")])
+@pytest.mark.parametrize("depth", [300, 600, 900, 1_500])
+def test_arguments_nested_too_deep_to_be_read_stand_for_themselves(opens: str, closes: str, depth: int) -> None:
+    made = [Call("c", "bash", opens * depth + inner + closes * depth) for inner in ("1", "2", "1")]
+
+    first, other, again = (signature(call, NAMES) for call in made)
+    assert first == again != other
+
+
 @pytest.mark.rows("S3-24")
 @pytest.mark.parametrize("kind", [REPETITION, ALTERNATION, FAILURES])
 def test_a_note_names_calls_and_count_and_says_what_to_do(kind: str) -> None:

@@ -164,6 +164,25 @@ def test_it_has_to_pay(talk: Talk) -> None:
     assert [decision.verdict.reason for decision in made.decisions] == [Reason.NOT_YET]
 
 
+def test_what_is_told_in_a_line_already_does_not_fill_the_window(talk: Talk) -> None:
+    """Or the line would be rewritten with every batch, whatever that costs."""
+    ran(talk, "long", LONG * 100)
+    for number in range(3):
+        ran(talk, f"early {number}")
+    talk.model(("Go on.", ()))
+    (first,) = minimized(talk.story, moment(talk.tip, window=30_000), count, breaks=True).events
+    talk.happens(first, number=1)
+    for number in range(BATCH):
+        ran(talk, f"step {number}")
+    talk.model(("Go on.", ()))
+    dear = moment(talk.tip, requests=1, prices=Prices(0.01, 10.0), window=30_000)
+    made = minimized(talk.story, dear, count, breaks=False)
+
+    (decision,) = made.decisions
+    assert decision.verdict.rewrite.line < 10_000
+    assert (made.events, decision.verdict.reason) == ((), Reason.NOT_YET)
+
+
 def test_what_is_short_or_told_in_other_words_stays(talk: Talk) -> None:
     short = [ran(talk, f"step {number}", "ok") for number in range(4)]
     cut = ran(talk, "long", LONG)

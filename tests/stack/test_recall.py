@@ -173,6 +173,27 @@ def test_one_call_gives_a_range_of_pages_up_to_its_cap() -> None:
     assert 6_000 < count(told) <= 8_000
 
 
+def test_a_range_without_an_end_makes_no_more_pages_than_are_counted_anyway() -> None:
+    """Who asks for all pages of a long text gets as many as one call gives, as soon as who asks for the first ones."""
+    counted = 0
+
+    def counting(text: str) -> int:
+        nonlocal counted
+        counted += 1
+        return int(count(text))
+
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "\n".join(f"word {n}" for n in range(20_000)))
+    desk = replace(talk.desk(settings=Settings(recall_page=200, recall_call=800)), count=counting)
+    few = recall(desk, "fauth", page="1-9")
+    for_few, counted = counted, 0
+
+    assert recall(desk, "fauth", page="1-999999999") == few
+    assert counted <= 2 * for_few
+    assert "Pages 150-155 of more than 249." in recall(desk, "fauth", page="150-999999999")
+    assert recall(desk, "fauth", page="3-2") == "Error: there is no page 3-2. There are more than 100 pages."
+
+
 @pytest.mark.parametrize("page", ["9", 9, "0", "7-9"])
 def test_a_page_that_is_not_there_says_how_many_there_are(page: object) -> None:
     talk = begun()

@@ -20,7 +20,7 @@ FACTS = Facts(
     read=("src/app.py",),
     commands=("pytest -q: failed",),
     decisions=("Tokens are signed.",),
-    errors=("KeyError: 'sub' (gone)",),
+    errors=("KeyError: 'sub' (fixed)",),
     steps=2,
 )
 POINTER = re.compile(r"\bref=\"?([A-Za-z0-9_.:/#-]+)\"?")
@@ -87,7 +87,7 @@ def test_a_trace_has_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
         "read: src/app.py</files>\n"
         "<commands>- pytest -q: failed</commands>\n"
         "<decisions>- Tokens are signed.</decisions>\n"
-        "<errors>- KeyError: 'sub' (gone)</errors>\n"
+        "<errors>- KeyError: 'sub' (fixed)</errors>\n"
         "<names>sign_token check_token renew_token</names>\n"
         "<next>none</next>\n"
         "</frame>\n"
@@ -233,6 +233,21 @@ def test_a_trace_that_replaces_another_takes_over_what_it_says() -> None:
 
 
 @pytest.mark.rows("S2-21")
+def test_what_came_of_the_work_stays_told_when_more_came_of_it() -> None:
+    """S2-21: each once, what is known now first."""
+    first = traced(results="The token is signed.\nIt lives an hour.")
+    again = traced(
+        messages=(said("assistant", "RESULT: It is renewed.\nRESULT: It lives an hour.", 900),), earlier=first
+    )
+    item = replace(FRAME, origin="plan", results="Login works.")
+    done = traced(frame=item, messages=(said("assistant", "Login works.", 900),), earlier=again)
+
+    assert sections(again)["results"] == "It is renewed.\nIt lives an hour.\nThe token is signed."
+    assert sections(done)["results"] == "Login works.\nIt is renewed.\nIt lives an hour.\nThe token is signed."
+    assert sections(traced(frame=item, earlier=done))["results"] == sections(done)["results"]
+
+
+@pytest.mark.rows("S2-21")
 def test_a_trace_has_room_for_what_the_one_it_replaces_said() -> None:
     """S2-21."""
     first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 12_000),), facts=Facts())
@@ -242,11 +257,28 @@ def test_a_trace_has_room_for_what_the_one_it_replaces_said() -> None:
 
 
 def test_the_newest_state_of_a_thing_replaces_what_was_told_of_it() -> None:
-    old = Facts(("a.py",), ("b.py",), ("pytest: failed", "ls: ok"), (), ("KeyError: 'x' (still there)",), 1)
-    new = Facts(("a.py (deleted)",), ("b.py",), ("pytest: ok",), (), ("KeyError: 'x' (gone)",), 2)
+    old = Facts(("a.py",), ("b.py",), ("pytest: failed", "ls: ok"), (), ("KeyError: 'x' (still failing)",), 1)
+    new = Facts(("a.py (deleted)",), ("b.py",), ("pytest: ok",), (), ("KeyError: 'x' (fixed)",), 2)
 
     assert merged(old, new) == Facts(
-        ("a.py (deleted)",), ("b.py",), ("ls: ok", "pytest: ok"), (), ("KeyError: 'x' (gone)",), 3
+        ("a.py (deleted)",), ("b.py",), ("ls: ok", "pytest: ok"), (), ("KeyError: 'x' (fixed)",), 3
+    )
+
+
+def test_things_that_differ_behind_a_bracket_or_a_colon_alone_are_several() -> None:
+    """Nobody says of a command whose end is not known how it ended, nor of a file that was changed what was done."""
+    files = ("docs/report (1).md", "docs/report (2).md")
+    commands = ('git commit -m "fix: lexer"', 'git commit -m "fix: parser"', "pytest -q: ok")
+    errors = ("panic: out of range (index 3)", "panic: out of range (index 4) (fixed)")
+    facts = Facts(files, (), commands, (), errors, 2)
+
+    assert merged(Facts(), facts) == facts
+    assert merged(facts, Facts()) == facts
+    told = sections(traced(facts=facts))
+    assert told["files"] == f"changed: {', '.join(files)}"
+    assert told["commands"].splitlines() == [f"- {command}" for command in commands]
+    assert merged(Facts((), files, ("pytest -q: failed",)), Facts((), files[:1], commands)) == Facts(
+        (), (files[1], files[0]), commands
     )
 
 

@@ -23,11 +23,11 @@ from proxy.stack.block_forms import block_of
 from proxy.stack.context import on_line
 from proxy.stack.economics import Prices
 from proxy.stack.frames import FINAL, RETURNED, Frame, Tree, is_left
-from proxy.stack.ranking import clean, cut_for_display
+from proxy.stack.pressure import tokens_on_line
+from proxy.stack.ranking import Count, clean, cut_for_display
 from proxy.stack.story import Story
 from proxy.stack.surroundings import view_of
 from proxy.stack.tools.desk import Budgets, Desk, Mistake, Outcome, Tool
-from proxy.stack.tools.views import tokens_of
 from proxy.stack.transcript import Usage
 
 PREVIEW = 2_000
@@ -56,8 +56,9 @@ class Context(msgspec.Struct, frozen=True):
     usage: Usage | None
 
 
-def context_of(story: Story, budgets: Budgets, now: int) -> Context:
-    """The context at the end of a path, where a frame is active; `now` is ms since the epoch."""
+def context_of(story: Story, budgets: Budgets, now: int, count: Count) -> Context:
+    """The context at the end of a path, where a frame is active; `now` is ms since the epoch. `count` is asked for our
+    own texts on the line."""
     frame, view, shown = story.tree.current, view_of(story.tree, story.tree.active, now), on_line(story)
     rounds = [placed.round for placed in story.placed if placed.round is not None]
     return Context(
@@ -70,7 +71,7 @@ def context_of(story: Story, budgets: Budgets, now: int) -> Context:
         finished=view.finished,
         planned=len(view.plan),
         entries=len(shown),
-        tokens=sum(map(tokens_of, shown)),
+        tokens=tokens_on_line(story, count),
         usage=next((done.spoken.usage for done in reversed(rounds) if done.spoken.usage), None),
     )
 
@@ -78,7 +79,7 @@ def context_of(story: Story, budgets: Budgets, now: int) -> Context:
 def context_info(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """What the context is made of (S1-112)."""
     del arguments  # it takes none
-    found = context_of(desk.story, desk.settings.budgets, desk.now)
+    found = context_of(desk.story, desk.settings.budgets, desk.now, desk.count)
     return Outcome("\n".join(_info(found, desk)))
 
 

@@ -176,8 +176,9 @@ def pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     compacted = text_of(arguments, "resultsCompacted", "results_compacted") or derived_compaction(results, desk.count)
     tree = _return(desk, tree, events, Popped(target.id, status, results, compacted))
     closed = {e.frame for e in events}
-    leaves = desk.group.home in closed and not events[-1].stays
-    returned = way_back(desk.tree, target.id)[-1].opening if leaves else desk.group.returned
+    top = way_back(desk.tree, target.id)[-1]
+    leaves = desk.group.home in closed and not events[-1].stays and not top.is_uncalled
+    returned = top.opening if leaves else desk.group.returned
     return Outcome(_pop_text(tree, target, status, below), tuple(events), replace(desk.group, returned=returned))
 
 

@@ -43,21 +43,20 @@ def plan(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     if reference := text_of(arguments, "frameID", "frame_id"):
         return _replan(desk, reference, arguments)
     parent = _parent(desk.tree, text_of(arguments, "parentSessionID", "parent"))
-    events = tuple(_planned(desk, parent.id, arguments))
+    events = _planned(desk, parent.id, arguments)
     if not events:
         raise Mistake(
             "Error: nothing to plan. Give title and successCriteria, or children: [{title, successCriteria}, ...]."
         )
-    if len(events) > MOST:
-        raise Mistake(f"Error: {len(events)} frames in one plan; {MOST} at most. Plan the next steps, refine later.")
     tree = desk.tree
     for event in events:
         tree = apply(tree, event, desk.now)
     return Outcome(_plan_text(tree, parent, events), events)
 
 
-def _planned(desk: Desk, parent: str, arguments: Mapping[str, Any]) -> Iterator[Planned]:
-    """The frames of a plan, parents before their children."""
+def _planned(desk: Desk, parent: str, arguments: Mapping[str, Any]) -> tuple[Planned, ...]:
+    """The frames of a plan, parents before their children. Asked for once in a call: ids count from the first of
+    them."""
     made = 0
 
     def new() -> str:
@@ -74,11 +73,11 @@ def _planned(desk: Desk, parent: str, arguments: Mapping[str, Any]) -> Iterator[
         for child in _list(item):
             yield from walk(child, event.frame)
 
-    if text_of(arguments, "title"):
-        yield from walk(arguments, parent)
-    else:
-        for child in _list(arguments):
-            yield from walk(child, parent)
+    items = [arguments] if text_of(arguments, "title") else _list(arguments)
+    events = tuple(event for item in items for event in walk(item, parent))
+    if len(events) > MOST:
+        raise Mistake(f"Error: {len(events)} frames in one plan; {MOST} at most. Plan the next steps, refine later.")
+    return events
 
 
 def _list(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -99,14 +98,17 @@ def _parent(tree: Tree, reference: str) -> Frame:
 
 
 def _plan_text(tree: Tree, parent: Frame, events: tuple[Planned, ...]) -> str:
-    rows = [f"- {e.frame}: {cut_for_display(e.title, SHOWN)}" for e in events]
     following = next((f for f in children(tree, parent.id) if f.status is Status.PLANNED), None)
     begin = (
         f"Begin with stack_frame_activate {following.id} ({cut_for_display(following.title, SHOWN)})."
         if following
         else ""
     )
-    return "\n".join([f"Planned under {parent.id} ({cut_for_display(parent.title, SHOWN)}):", *rows, begin])
+    return "\n".join([f"Planned under {parent.id} ({cut_for_display(parent.title, SHOWN)}):", *_rows(events), begin])
+
+
+def _rows(events: tuple[Planned, ...]) -> list[str]:
+    return [f"- {e.frame}: {cut_for_display(e.title, SHOWN)}" for e in events]
 
 
 def _replan(desk: Desk, reference: str, arguments: Mapping[str, Any]) -> Outcome:
@@ -120,9 +122,10 @@ def _replan(desk: Desk, reference: str, arguments: Mapping[str, Any]) -> Outcome
     title = text_of(arguments, "title") or frame.title
     criteria = text_of(arguments, "successCriteria") or frame.criteria
     compacted = text_of(arguments, "successCriteriaCompacted") or derived_compaction(criteria, desk.count)
-    more = tuple(e for child in _list(arguments) for e in _planned(desk, frame.id, child))
+    more = _planned(desk, frame.id, {"children": _list(arguments)})
     text = f"Frame {frame.id} is now planned as: {cut_for_display(title, SHOWN)} - {cut_for_display(criteria, SHOWN)}"
-    return Outcome(text, (Replanned(frame.id, title, criteria, compacted), *more))
+    below = ["Planned under it:", *_rows(more)] if more else []
+    return Outcome("\n".join([text, *below]), (Replanned(frame.id, title, criteria, compacted), *more))
 
 
 # --------------------------------------------------------------------------------------------------------- invalidate
@@ -160,9 +163,10 @@ def invalidate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
 def _after(desk: Desk, frame: Frame, event: Invalidated) -> Group | None:
     """The active frame's own group has left the line with it: a push behind it hangs on the call that opened the
     frame."""
-    if frame.id != desk.tree.active or desk.group.home != frame.id or event.stays:
+    top = way_back(desk.tree, frame.id)[-1]
+    if frame.id != desk.tree.active or desk.group.home != frame.id or event.stays or top.is_uncalled:
         return None
-    return replace(desk.group, returned=way_back(desk.tree, frame.id)[-1].opening)
+    return replace(desk.group, returned=top.opening)
 
 
 def _invalidated_text(tree: Tree, frame: Frame, cascade: tuple[str, ...], working: list[Frame]) -> str:

@@ -271,10 +271,11 @@ def _given(desk: Desk, title: str, away: Sequence[Piece], here: Sequence[Piece],
         return "\n".join([title, pointed or "It has no stored text."])
     first, last = _asked(page)
     made = pages_of(away, _size(desk), desk.nonce, desk.count)
-    pages = tuple(islice(made, max(last, PAGES_COUNTED)))
+    # Of a range no more is made than one call may give: everything takes as long as there are pages.
+    pages = tuple(islice(made, max(min(last, first + PAGES_COUNTED - 1), PAGES_COUNTED)))
     more = next(made, None) is not None
     if last < first or not 1 <= first <= len(pages):
-        are = "is 1 page" if len(pages) == 1 else f"are {len(pages)} pages"
+        are = "is 1 page" if len(pages) == 1 else f"are {'more than ' if more else ''}{len(pages)} pages"
         raise Mistake(f"Error: there is no page {page}. There {are}.")
     of = f"{len(pages)}+" if more else str(len(pages))
     shown = _within(
