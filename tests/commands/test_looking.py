@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -126,18 +127,34 @@ def test_before_anything_was_stored_it_says_what_to_do(shell: Shell) -> None:
     assert not shell.data.exists()
 
 
-def test_a_damaged_store_is_told_with_where_it_is_kept(shell: Shell) -> None:
-    shell.data.mkdir()
-    (shell.data / "callstack.db").write_bytes(b"no database, only words " * 400)
+def no_database(raw: bytes) -> bytes:
+    return b"no database, only words " * 400
 
-    ended = shell.on_data("tree")
-    again = shell.on_data("tree")
 
-    (kept,) = shell.data.glob("*.corrupt-*")
-    note, error = ended.errors.splitlines()
-    assert note == f"note: the store's file was damaged; it was kept as {kept.name} and a new store begun"
-    assert error.startswith("error: There is no conversation yet.")
-    assert again.errors.splitlines() == [error], "told once"
+def damaged_behind_its_schema(raw: bytes) -> bytes:
+    """It opens well; what is wrong is found by whoever reads."""
+    return raw[:4096] + b"\xa5" * (len(raw) - 4096)
+
+
+@pytest.mark.parametrize("damage", [no_database, damaged_behind_its_schema])
+@pytest.mark.parametrize("words", [["tree"], ["report", "--by", "conversation"], ["log", "Title"]], ids=lambda w: w[0])
+def test_a_damaged_store_is_told_and_stays_where_it_is(
+    own_stock: Stocked, words: list[str], damage: Callable[[bytes], bytes]
+) -> None:
+    """To move it away is for `serve`, which has to go on; who looks twice is told twice."""
+    shell = own_stock.shell
+    file = shell.data / "callstack.db"
+    damaged = damage(file.read_bytes())
+    file.write_bytes(damaged)
+
+    ended = [shell.on_data(*words) for _ in range(2)]
+
+    assert file.read_bytes() == damaged
+    assert not list(shell.data.glob("*.corrupt-*"))
+    for told in ended:
+        assert (told.code, told.out, len(told.errors.splitlines())) == (1, "", 1), told.errors
+        assert told.errors.startswith("error: the store's file is damaged (")
+        assert f"; {file} was left as it is. Keep a copy: `callstack serve` sets it aside" in told.errors
 
 
 def test_a_store_of_a_newer_version_is_one_message(own_stock: Stocked) -> None:
