@@ -157,6 +157,46 @@ def test_a_damaged_store_is_told_and_stays_where_it_is(
         assert f"; {file} was left as it is. Keep a copy: `callstack serve` sets it aside" in told.errors
 
 
+@pytest.fixture
+def half_broken(own_stock: Stocked) -> Stocked:
+    """The conversation worked in last is of a newer version."""
+    with closing(sqlite3.connect(own_stock.shell.data / "callstack.db")) as store, store:
+        novel = "UPDATE events SET kind = 'novel', data = '{\"type\":\"novel\"}' WHERE conversation = ?"
+        store.execute(novel, (own_stock.newer.conversation,))
+    return own_stock
+
+
+def test_a_conversation_that_cannot_be_read_is_told_below_the_list_of_all(half_broken: Stocked) -> None:
+    broken = half_broken.newer.conversation
+    shown = half_broken.shell.on_data("tree")
+    other = half_broken.shell.on_data("tree", half_broken.older.conversation)
+
+    _, first, second, _ = shown.out.splitlines()
+    assert first.startswith(broken[:12])
+    assert first.endswith("(cannot be read)")
+    assert second.endswith("Make the suite green")
+    assert shown.code == 1
+    assert shown.errors.startswith(f"error: The conversation '{broken}' cannot be read: it is damaged, or ")
+    assert len(shown.errors.splitlines()) == 1
+    assert other.code == 0
+
+
+def test_beside_one_that_cannot_be_read_all_others_are_found_and_added_up(half_broken: Stocked) -> None:
+    report = half_broken.shell.on_data("report", "--by", "conversation", "--json")
+    log = half_broken.shell.on_data("log", "Fix rounding")
+
+    rows = json.loads(report.out)["rows"]
+    assert {row["title"] for row in rows} == {"Make the suite green", "(cannot be read)"}
+    assert (log.code, log.out.splitlines()[0].split()[0]) == (0, half_broken.older.child)
+
+
+def test_one_that_cannot_be_read_can_be_forgotten(half_broken: Stocked) -> None:
+    gone = half_broken.shell.on_data("forget", half_broken.newer.conversation, typed="y\n")
+
+    assert "(it cannot be read, 1 request)" in gone.out
+    assert half_broken.shell.on_data("tree").code == 0
+
+
 def test_a_store_of_a_newer_version_is_one_message(own_stock: Stocked) -> None:
     """Nothing was to be written, so nobody is told that a write failed."""
     with closing(sqlite3.connect(own_stock.shell.data / "callstack.db")) as store, store:
