@@ -182,7 +182,9 @@ class Shelf:
         self, tenant: str, hint: str, request: Request, now: int, dialect: str
     ) -> tuple[Shelved | None, Match]:
         """The conversation `request` belongs to and where it stands in it; (None, NEW) when it belongs to none. Its
-        messages are bytes of one wire format, so it is one in `dialect`."""
+        messages are bytes of one wire format, so it is one in `dialect`. Raises StoreError, also where it belongs to
+        none but to one that cannot be read."""
+        unread: list[StoreError] = []
         opening = not any(m.role == "assistant" for m in request.messages)
         keys: list[str] = []
         held: list[str] = []
@@ -190,21 +192,33 @@ class Shelf:
         for group in matching.anchors_to_find(request):
             keys += group
             held += [c for key in group for c in self._anchors.get((tenant, hint, key), ())]
-            found = _best(await self._in(dialect, tenant, held), request, now, opening=opening)
+            found = _best(await self._in(dialect, tenant, held, unread), request, now, opening=opening)
             if found and (opening or matching.covers(found[1], request)):
                 return found
         if found is None and (not opening or now < self._ask_until):
             stored = await self._store.find(tenant, hint, keys)
-            found = _best(await self._in(dialect, tenant, stored), request, now, opening=opening)
+            found = _best(await self._in(dialect, tenant, stored, unread), request, now, opening=opening)
+        if found is None and unread:
+            raise unread[0]
         if found is None and hint:
             found = await self._compacted(tenant, hint, request, dialect)
         if found is None and opening and not hint:
             found = self._retold(tenant, request, dialect)
         return found or (None, Match(How.NEW))
 
-    async def _in(self, dialect: str, tenant: str, conversations: Iterable[str]) -> list[Shelved]:
-        """Those of these conversations that are in this dialect."""
-        got = [await self.get(tenant, conversation) for conversation in dict.fromkeys(conversations)]
+    async def _in(
+        self, dialect: str, tenant: str, conversations: Iterable[str], unread: list[StoreError] | None = None
+    ) -> list[Shelved]:
+        """Those of these conversations that are in this dialect. Why one of them cannot be read is added to `unread`,
+        where another may be the one that is looked for. Raises StoreError."""
+        got = []
+        for conversation in dict.fromkeys(conversations):
+            try:
+                got.append(await self.get(tenant, conversation))
+            except StoreError as error:
+                if unread is None or error.code != StoreError.code:  # or it is the store that fails
+                    raise
+                unread.append(error)
         return [s for s in got if s is not None and s.ledger.conversation.dialect == dialect]
 
     async def _compacted(self, tenant: str, hint: str, request: Request, dialect: str) -> tuple[Shelved, Match] | None:
