@@ -197,7 +197,8 @@ class Shelf:
                 return found
         if found is None and (not opening or now < self._ask_until):
             stored = await self._store.find(tenant, hint, keys)
-            found = _best(await self._in(dialect, tenant, stored, unread), request, now, opening=opening)
+            came = await self._in(dialect, tenant, stored, unread)
+            found = _best(came, request, now, opening=opening) or _unanswered(came, request)
         if found is None and unread:
             raise unread[0]
         if found is None and hint:
@@ -442,6 +443,12 @@ def _best(shelved: Sequence[Shelved], request: Request, now: int, *, opening: bo
     if (best := matching.best((s.ledger for s in shelved), request)) is None:
         return None
     return next(s for s in shelved if s.ledger is best[0]), best[1]
+
+
+def _unanswered(shelved: Sequence[Shelved], request: Request) -> tuple[Shelved, Match] | None:
+    """Which of these begins as the request does, and lost its answer; the first one, which is the newest."""
+    matches = ((s, m) for s in shelved if (m := matching.unanswered(s.ledger, request)) is not None)
+    return next(matches, None)
 
 
 def _add(ledger: Ledger, value: Value) -> None:

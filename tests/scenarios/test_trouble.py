@@ -1,13 +1,14 @@
 """Errors, limits, restarts and what must survive them: the agent's request goes on, and nothing is invented."""
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from itertools import pairwise
 
 import pytest
 
-from proxy.scripted import Answer, Call, Model, ScriptedProvider, Usage, overflow, says, status, throttled
+from proxy.scripted import Answer, Call, Model, Received, ScriptedProvider, Usage, overflow, says, status, throttled
 from tests.harness import Conversation, Habits, Stage, bash, does, op, plan, pop, push, recall, texts
 
 LIMITS = {
@@ -410,6 +411,39 @@ def test_an_answer_after_a_failed_attempt_and_a_restart_is_kept(stage: Stage, pr
     assert texts(provider.received[-1].messages)[-2:] == ["assistant: the third attempt", "user: go on"]
     assert chat.last is not None
     assert chat.last.stack_status == "full"
+
+
+@pytest.mark.rows("S3-29", "S3-30")
+@pytest.mark.parametrize("made", [(bash(),), ()], ids=["calls", "words"])
+def test_a_first_answer_that_went_with_its_process_costs_the_thread_nothing(
+    stage: Stage, provider: ScriptedProvider, made: tuple[Call, ...]
+) -> None:
+    """D1: killed before the answer was on disk, and behind its end. The data are as they were when the request left;
+    what the client has of the answer comes with its next request."""
+    proxy = stage.proxy()
+    data, left_with = proxy.config.data, stage.folder / "as it left"
+
+    def answers(_: Received) -> Answer:
+        shutil.copytree(data, left_with)
+        return does(*made, text="First I look at it.")
+
+    provider.when(lambda _: not left_with.exists(), answers)
+    chat = stage.chat(proxy)
+    first = chat.says("please do it")
+    proxy.stop()
+    shutil.rmtree(data)
+    left_with.rename(data)
+    proxy.start()
+    provider.will(says("It goes on."), says("And on."))
+
+    answer = chat.returns("a.py") if made else chat.says("go on")
+    chat.says("and on")
+
+    assert answer.headers["x-stack-conversation"] == first.headers["x-stack-conversation"]
+    assert answer.stack_status == "full"
+    raw = [r.messages for r in provider.received]
+    assert all(after[: len(before)] == before for before, after in pairwise(raw))
+    assert len(proxy.conversations) == 1
 
 
 def test_what_was_sent_is_what_the_requests_tell(stage: Stage, provider: ScriptedProvider) -> None:
