@@ -395,7 +395,7 @@ class Call:
         So does a failure that the provider told."""
         writing, message = self._delivery.writing, spoken.message
         if writing.is_error:
-            return self._request.stream
+            return self._request.stream or not self._reply.started
         return writing.wordless or not (spoken.complete or writing.failed or message.text.strip() or message.calls)
 
     def _is_over(self) -> bool:
