@@ -289,14 +289,16 @@ class Shelf:
                 return shelved, next((turn for turn, rounds in turns if answer_of(rounds) == name), "")
         return None
 
-    async def beside(self, shelved: Shelved, frames: Iterable[str]) -> tuple[Ledger, ...]:
+    async def beside(
+        self, shelved: Shelved, frames: Iterable[str], delegated: Iterable[str] = ()
+    ) -> tuple[Ledger, ...]:
         """Conversations of the same tenant that may be recalled from beside this one: the one it came from, those that
-        came from it as far as they are at hand, and those that folded or opened one of `frames` (full ids). Without
-        the store these are not known, and nothing else is lost."""
+        came from it as far as they are at hand or `delegated` names them, and those that folded or opened one of
+        `frames` (full ids). Without the store these are not known, and nothing else is lost."""
         known = shelved.ledger.conversation
         here = {c: s for (tenant, c), s in self._shelved.items() if tenant == shelved.tenant}
         found = [c for c, s in here.items() if s.ledger.conversation.parent == known.id]
-        found += [known.parent] if known.parent else []
+        found += [*delegated, *([known.parent] if known.parent else [])]
         with suppress(StoreError):
             held = [await self._store.holding(shelved.tenant, kind, f) for f in frames for kind in NAMING]
             found += [c.id for c in held if c is not None]
