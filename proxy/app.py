@@ -262,7 +262,7 @@ class App:
             incoming = self._incoming(request, scope, body)
             self.metrics.open += 1
             try:
-                await _until_gone(self._answer(scope, incoming, reply), receive)
+                await _until_gone(self._answer(scope, incoming, reply), receive, reply)
             finally:
                 self.metrics.open -= 1
         except TooLarge:
@@ -385,13 +385,13 @@ async def _read(receive: Receive) -> bytes | None:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _until_gone(work: Coroutine[None, None, None], receive: Receive) -> None:
+async def _until_gone(work: Coroutine[None, None, None], receive: Receive, reply: AsgiReply) -> None:
     """Carry out `work`; when the client leaves, cancel it and wait until it has put things in order."""
-    leaving = _Leaving(receive)
+    leaving = _Leaving(receive, reply)
     try:
         await work
     except asyncio.CancelledError:
-        if not leaving.gone:
+        if not reply.gone:
             raise
         leaving.working.uncancel()
     finally:
@@ -402,13 +402,13 @@ class _Leaving:
     """Cancels the task that made it when the client leaves. It begins to look a moment later: most answers that do not
     stream have ended by then, and a task for each takes 15 us."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, reply: AsgiReply) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         if task is None:
             raise RuntimeError("a request is carried out by a task")
         self.working: asyncio.Task[Any] = task
-        self.gone = False
         self._receive = receive
+        self._reply = reply
         self._clock = loop.call_later(LOOK_AFTER_S, self._look)
         self._watching: asyncio.Task[None] | None = None
 
@@ -423,7 +423,7 @@ class _Leaving:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.gone = True
+        self._reply.gone = True
         self.working.cancel()
 
 
@@ -440,6 +440,8 @@ class AsgiReply:
         self._send = send
         self._started = False
         self._over = False
+        self.gone = False
+        """The client has left."""
 
     @property
     def started(self) -> bool:

@@ -30,6 +30,10 @@ class Reply(Protocol):
     @property
     def started(self) -> bool: ...
 
+    @property
+    def gone(self) -> bool:
+        """The client has left."""
+
     async def start(self, status: int, headers: RawHeaders) -> None: ...
 
     async def send(self, chunk: bytes) -> None: ...
@@ -37,6 +41,11 @@ class Reply(Protocol):
     async def end(self, last: bytes = b"") -> None: ...
 
     def abort(self) -> None: ...
+
+
+def why_cancelled(reply: Reply) -> str:
+    """Why a request was cancelled that no person stopped: the client has left it, or the process ends."""
+    return "client_left" if reply.gone else "shutdown"
 
 
 class Delivery:
