@@ -64,6 +64,8 @@ RETENTION_EVERY_S = 3600.0
 LAG_EVERY_S = 0.5
 LOOK_AFTER_S = 0.03
 """How long an answer is under way before it is watched whether its client is still there."""
+CUT_OFF_S = 1.0
+"""How long requests that the end cut off have for their books."""
 _names = random.Random()  # noqa: S311  they are no secrets
 
 
@@ -112,8 +114,10 @@ class App:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self.stop()
+        try:
+            await receive()
+        finally:  # who ends at once cancels this
+            await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start(self) -> None:
@@ -223,6 +227,11 @@ class App:
             self.metrics.lag.observe(max(0.0, time.perf_counter() - due))
 
     async def stop(self) -> None:
+        """What the end has cut off is put in order first, and on disk when this returns: it has been paid."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CUT_OFF_S):
+                while self.metrics.open:  # noqa: ASYNC110 - once in the life of a process
+                    await asyncio.sleep(0.001)
         self.afterwards.catch_up()  # what listens to this is among the tasks
         for task in self._tasks:
             task.cancel()

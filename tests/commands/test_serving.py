@@ -131,6 +131,8 @@ def test_ctrl_c_says_what_is_waited_for_and_once_more_ends_at_once(shell: Shell,
     assert proxy.process.returncode == 0
     [ended] = map(json.loads, errors.splitlines())
     assert (ended["event"], ended["status"], ended["reason"]) == ("request", "error", "shutdown")
+    [booked] = json.loads(shell.on_data("report", "--by", "request", "--json").out)["rows"]
+    assert (booked["key"], booked["status"]) == (ended["id"], "error"), "what it cost is paid, and on disk"
 
 
 def test_a_conversation_is_seen_by_every_command_and_no_key_is_kept(
