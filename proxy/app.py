@@ -64,6 +64,8 @@ RETENTION_EVERY_S = 3600.0
 LAG_EVERY_S = 0.5
 LOOK_AFTER_S = 0.03
 """How long an answer is under way before it is watched whether its client is still there."""
+CUT_OFF_S = 1.0
+"""How long requests that the end cut off have for their books."""
 _names = random.Random()  # noqa: S311  they are no secrets
 
 
@@ -112,8 +114,10 @@ class App:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self.stop()
+        try:
+            await receive()
+        finally:  # who ends at once cancels this
+            await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start(self) -> None:
@@ -223,6 +227,11 @@ class App:
             self.metrics.lag.observe(max(0.0, time.perf_counter() - due))
 
     async def stop(self) -> None:
+        """What the end has cut off is put in order first, and on disk when this returns: it has been paid."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CUT_OFF_S):
+                while self.metrics.open:  # noqa: ASYNC110 - once in the life of a process
+                    await asyncio.sleep(0.001)
         self.afterwards.catch_up()  # what listens to this is among the tasks
         for task in self._tasks:
             task.cancel()
@@ -262,7 +271,7 @@ class App:
             incoming = self._incoming(request, scope, body)
             self.metrics.open += 1
             try:
-                await _until_gone(self._answer(scope, incoming, reply), receive)
+                await _until_gone(self._answer(scope, incoming, reply), receive, reply)
             finally:
                 self.metrics.open -= 1
         except TooLarge:
@@ -385,13 +394,13 @@ async def _read(receive: Receive) -> bytes | None:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _until_gone(work: Coroutine[None, None, None], receive: Receive) -> None:
+async def _until_gone(work: Coroutine[None, None, None], receive: Receive, reply: AsgiReply) -> None:
     """Carry out `work`; when the client leaves, cancel it and wait until it has put things in order."""
-    leaving = _Leaving(receive)
+    leaving = _Leaving(receive, reply)
     try:
         await work
     except asyncio.CancelledError:
-        if not leaving.gone:
+        if not reply.gone:
             raise
         leaving.working.uncancel()
     finally:
@@ -402,13 +411,13 @@ class _Leaving:
     """Cancels the task that made it when the client leaves. It begins to look a moment later: most answers that do not
     stream have ended by then, and a task for each takes 15 us."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, reply: AsgiReply) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         if task is None:
             raise RuntimeError("a request is carried out by a task")
         self.working: asyncio.Task[Any] = task
-        self.gone = False
         self._receive = receive
+        self._reply = reply
         self._clock = loop.call_later(LOOK_AFTER_S, self._look)
         self._watching: asyncio.Task[None] | None = None
 
@@ -423,7 +432,7 @@ class _Leaving:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.gone = True
+        self._reply.gone = True
         self.working.cancel()
 
 
@@ -440,6 +449,8 @@ class AsgiReply:
         self._send = send
         self._started = False
         self._over = False
+        self.gone = False
+        """The client has left."""
 
     @property
     def started(self) -> bool:

@@ -30,6 +30,10 @@ class Reply(Protocol):
     @property
     def started(self) -> bool: ...
 
+    @property
+    def gone(self) -> bool:
+        """The client has left."""
+
     async def start(self, status: int, headers: RawHeaders) -> None: ...
 
     async def send(self, chunk: bytes) -> None: ...
@@ -37,6 +41,11 @@ class Reply(Protocol):
     async def end(self, last: bytes = b"") -> None: ...
 
     def abort(self) -> None: ...
+
+
+def why_cancelled(reply: Reply) -> str:
+    """Why a request was cancelled that no person stopped: the client has left it, or the process ends."""
+    return "client_left" if reply.gone else "shutdown"
 
 
 class Delivery:
@@ -60,7 +69,9 @@ class Delivery:
         kind = got.header(b"content-type").decode("latin-1")
         self.writing.begin_round(got.status, kind, encoded=coding not in (b"", b"identity"))
         self._head = got
-        if not self.reply.started and (self._stream or self.writing.is_error):
+        # What is no completion passes from its first byte on: one without any may be no answer at all.
+        passes = self._stream or (self.writing.is_error and not self._intercept)
+        if not self.reply.started and passes:
             await self._start(got)
 
     async def _start(self, got: Answer, *more: tuple[bytes, bytes]) -> None:
@@ -72,6 +83,8 @@ class Delivery:
         """Pass on what may leave now. A plain answer waits until it is whole, because its cost is told in its
         headers; one that passes as it is waits no longer than `HELD` bytes."""
         out = self.writing.feed(chunk)
+        if out and self.writing.is_error and not self.reply.started and self._head:
+            await self._start(self._head)
         if out and self.reply.started:
             await self.reply.send(out)
         elif out:
@@ -94,7 +107,8 @@ class Delivery:
     async def end(self, last: bytes) -> None:
         """Send the end. Headers of a plain answer are told now, with its length."""
         if not self.reply.started and self._head is not None:
-            length = [(b"content-length", str(len(last)).encode())] if self._intercept else []
+            ours = self._intercept and not self.writing.is_error
+            length = [(b"content-length", str(len(last)).encode())] if ours else []
             await self._start(self._head, *length)
         await self.reply.end(last)
 

@@ -35,7 +35,7 @@ from proxy.asking import (
     weighed,
 )
 from proxy.bookkeeping import LOOPING_CALL, client_chain
-from proxy.delivery import Delivery, Reply
+from proxy.delivery import Delivery, Reply, why_cancelled
 from proxy.dialects import Unreadable, Wanted
 from proxy.errors import BadRequest, ProxyError, Stopped, StoreError, UpstreamError
 from proxy.loop_warnings import refuses
@@ -154,14 +154,14 @@ class Call:
         return Delivery(parts.dialect, self._request, self._reply, self._record.headers, intercept=intercept)
 
     async def carry_out(self) -> None:
-        """Answer the client. Cancelled, the client has left, or a person stopped it; that is told once, wherever it
-        happened."""
+        """Answer the client. Cancelled, the client has left, a person stopped it, or the process ends; that is told
+        once, wherever it happened."""
         try:
             with self._meanwhile.under_way():
                 await self._answered()
         except asyncio.CancelledError:
             if not self._delivery.writing.finished:  # some clients go as soon as they have been told the end
-                self._record.failed(self._meanwhile.why)
+                self._record.failed(self._why)
             unstarted = Stopped.status if self._meanwhile.stopped else 0
             self._record.settle(self._record.upstream_status if self._reply.started else unstarted)
             if not self._meanwhile.stopped:
@@ -170,6 +170,11 @@ class Call:
         finally:
             if self._parts.summaries is not None:
                 self._parts.summaries.offer(self._standing)
+
+    @property
+    def _why(self) -> str:
+        """The reason of a request that was cancelled."""
+        return Stopped.code if self._meanwhile.stopped else why_cancelled(self._reply)
 
     async def _tell_stopped(self) -> None:
         """The client is still there, and gets an error, or a broken connection where it has read a part of the
@@ -396,7 +401,7 @@ class Call:
         So does a failure that the provider told."""
         writing, message = self._delivery.writing, spoken.message
         if writing.is_error:
-            return self._request.stream
+            return self._request.stream or not self._reply.started
         return writing.wordless or not (spoken.complete or writing.failed or message.text.strip() or message.calls)
 
     def _is_over(self) -> bool:
@@ -455,7 +460,7 @@ class Call:
             told_the_end = self._delivery.writing.finished
             spoken = self._delivery.end_round(complete=told_the_end)
             if not told_the_end:
-                self._record.failed(self._meanwhile.why)
+                self._record.failed(self._why)
                 spoken = replace(spoken, finish="cancelled") if self._meanwhile.stopped else spoken
             self._keep_last(turn, spoken)
             raise

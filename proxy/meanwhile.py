@@ -65,13 +65,8 @@ class Meanwhile:
 
     @property
     def stopped(self) -> bool:
-        """A person stopped it; else whoever cancelled it has left."""
+        """A person stopped it."""
         return self._flight.stopped
-
-    @property
-    def why(self) -> str:
-        """The reason of a receipt that was cancelled."""
-        return "cancelled" if self.stopped else "client_left"
 
     def _glimpse(self) -> Glimpse:
         if self._writing is None:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from proxy import overflow
 from proxy.asking import Incoming, Overlong, Parts, quotes_of, shortened_request, weighed
 from proxy.bookkeeping import Record
-from proxy.delivery import Reply, fail
+from proxy.delivery import Reply, fail, why_cancelled
 from proxy.dialects import dialect_at, slices
 from proxy.errors import UpstreamError
 from proxy.referring import names_more
@@ -70,7 +70,7 @@ async def _pass(passing: Passing, reply: Reply, record: Record) -> None:
         record.settle(record.upstream_status or error.status)
         await fail(reply, error, record.headers(), dialect_at(passing.incoming.path))
     except asyncio.CancelledError:
-        record.failed("client_left")
+        record.failed(why_cancelled(reply))
         record.settle(record.upstream_status)
         raise
     else:

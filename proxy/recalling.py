@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 
 from proxy.asking import Parts
 from proxy.errors import StoreError
+from proxy.stack.frames import descendants
 from proxy.stack.ledger import Ledger
 from proxy.stack.recalled import frames_named, is_recall, queries_named
 from proxy.stack.stored import ENTRY_SHOWN, Piece
@@ -43,9 +44,11 @@ async def beside(parts: Parts, turn: Turn, spoken: Spoken) -> tuple[Ledger, ...]
     """Conversations that the recalls of a round may look into."""
     if not any(is_recall(call) for call in spoken.own_calls):
         return ()
-    known = turn.story.tree.frames
-    unknown = [frame for frame in frames_named(spoken.own_calls) if frame not in known]
-    return await parts.shelf.beside(turn.standing.shelved, unknown)
+    tree, named = turn.story.tree, frames_named(spoken.own_calls)
+    unknown = [frame for frame in named if frame not in tree.frames]
+    known = (f for frame in named if frame in tree.frames for f in (tree.frames[frame], *descendants(tree, frame)))
+    delegated = [frame.conversation for frame in known if frame.conversation]
+    return await parts.shelf.beside(turn.standing.shelved, unknown, delegated)
 
 
 async def elsewhere(parts: Parts, turn: Turn, spoken: Spoken, ledgers: tuple[Ledger, ...]) -> Mapping[str, Elsewhere]:

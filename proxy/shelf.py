@@ -182,7 +182,9 @@ class Shelf:
         self, tenant: str, hint: str, request: Request, now: int, dialect: str
     ) -> tuple[Shelved | None, Match]:
         """The conversation `request` belongs to and where it stands in it; (None, NEW) when it belongs to none. Its
-        messages are bytes of one wire format, so it is one in `dialect`."""
+        messages are bytes of one wire format, so it is one in `dialect`. Raises StoreError, also where it belongs to
+        none but to one that cannot be read."""
+        unread: list[StoreError] = []
         opening = not any(m.role == "assistant" for m in request.messages)
         keys: list[str] = []
         held: list[str] = []
@@ -190,21 +192,34 @@ class Shelf:
         for group in anchors.to_find(request):
             keys += group
             held += [c for key in group for c in self._anchors.get((tenant, hint, key), ())]
-            found = _best(await self._in(dialect, tenant, held), request, now, opening=opening)
+            found = _best(await self._in(dialect, tenant, held, unread), request, now, opening=opening)
             if found and (opening or matching.covers(found[1], request)):
                 return found
         if found is None and (not opening or now < self._ask_until):
             stored = await self._store.find(tenant, hint, keys)
-            found = _best(await self._in(dialect, tenant, stored), request, now, opening=opening)
+            came = await self._in(dialect, tenant, stored, unread)
+            found = _best(came, request, now, opening=opening) or _unanswered(came, request)
+        if found is None and unread:
+            raise unread[0]
         if found is None and hint:
             found = await self._compacted(tenant, hint, request, dialect)
         if found is None and opening and not hint:
             found = self._retold(tenant, request, dialect)
         return found or (None, Match(How.NEW))
 
-    async def _in(self, dialect: str, tenant: str, conversations: Iterable[str]) -> list[Shelved]:
-        """Those of these conversations that are in this dialect."""
-        got = [await self.get(tenant, conversation) for conversation in dict.fromkeys(conversations)]
+    async def _in(
+        self, dialect: str, tenant: str, conversations: Iterable[str], unread: list[StoreError] | None = None
+    ) -> list[Shelved]:
+        """Those of these conversations that are in this dialect. Why one of them cannot be read is added to `unread`,
+        where another may be the one that is looked for. Raises StoreError."""
+        got = []
+        for conversation in dict.fromkeys(conversations):
+            try:
+                got.append(await self.get(tenant, conversation))
+            except StoreError as error:
+                if unread is None or error.code != StoreError.code:  # or it is the store that fails
+                    raise
+                unread.append(error)
         return [s for s in got if s is not None and s.ledger.conversation.dialect == dialect]
 
     async def _compacted(self, tenant: str, hint: str, request: Request, dialect: str) -> tuple[Shelved, Match] | None:
@@ -274,14 +289,16 @@ class Shelf:
                 return shelved, next((turn for turn, rounds in turns if answer_of(rounds) == name), "")
         return None
 
-    async def beside(self, shelved: Shelved, frames: Iterable[str]) -> tuple[Ledger, ...]:
+    async def beside(
+        self, shelved: Shelved, frames: Iterable[str], delegated: Iterable[str] = ()
+    ) -> tuple[Ledger, ...]:
         """Conversations of the same tenant that may be recalled from beside this one: the one it came from, those that
-        came from it as far as they are at hand, and those that folded or opened one of `frames` (full ids). Without
-        the store these are not known, and nothing else is lost."""
+        came from it as far as they are at hand or `delegated` names them, and those that folded or opened one of
+        `frames` (full ids). Without the store these are not known, and nothing else is lost."""
         known = shelved.ledger.conversation
         here = {c: s for (tenant, c), s in self._shelved.items() if tenant == shelved.tenant}
         found = [c for c, s in here.items() if s.ledger.conversation.parent == known.id]
-        found += [known.parent] if known.parent else []
+        found += [*delegated, *([known.parent] if known.parent else [])]
         with suppress(StoreError):
             held = [await self._store.holding(shelved.tenant, kind, f) for f in frames for kind in NAMING]
             found += [c.id for c in held if c is not None]
@@ -428,6 +445,12 @@ def _best(shelved: Sequence[Shelved], request: Request, now: int, *, opening: bo
     if (best := matching.best((s.ledger for s in shelved), request)) is None:
         return None
     return next(s for s in shelved if s.ledger is best[0]), best[1]
+
+
+def _unanswered(shelved: Sequence[Shelved], request: Request) -> tuple[Shelved, Match] | None:
+    """Which of these begins as the request does, and lost its answer; the first one, which is the newest."""
+    matches = ((s, m) for s in shelved if (m := matching.unanswered(s.ledger, request)) is not None)
+    return next(matches, None)
 
 
 def _add(ledger: Ledger, value: Value) -> None:

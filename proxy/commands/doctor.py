@@ -44,7 +44,7 @@ FAILED = 0.05
 """And the same for requests that got an error: providers have one now and then."""
 SET_ASIDE = "serve will set it aside and begin a new one"
 """What comes of a damaged file, and of no other: one that is locked or may not be read stays where it is."""
-ENDED = ("client_left", "cancelled")
+ENDED = ("client_left", "cancelled", "shutdown")
 """Errors that are nobody's fault: somebody ended the request."""
 PATIENCE_S = 5.0
 State = Literal["ok", "finding", "unsure"]

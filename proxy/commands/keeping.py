@@ -19,7 +19,7 @@ from proxy.config import Config
 from proxy.errors import InvalidConfiguration
 from proxy.store import Forgotten
 from proxy.views import lookup, unfolding
-from proxy.views.conversations import conversation_row
+from proxy.views.conversations import rows_of
 from proxy.views.shapes import UnfoldingTold
 
 END_OF_TIME = 2**53
@@ -43,7 +43,7 @@ def mode(
 
 async def _set_mode(settings: Config, reference: str, wanted: str) -> str:
     async with opened(settings) as store:
-        known = (await lookup.ledger_named(store, None, _named(reference))).conversation
+        known = await lookup.named(store, None, _named(reference))
         server = running(settings.data)
         if server is not None:
             ask(server, "PUT", f"/stack/conversations/{known.id}/mode", {"mode": wanted or None})
@@ -110,14 +110,18 @@ def forget(
 async def _described(settings: Config, reference: str) -> tuple[str, str]:
     """Its whole id, and words by which a person knows it again. Raises UnknownFrame."""
     async with opened(settings) as store:
-        ledger = await lookup.ledger_named(store, None, reference)
-        row = await conversation_row(store, ledger)
-    return row["id"], f"conversation {row['id']} ({row['title']!r}, {counted(row['requests'], 'request')})"
+        known = await lookup.named(store, None, reference)
+        rows = await rows_of(store, [known])
+    if not rows:
+        raise lookup.unknown(known.id)
+    [row] = rows
+    title = "it cannot be read" if "unreadable" in row else repr(row["title"])
+    return row["id"], f"conversation {row['id']} ({title}, {counted(row['requests'], 'request')})"
 
 
 async def _forget(settings: Config, reference: str, before: int) -> Forgotten:
     async with opened(settings) as store:
-        known = (await lookup.ledger_named(store, None, _named(reference))).conversation if not before else None
+        known = await lookup.named(store, None, _named(reference)) if not before else None
         server = running(settings.data)
         if server is None:
             return await store.forget(known.tenant if known else None, known.id if known else "", before)

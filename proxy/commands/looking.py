@@ -18,6 +18,7 @@ from proxy.views import conversations, logs, lookup, requests
 from proxy.views.difference import CHANGES, FIRST_BYTES, INSERTED, KEPT, LEFT_OUT
 from proxy.views.past import ledger_at, moment_in
 from proxy.views.shapes import (
+    ConversationRow,
     DecisionTold,
     FrameLog,
     LogItem,
@@ -64,14 +65,14 @@ def tree(
 
 async def _tree(config: Config, reference: str, moment_ms: int | None, *, details: bool, as_json: bool) -> None:
     async with opened(config) as store:
+        if not (reference or as_json):
+            await _list_conversations(store)
         ledger = ledger_at(await lookup.ledger_named(store, None, reference), moment_ms)
         story = conversations.story_of(ledger, names=config.observed_tools)
         row = await conversations.conversation_row(store, ledger, moment_ms)
         if as_json:
             say_json({"conversation": row, "state": conversations.state(ledger, story)})
             return
-        if not reference:
-            await _list_conversations(store)
         awake = "awake" if row["awake"] else "asleep"
         mode = f", mode {row['mode']}" if row["mode"] else ""
         say(f"{row['id']}  {counted(row['requests'], 'request')}, {awake}{mode}", "cyan")
@@ -84,11 +85,15 @@ async def _list_conversations(store: Store) -> None:
     if len(rows) < 2:
         return
     cells = [
-        (r["id"][:SHORT_ID], moment(r["last_active"]), str(r["requests"]), str(r["frames"]), r["title"]) for r in rows
+        (r["id"][:SHORT_ID], moment(r["last_active"]), str(r["requests"]), str(r["frames"]), _title(r)) for r in rows
     ]
     for line in columns([("conversation", "last active", "requests", "frames", "title"), *cells], right=(2, 3)):
         say(line)
     say()
+
+
+def _title(row: ConversationRow) -> str:
+    return lookup.UNREADABLE if "unreadable" in row else row["title"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- log

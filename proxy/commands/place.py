@@ -18,7 +18,7 @@ import typer
 from proxy.commands.printing import remark
 from proxy.config import Config
 from proxy.config_sources import load_config
-from proxy.errors import InvalidConfiguration, UnknownFrame
+from proxy.errors import InvalidConfiguration, StoreError, UnknownFrame
 from proxy.store import Store
 from proxy.store.opening import open_store
 
@@ -57,8 +57,9 @@ def data_flag(settings: Config) -> str:
 
 @asynccontextmanager
 async def opened(config: Config) -> AsyncIterator[Store]:
-    """The store, for as long as the command looks at it; what happened to its file meanwhile is told on stderr. Raises
-    InvalidConfiguration where there is none yet."""
+    """The store, for as long as the command looks at it; what happened to its file meanwhile is told on stderr. A
+    damaged one stays as it is: to move it away is for `serve`, which has to go on. Raises InvalidConfiguration where
+    there is none yet."""
     path = config.store_path
     if path is None:
         raise InvalidConfiguration("store: it is kept in memory; ask the running proxy, at /stack")
@@ -66,13 +67,18 @@ async def opened(config: Config) -> AsyncIterator[Store]:
         raise InvalidConfiguration(
             f"data: there is no store at {path} yet; run `callstack serve`, or name its directory with --data"
         )
-    store = open_store(config.store, config.data)
+    store = open_store(config.store, config.data, sets_aside=False)
     try:
         await store.start()
         yield store
     except UnknownFrame as error:
         # Most often it lies in another directory, the one a `serve --data` was told.
         raise UnknownFrame(f"{error} Looked in {path}; --data names another directory.") from None
+    except StoreError as error:
+        if error.code != "store_corrupt":
+            raise
+        told = f"{error}; {path} was left as it is. Keep a copy: `callstack serve` sets it aside and begins a new one"
+        raise StoreError(told, code=error.code) from None
     finally:
         await store.close()
         for note in store.health().notes:

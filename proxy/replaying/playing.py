@@ -46,6 +46,7 @@ class Heard:
     headers: RawHeaders = field(default_factory=list)
     body: bytes = b""
     broken: bool = False
+    gone: bool = False
 
     @property
     def started(self) -> bool:

@@ -1,7 +1,8 @@
 """The frame block: what a frame is told about the tree around it, as `<stack-context>` XML.
 
 It names the goal (the root), the way to this frame (ancestors), what was done beside it and beside its parents
-(finished siblings, each with the `ref` that `stack_recall` takes), what is planned below it, and what to do next.
+(finished siblings, each with the `ref` that `stack_recall` takes, where there is something to recall), what is planned
+below it, and what to do next.
 
 The law: **a block is frozen**. It is rendered once, when a frame is entered, and replayed byte for byte; so no clock,
 counter or budget figure stands in it, and the same state gives the same bytes. All of it together fits the total
@@ -234,10 +235,15 @@ def _ancestor(frame: Frame, share: int, count: Count) -> str:
 
 
 def _sibling(view: View, frame: Frame, share: int, count: Count) -> str:
-    attributes = {"ref": frame.id, "status": frame.status}
+    attributes = named_beside(view, frame)
     if view.below[frame.id]:
         attributes["children"] = str(view.below[frame.id])
     return described(frame, attributes, share, count)
+
+
+def named_beside(view: View, frame: Frame) -> dict[str, str]:
+    """How a finished sibling is named: by what `stack_recall` takes, where it finds something."""
+    return {"id" if frame.id in view.wordless else "ref": frame.id, "status": frame.status}
 
 
 def _siblings(view: View, shown: Mapping[str, str]) -> str:

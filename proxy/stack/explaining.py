@@ -15,7 +15,7 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.stack.block import LONGEST_SHARE, described
+from proxy.stack.block import LONGEST_SHARE, described, named_beside
 from proxy.stack.frames import Frame, Tree, path_to
 from proxy.stack.ranking import (
     MINIMUM_RELEVANCE,
@@ -138,7 +138,7 @@ def _sibling(view: View, shown: _Shown, frame: Frame, level: int) -> Sibling:
     score = view.scores[frame.id]
     words, rest = shared_words(frame, keywords_of(view.frame)), sibling_rest(frame, view.ages[frame.id])
     kept = bool(shown.of(frame))
-    tokens = shown.tokens(frame, {"ref": frame.id, "status": frame.status})
+    tokens = shown.tokens(frame, named_beside(view, frame))
     why = _why_beside(view, shown, frame, kept=kept)
     return Sibling(frame, level, score.total, score.relevance, words, rest, kept, why, tokens)
 

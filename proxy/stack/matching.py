@@ -17,7 +17,7 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.stack.aligning import align, likeness
+from proxy.stack.aligning import LIKENESS, align, likeness
 from proxy.stack.ledger import Entry, Kind, Ledger, Thread, message_id
 from proxy.stack.transcript import Request
 from proxy.stack.walking import ATTEMPTS, walk
@@ -80,6 +80,22 @@ def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:
     if any(at in ledger.has_child for at in asked) or now - path[0].created > RETRY_MS:
         return None
     return Match(How.RETRIED, path)
+
+
+def unanswered(ledger: Ledger, request: Request) -> Match | None:
+    """An opening that nothing whole is kept behind, where `request` goes on from an answer to it: the process that gave
+    the answer was killed before it was on disk. Many open alike, so the loop must be the same."""
+    path = walk(ledger, request.messages)
+    behind = request.messages[len(path) :]
+    if not path or not behind or behind[0].role != "assistant":
+        return None
+    tip = path[-1]
+    turns = ledger.turns_under.get(tip.id, ())
+    if tip.id in ledger.has_child and not turns:
+        return None
+    if any(done.spoken.complete for turn in turns for done in ledger.rounds.get(turn, ())):
+        return None
+    return Match(How.CONTINUED, path) if likeness(ledger, tip, request) == LIKENESS else None
 
 
 def best(candidates: Iterable[Ledger], request: Request) -> tuple[Ledger, Match] | None:

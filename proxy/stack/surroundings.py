@@ -38,6 +38,8 @@ class View(msgspec.Struct, frozen=True):
     below: Mapping[str, int]
     scores: Mapping[str, SiblingScore]
     """Of every finished sibling, also of those that are not ranked."""
+    wordless: frozenset[str] = frozenset()
+    """Finished siblings in which nothing was said: there is nothing to recall of them."""
 
 
 def view_of(tree: Tree, frame_id: str, now: int) -> View:
@@ -60,7 +62,15 @@ def view_of(tree: Tree, frame_id: str, now: int) -> View:
         ages,
         Counter(f.parent for f in tree.frames.values()),
         scores,
+        frozenset(f.id for level in levels for f in level if is_wordless(tree, f)),
     )
+
+
+def is_wordless(tree: Tree, frame: Frame) -> bool:
+    """Whether nothing was said in a finished frame or below it: an item of the client's plan that was ticked off
+    without having been begun. Whatever else ends has been worked in, or is a conversation of its own."""
+    ticked_off = frame.origin == "plan" and not (frame.tokens or frame.opening or frame.stays)
+    return ticked_off and all(is_wordless(tree, below) for below in children(tree, frame.id))
 
 
 def finished_beside(tree: Tree, path: Sequence[Frame]) -> tuple[tuple[Frame, ...], ...]:

@@ -1,8 +1,8 @@
 """The embedded database: one SQLite file, and all that is said to SQLite and to no other database.
 
-The law: **a file is never deleted or overwritten**. One that is damaged is set aside under its name and the time; one
-that is older is copied before it is migrated. The file is the owner's alone (mode 0600, its directory 0700 where we
-make it); a symbolic link in its place is refused.
+The law: **a file is never deleted or overwritten**. One that is damaged is set aside under its name and the time, or
+left where it is for whoever only looks; one that is older is copied before it is migrated. The file is the owner's
+alone (mode 0600, its directory 0700 where we make it); a symbolic link in its place is refused.
 
 Two engines stand over it: one connection that writes (`BEGIN IMMEDIATE`, for a read that turns into a write fails at
 once in WAL mode when somebody else wrote in between), and a pool that can only read.
@@ -57,10 +57,12 @@ BACKUP = ".before-"
 
 
 class SqliteFile:
-    """One file with its connections. `writing` is used by one thread; `reading` by any."""
+    """One file with its connections. `writing` is used by one thread; `reading` by any. Without `sets_aside` a damaged
+    one stays where it is."""
 
-    def __init__(self, path: Path, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, *, now: Callable[[], float] = time.time, sets_aside: bool = True) -> None:
         self.path = path.absolute()
+        self._sets_aside = sets_aside
         self.notes: deque[str] = deque(maxlen=NOTES)
         self._now = now
         self._secret = b""
@@ -101,13 +103,14 @@ class SqliteFile:
         return self._writing
 
     def open(self) -> None:
-        """Raises StoreError when it cannot be used. What is damaged is set aside, and a new store begun."""
+        """Raises StoreError when it cannot be used. What is damaged is set aside, where that is to be, and a new store
+        begun."""
         try:
             self._open()
         except Exception as caught:
             self.close()
             error = as_store_error(caught)
-            if error.code != "store_corrupt":
+            if error.code != "store_corrupt" or not self._sets_aside:
                 raise error from caught
             self.set_aside()
             self._open()
@@ -146,8 +149,10 @@ class SqliteFile:
         self._writing = self._engine = self._reading = None
 
     def set_aside(self) -> None:
-        """Move the file and what belongs to it out of the way. Nothing is deleted."""
+        """Move the file and what belongs to it out of the way, where that is to be. Nothing is deleted."""
         self.close()
+        if not self._sets_aside:
+            return
         self._opened_once = False  # the next file is new because of this, not because one was gone
         name = f"{self.path.name}.corrupt-{datetime.fromtimestamp(self._now(), UTC):%Y%m%dT%H%M%S%fZ}"
         for side in SIDE_FILES:

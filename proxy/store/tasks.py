@@ -104,11 +104,16 @@ class Tasks:
 
 
 def all_rows(connection: Connection) -> Iterator[rows.Values]:
-    """The rows of every conversation there is, for a store that had none."""
+    """The rows of every conversation there is, for a store that had none; of one that cannot be read there are none."""
     table = schema.conversations
     for row in connection.execute(select(table.c.tenant, table.c.id)).all():
         owner = rows.plain(row.tenant), rows.plain(row.id)
-        yield from rows_of(owner, reading.outline(connection, *owner))
+        try:
+            yield from rows_of(owner, reading.outline(connection, *owner))
+        except OF_A_DATABASE:
+            raise
+        except Exception as caught:  # as in `Tasks.after`
+            log.warning("tasks not told", extra={"conversation": owner[1], "cause": type(caught).__name__})
 
 
 def rows_of(owner: Owner, ledger: Ledger | None) -> Iterator[rows.Values]:

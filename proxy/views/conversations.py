@@ -18,11 +18,11 @@ from proxy.stack.ledger import Conversation, Ledger
 from proxy.stack.made import own_of, with_artifacts
 from proxy.stack.observe.files import touched_in
 from proxy.stack.observe.names import NAMES, Names
-from proxy.stack.story import Story, follow
+from proxy.stack.story import Story
 from proxy.stack.tools.looking import drawn, state_of
 from proxy.stack.unfolding import holders
 from proxy.store import Store
-from proxy.views.lookup import Scope, newest_story, root_of, shown, thread_tips
+from proxy.views.lookup import Scope, Unreadable, folded, loaded, newest_story, root_of, shown, thread_tips
 from proxy.views.shapes import ConversationRow, FileTouched, FrameDetail, FrameState, State, SummedUp, ThreadRow
 
 COUNTED = 100_000
@@ -33,25 +33,30 @@ TITLE = 80
 
 async def conversation_rows(store: Store, scope: Scope, limit: int, offset: int) -> list[ConversationRow]:
     """The one begun last first."""
-    return await _rows_of(store, await store.conversations(scope, limit, offset))
+    return await rows_of(store, await store.conversations(scope, limit, offset))
 
 
 async def last_rows(store: Store, scope: Scope, limit: int) -> list[ConversationRow]:
     """The one worked in last first."""
-    return await _rows_of(store, await store.worked_in_last(scope, limit))
+    return await rows_of(store, await store.worked_in_last(scope, limit))
 
 
-async def _rows_of(store: Store, conversations: Iterable[Conversation]) -> list[ConversationRow]:
+async def rows_of(store: Store, conversations: Iterable[Conversation]) -> list[ConversationRow]:
+    """One that cannot be read is told of beside the others."""
     rows = []
     for known in conversations:
-        ledger = await store.load(known.tenant, known.id)
-        if ledger is not None:  # forgotten between the two questions
-            rows.append(await conversation_row(store, ledger))
+        try:
+            ledger = await loaded(store, known)
+            if ledger is not None:  # forgotten between the two questions
+                rows.append(await conversation_row(store, ledger))
+        except Unreadable as error:
+            rows.append(await _unreadable_row(store, known, str(error)))
     return rows
 
 
 async def conversation_row(store: Store, ledger: Ledger, until: int | None = None) -> ConversationRow:
-    """`until`: ms since the epoch, where `ledger` is as it was then; later requests are not counted."""
+    """`until`: ms since the epoch, where `ledger` is as it was then; later requests are not counted. Raises
+    Unreadable."""
     conversation = ledger.conversation
     known = await store.requests(conversation.tenant, conversation.id, COUNTED)
     requests = [request for request in known if until is None or request.created <= until]
@@ -74,6 +79,27 @@ async def conversation_row(store: Store, ledger: Ledger, until: int | None = Non
     }
 
 
+async def _unreadable_row(store: Store, known: Conversation, why: str) -> ConversationRow:
+    """What is known of a conversation beside its content."""
+    requests = await store.requests(known.tenant, known.id, COUNTED)
+    return {
+        "id": known.id,
+        "parent": known.parent or None,
+        "threads": [],
+        "title": "",
+        "created": known.created,
+        "last_active": max((known.created, *(request.created for request in requests))),
+        "requests": len(requests),
+        "turns": 0,
+        "retries": 0,
+        "frames": 0,
+        "active_frame": None,
+        "awake": False,
+        "mode": known.mode or None,
+        "unreadable": why,
+    }
+
+
 def last_active(ledger: Ledger, requests: Iterable[int]) -> int:
     """When something last happened in it."""
     entries = (entry.created for entry in ledger.entries.values())
@@ -84,7 +110,7 @@ def thread_rows(ledger: Ledger) -> list[ThreadRow]:
     """In the order their newest entries were created, the newest last."""
     rows: list[ThreadRow] = []
     for name, tip in sorted(thread_tips(ledger).items(), key=lambda item: item[1].seq):
-        tree = follow(ledger, ledger.path(tip.id), {}).tree
+        tree = folded(ledger, tip).tree
         thread = ledger.threads.get(name)
         rows.append(
             {
@@ -103,7 +129,7 @@ def thread_rows(ledger: Ledger) -> list[ThreadRow]:
 # ------------------------------------------------------------------------------------------------------------- frames
 def story_of(ledger: Ledger, thread: str = "", names: Names = NAMES) -> Story:
     """The path of a thread, or the one that grew last, with what its open frames made by tools of these names. Raises
-    UnknownFrame for a thread that is not there."""
+    UnknownFrame for a thread that is not there, Unreadable."""
     if not thread:
         return with_artifacts(newest_story(ledger), names)
     tip = thread_tips(ledger).get(thread)
@@ -111,7 +137,7 @@ def story_of(ledger: Ledger, thread: str = "", names: Names = NAMES) -> Story:
         raise UnknownFrame(
             f"There is no thread {shown(thread)} here. GET /stack/conversations/{{id}}/threads lists them."
         )
-    return with_artifacts(follow(ledger, ledger.path(tip.id), {}), names)
+    return with_artifacts(folded(ledger, tip), names)
 
 
 def state(ledger: Ledger, story: Story) -> State:

@@ -16,7 +16,9 @@ PartState = Literal["pending", "running", "completed", "error"]
 
 class ConversationRow(TypedDict):
     """One conversation. Titles, frames and `awake` tell of the path that grew last. `turns` are client requests that
-    were answered, an identical one asked again counted once; `retries` are the further answers to those."""
+    were answered, an identical one asked again counted once; `retries` are the further answers to those. `unreadable`
+    is there, and says why, where it is damaged or was written by a newer version: then nothing is told of what it
+    holds."""
 
     id: str
     parent: str | None
@@ -31,6 +33,7 @@ class ConversationRow(TypedDict):
     active_frame: str | None
     awake: bool
     mode: str | None
+    unreadable: NotRequired[str]
 
 
 class ThreadRow(TypedDict):

@@ -17,10 +17,9 @@ from proxy.reception import tool_settings
 from proxy.stack.by_hand import Hand, hung
 from proxy.stack.ledger import Entry, Event, Kind, Ledger
 from proxy.stack.stopping import stopped
-from proxy.stack.story import follow
 from proxy.store import Owned, Store
 from proxy.tokens import estimate
-from proxy.views.lookup import thread_tips
+from proxy.views.lookup import folded, thread_tips
 
 
 class TreeStopped(TypedDict):
@@ -34,11 +33,11 @@ class TreeStopped(TypedDict):
 
 async def stop_all(store: Store, config: Config, ledger: Ledger, now: int) -> tuple[TreeStopped, Sequence[Event]]:
     """Stop it at `now` (ms); durable when this returns. `ledger` is the caller's own, and has it then. Raises
-    StoreError."""
+    StoreError, Unreadable."""
     found: TreeStopped = {"blocked": [], "invalidated": [], "left": []}
     events: list[Event] = []
     for tip in _ends(ledger):
-        story = follow(ledger, ledger.path(tip.id), {})
+        story = folded(ledger, tip)
         thread = ledger.threads.get(tip.thread)
         takes_none_behind = suffixed(config, thread.model if thread else "")
         hand = Hand(story, ledger, secrets.token_hex(8), now, estimate, tool_settings(config), takes_none_behind)

@@ -8,6 +8,7 @@ the running process it takes one thing, whether a request is under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from typing_extensions import TypedDict
@@ -20,7 +21,7 @@ from proxy.stack.ranking import cut_for_display
 from proxy.stack.tools.subagents import TITLE, Counts, ended_by_result, fits, subagents_of
 from proxy.store import Store
 from proxy.views.conversations import last_active
-from proxy.views.lookup import Scope, everything, newest_story, root_of
+from proxy.views.lookup import Scope, Unreadable, everything, loaded, newest_story, reading, root_of
 
 MOST = 1_000
 """Tracked conversations that are looked at, the newest."""
@@ -87,18 +88,29 @@ class Tracked:
 
 
 async def tracked(store: Store, scope: Scope, watching: Watching) -> list[Tracked]:
-    """Those that the newest of a tenant's conversations are, the newest activity first."""
+    """Those that the newest of a tenant's conversations are, the newest activity first. One that cannot be read is
+    passed over."""
     parents: dict[str, Ledger | None] = {}
     found: list[Tracked] = []
     async for known in everything(store, scope):
         if not known.parent or len(found) >= MOST:
             continue
         if known.parent not in parents:
-            parents[known.parent] = await store.load(known.tenant, known.parent)
-        child, parent = await store.load(known.tenant, known.id), parents[known.parent]
-        if child is not None:
-            found.append(_tracked(child, parent, watching))
+            parents[known.parent] = await _readable(store, known.tenant, known.parent)
+        with suppress(Unreadable):
+            child = await loaded(store, known)
+            if child is not None:
+                found.append(_tracked(child, parents[known.parent], watching))
     return sorted(found, key=lambda each: each.row["last_active"], reverse=True)
+
+
+async def _readable(store: Store, tenant: str, conversation: str) -> Ledger | None:
+    """None also where it cannot be read: what it began is told of all the same."""
+    with suppress(Unreadable), reading(conversation):
+        if (ledger := await store.load(tenant, conversation)) is not None:
+            newest_story(ledger)
+            return ledger
+    return None
 
 
 def _tracked(child: Ledger, parent: Ledger | None, watching: Watching) -> Tracked:

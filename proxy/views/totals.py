@@ -112,11 +112,17 @@ async def _told(store: Store, scope: Scope, read: Read) -> _Told:
         wanted.setdefault(receipt.conversation, []).append(receipt)
     told = _Told()
     async for known in lookup.everything(store, scope):
-        ledger = await store.load(known.tenant, known.id) if known.id in wanted else None
-        if ledger is not None:
-            told.called.update(_titles(ledger))
-            # A fifth of a second for a thousand reads: requests that are being answered do not wait for it.
-            told.again.update(await asyncio.to_thread(_read_again, ledger, wanted[known.id], read.entries))
+        if known.id not in wanted:
+            continue
+        try:
+            with lookup.reading(known.id):
+                ledger = await store.load(known.tenant, known.id)
+                if ledger is not None:
+                    told.called.update(_titles(ledger))
+                    # A fifth of a second for a thousand reads: requests that are being answered do not wait for it.
+                    told.again.update(await asyncio.to_thread(_read_again, ledger, wanted[known.id], read.entries))
+        except lookup.Unreadable:  # what it cost is told all the same
+            told.called[known.id] = (lookup.UNREADABLE, "")
     return told
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -126,18 +127,74 @@ def test_before_anything_was_stored_it_says_what_to_do(shell: Shell) -> None:
     assert not shell.data.exists()
 
 
-def test_a_damaged_store_is_told_with_where_it_is_kept(shell: Shell) -> None:
-    shell.data.mkdir()
-    (shell.data / "callstack.db").write_bytes(b"no database, only words " * 400)
+def no_database(raw: bytes) -> bytes:
+    return b"no database, only words " * 400
 
-    ended = shell.on_data("tree")
-    again = shell.on_data("tree")
 
-    (kept,) = shell.data.glob("*.corrupt-*")
-    note, error = ended.errors.splitlines()
-    assert note == f"note: the store's file was damaged; it was kept as {kept.name} and a new store begun"
-    assert error.startswith("error: There is no conversation yet.")
-    assert again.errors.splitlines() == [error], "told once"
+def damaged_behind_its_schema(raw: bytes) -> bytes:
+    """It opens well; what is wrong is found by whoever reads."""
+    return raw[:4096] + b"\xa5" * (len(raw) - 4096)
+
+
+@pytest.mark.parametrize("damage", [no_database, damaged_behind_its_schema])
+@pytest.mark.parametrize("words", [["tree"], ["report", "--by", "conversation"], ["log", "Title"]], ids=lambda w: w[0])
+def test_a_damaged_store_is_told_and_stays_where_it_is(
+    own_stock: Stocked, words: list[str], damage: Callable[[bytes], bytes]
+) -> None:
+    """To move it away is for `serve`, which has to go on; who looks twice is told twice."""
+    shell = own_stock.shell
+    file = shell.data / "callstack.db"
+    damaged = damage(file.read_bytes())
+    file.write_bytes(damaged)
+
+    ended = [shell.on_data(*words) for _ in range(2)]
+
+    assert file.read_bytes() == damaged
+    assert not list(shell.data.glob("*.corrupt-*"))
+    for told in ended:
+        assert (told.code, told.out, len(told.errors.splitlines())) == (1, "", 1), told.errors
+        assert told.errors.startswith("error: the store's file is damaged (")
+        assert f"; {file} was left as it is. Keep a copy: `callstack serve` sets it aside" in told.errors
+
+
+@pytest.fixture
+def half_broken(own_stock: Stocked) -> Stocked:
+    """The conversation worked in last is of a newer version."""
+    with closing(sqlite3.connect(own_stock.shell.data / "callstack.db")) as store, store:
+        novel = "UPDATE events SET kind = 'novel', data = '{\"type\":\"novel\"}' WHERE conversation = ?"
+        store.execute(novel, (own_stock.newer.conversation,))
+    return own_stock
+
+
+def test_a_conversation_that_cannot_be_read_is_told_below_the_list_of_all(half_broken: Stocked) -> None:
+    broken = half_broken.newer.conversation
+    shown = half_broken.shell.on_data("tree")
+    other = half_broken.shell.on_data("tree", half_broken.older.conversation)
+
+    _, first, second, _ = shown.out.splitlines()
+    assert first.startswith(broken[:12])
+    assert first.endswith("(cannot be read)")
+    assert second.endswith("Make the suite green")
+    assert shown.code == 1
+    assert shown.errors.startswith(f"error: The conversation '{broken}' cannot be read: it is damaged, or ")
+    assert len(shown.errors.splitlines()) == 1
+    assert other.code == 0
+
+
+def test_beside_one_that_cannot_be_read_all_others_are_found_and_added_up(half_broken: Stocked) -> None:
+    report = half_broken.shell.on_data("report", "--by", "conversation", "--json")
+    log = half_broken.shell.on_data("log", "Fix rounding")
+
+    rows = json.loads(report.out)["rows"]
+    assert {row["title"] for row in rows} == {"Make the suite green", "(cannot be read)"}
+    assert (log.code, log.out.splitlines()[0].split()[0]) == (0, half_broken.older.child)
+
+
+def test_one_that_cannot_be_read_can_be_forgotten(half_broken: Stocked) -> None:
+    gone = half_broken.shell.on_data("forget", half_broken.newer.conversation, typed="y\n")
+
+    assert "(it cannot be read, 1 request)" in gone.out
+    assert half_broken.shell.on_data("tree").code == 0
 
 
 def test_a_store_of_a_newer_version_is_one_message(own_stock: Stocked) -> None:

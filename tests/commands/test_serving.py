@@ -129,7 +129,10 @@ def test_ctrl_c_says_what_is_waited_for_and_once_more_ends_at_once(shell: Shell,
     assert (stopping["event"], stopping["waits_for"]) == ("stopping", 1)
     assert stopping["hint"] == "Ctrl-C once more ends at once"
     assert proxy.process.returncode == 0
-    assert [json.loads(line)["event"] for line in errors.splitlines()] == ["request"]
+    [ended] = map(json.loads, errors.splitlines())
+    assert (ended["event"], ended["status"], ended["reason"]) == ("request", "error", "shutdown")
+    [booked] = json.loads(shell.on_data("report", "--by", "request", "--json").out)["rows"]
+    assert (booked["key"], booked["status"]) == (ended["id"], "error"), "what it cost is paid, and on disk"
 
 
 def test_a_conversation_is_seen_by_every_command_and_no_key_is_kept(

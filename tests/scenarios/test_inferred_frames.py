@@ -189,6 +189,22 @@ def test_an_item_done_that_never_began_leaves_no_work_behind(
     )
 
 
+def test_an_item_done_that_never_began_is_told_without_a_ref(stage: Stage, provider: ScriptedProvider) -> None:
+    """A block points at a recall only where that finds something."""
+    chat = stage.chat(tools=TOOLS)
+    provider.will(does(todo("[>] Lexer | [ ] Parser")), does(bash("lex")))
+    provider.will(does(todo("[x] Lexer | [x] Parser | [>] Printer")), does(bash("print")))
+    provider.will(does(push("Layout")), says("There."))
+    chat.says("Build the formatter.")
+    for _ in range(4):
+        chat.returns("ok")
+
+    block = str(provider.received[-1].messages[-1]["content"])
+    frames = {title: frame["sessionID"] for title, frame in chat.proxy.frames().items()}
+    assert f'<frame ref="{frames["Lexer"]}" status="completed">\n<title>Lexer</title>' in block
+    assert f'<frame id="{frames["Parser"]}" status="completed">\n<title>Parser</title>' in block
+
+
 def test_of_several_items_under_way_the_newest_owns_what_is_done(
     provider: ScriptedProvider, planner: Conversation, form: WholeList | OneByOne
 ) -> None:

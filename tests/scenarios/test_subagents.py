@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.scripted import ScriptedProvider, call, says
-from tests.harness import Json, RunningProxy, Stage, bash, does
+from tests.harness import Json, RunningProxy, Stage, bash, does, push, recall
 from tests.scenarios.sessions import TOOLS
 
 PROMPT = "Find the tests that fail now and then."
@@ -45,6 +45,34 @@ def test_a_subagent_is_a_frame_from_its_call_to_its_result(stage: Stage, provide
     assert proxy.statuses(rows[TASK]["id"])[PROMPT] == "completed"
     assert detail(proxy, rows[TASK]["id"], PROMPT)["results"] == "Two: a and b."
     assert proxy.statuses(rows[PROMPT]["id"]) == {PROMPT: "completed"}
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["at hand", "restarted"])
+def test_what_a_subagent_did_is_recalled_by_the_ref_of_its_frame(
+    stage: Stage, provider: ScriptedProvider, *, restarted: bool
+) -> None:
+    """A block names it with a ref, so recall finds what stands in its own conversation."""
+    proxy = stage.proxy()
+    parent = stage.chat(proxy, tools=(*TOOLS, "task"))
+    child = stage.chat(proxy, tools=("bash",))
+    provider.will(does(call("task", prompt=PROMPT)), does(bash("pytest")), says("Two: a and b."))
+    provider.will(does(push("Mend them")), says("I begin."))
+    parent.says(TASK)
+    child.says(PROMPT)
+    child.returns("2 failed, 40 passed")
+    parent.returns("Two: a and b.")
+    block = str(provider.received[-1].messages[-1]["content"])
+    frame = proxy.frames(titled(proxy)[TASK]["id"])[PROMPT]["sessionID"]
+    if restarted:
+        proxy.restart()
+    provider.will(does(recall(frame)), says("I see."))
+
+    parent.says("What did it see?")
+
+    assert f'ref="{frame}"' in block
+    told = str(provider.received[-1].messages[-1]["content"])
+    assert told.startswith(f"Frame {frame} ({PROMPT}), completed.")
+    assert all(words in told for words in ('"pytest"', "2 failed, 40 passed", "Two: a and b."))
 
 
 @pytest.mark.rows("C23", "S1-71f")

@@ -1,13 +1,14 @@
 """Errors, limits, restarts and what must survive them: the agent's request goes on, and nothing is invented."""
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from itertools import pairwise
 
 import pytest
 
-from proxy.scripted import Answer, Call, Model, ScriptedProvider, Usage, overflow, says, status, throttled
+from proxy.scripted import Answer, Call, Model, Received, ScriptedProvider, Usage, overflow, says, status, throttled
 from tests.harness import Conversation, Habits, Stage, bash, does, op, plan, pop, push, recall, texts
 
 LIMITS = {
@@ -135,6 +136,74 @@ def test_a_corrupt_store_lets_requests_pass(stage: Stage, provider: ScriptedProv
     assert answer.status == 200
     assert answer.text == "two"
     assert chat.says("again").status == 200
+
+
+DAMAGE = {
+    "of a newer version": "UPDATE events SET kind = 'novel', data = '{\"type\":\"novel\"}' WHERE conversation = ?",
+    "a record is lost": "DELETE FROM messages WHERE round >= 0 AND conversation = ?",
+}
+
+
+def one_of_two_broken(stage: Stage, provider: ScriptedProvider, damage: str) -> list[Conversation]:
+    """Two that begin with the same words; the first of them cannot be read any more."""
+    stage.looks_into_store = False
+    proxy = stage.proxy()
+    chats = [stage.chat(proxy), stage.chat(proxy)]
+    for number, chat in enumerate(chats):
+        provider.will(does(push(f"Part {number}")), does(bash(), text=f"I look at part {number} of it."), says("done"))
+        chat.says("the very same opening")
+        chat.returns("a result")
+    proxy.stop()
+    assert proxy.config.store_path is not None
+    with closing(sqlite3.connect(proxy.config.store_path)) as store, store:
+        store.execute(damage, (named(chats[0]),))
+    proxy.start()
+    return chats
+
+
+def named(chat: Conversation) -> str:
+    assert chat.last is not None
+    return chat.last.headers["x-stack-conversation"]
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_conversation_that_cannot_be_read_is_told_beside_the_others(
+    stage: Stage, provider: ScriptedProvider, damage: str
+) -> None:
+    chats = one_of_two_broken(stage, provider, damage)
+    proxy, broken, whole = chats[0].proxy, *map(named, chats)
+
+    rows = {row["id"]: row for row in proxy.conversations}
+    totals = {row["key"]: row for row in proxy.get("/stack/totals?by=conversation")["rows"]}
+    status, refused = proxy.asked("GET", f"/stack/conversations/{broken}/state")
+
+    assert f"The conversation '{broken}' cannot be read" in rows[broken]["unreadable"]
+    assert (rows[broken]["requests"], rows[broken]["title"], rows[broken]["frames"]) == (2, "", 0)
+    assert "unreadable" not in rows[whole]
+    assert (rows[whole]["title"], rows[whole]["frames"]) == ("the very same opening", 2)
+    assert {key: (row["title"], row["requests"]) for key, row in totals.items()} == {
+        broken: ("(cannot be read)", 2),
+        whole: ("the very same opening", 2),
+    }
+    assert (status, refused["error"]["code"]) == (500, "conversation_unreadable")
+    assert proxy.manage("DELETE", f"/stack/conversations/{broken}")["conversations"] == 1
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_conversation_goes_on_that_opens_like_one_that_cannot_be_read(
+    stage: Stage, provider: ScriptedProvider, damage: str
+) -> None:
+    """The store names both for these words. The other one passes as it came."""
+    broken, whole = one_of_two_broken(stage, provider, damage)
+    was = named(whole)
+    provider.will(says("It goes on."), says("It goes by."))
+
+    answer = whole.says("go on")
+    stage.excuse()
+    passed = broken.says("go on")
+
+    assert (answer.stack_status, named(whole)) == ("full", was)
+    assert passed.stack_status.startswith("bypass; reason=")
 
 
 @pytest.mark.rows("X-14")
@@ -342,6 +411,39 @@ def test_an_answer_after_a_failed_attempt_and_a_restart_is_kept(stage: Stage, pr
     assert texts(provider.received[-1].messages)[-2:] == ["assistant: the third attempt", "user: go on"]
     assert chat.last is not None
     assert chat.last.stack_status == "full"
+
+
+@pytest.mark.rows("S3-29", "S3-30")
+@pytest.mark.parametrize("made", [(bash(),), ()], ids=["calls", "words"])
+def test_a_first_answer_that_went_with_its_process_costs_the_thread_nothing(
+    stage: Stage, provider: ScriptedProvider, made: tuple[Call, ...]
+) -> None:
+    """D1: killed before the answer was on disk, and behind its end. The data are as they were when the request left;
+    what the client has of the answer comes with its next request."""
+    proxy = stage.proxy()
+    data, left_with = proxy.config.data, stage.folder / "as it left"
+
+    def answers(_: Received) -> Answer:
+        shutil.copytree(data, left_with)
+        return does(*made, text="First I look at it.")
+
+    provider.when(lambda _: not left_with.exists(), answers)
+    chat = stage.chat(proxy)
+    first = chat.says("please do it")
+    proxy.stop()
+    shutil.rmtree(data)
+    left_with.rename(data)
+    proxy.start()
+    provider.will(says("It goes on."), says("And on."))
+
+    answer = chat.returns("a.py") if made else chat.says("go on")
+    chat.says("and on")
+
+    assert answer.headers["x-stack-conversation"] == first.headers["x-stack-conversation"]
+    assert answer.stack_status == "full"
+    raw = [r.messages for r in provider.received]
+    assert all(after[: len(before)] == before for before, after in pairwise(raw))
+    assert len(proxy.conversations) == 1
 
 
 def test_what_was_sent_is_what_the_requests_tell(stage: Stage, provider: ScriptedProvider) -> None:

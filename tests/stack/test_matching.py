@@ -210,6 +210,47 @@ def test_a_short_answer_is_no_anchor(book: Book) -> None:
     )
 
 
+@pytest.mark.rows("S3-30")
+def test_a_request_goes_on_from_an_opening_whose_answer_was_never_kept() -> None:
+    """A process that is killed takes its last answer with it, or leaves a draft. The client has all of it."""
+    book = Book()
+    node = book.arrive(request(ASK), Match(How.NEW))
+    asked = request(ASK, CALLED, RESULT)
+
+    lost = matching.unanswered(book.ledger, asked)
+    book.answer(node, message("assistant", "I will"), complete=False)
+    drafted = matching.unanswered(book.ledger, asked)
+    book.answer(node, ANSWER)
+
+    assert lost == drafted == Match(How.CONTINUED, (book.ledger.entries[node],))
+    assert matching.unanswered(book.ledger, asked) is None, "it has an answer, which is another one"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request(ASK),
+        request(ASK, MORE),
+        request(MORE, CALLED, RESULT),
+        request(ASK, CALLED, RESULT, system="You plan parties."),
+        request(ASK, CALLED, RESULT, tools=("invite",)),
+    ],
+    ids=["the opening", "no answer in it", "another opening", "another agent", "other tools"],
+)
+def test_nothing_else_goes_on_from_an_opening_without_an_answer(asked: Request) -> None:
+    book = Book()
+    book.arrive(request(ASK), Match(How.NEW))
+
+    assert matching.unanswered(book.ledger, asked) is None
+
+
+def test_an_opening_that_was_gone_on_from_is_not_without_an_answer() -> None:
+    book = Book()
+    book.arrive(request(ASK, ANSWER, MORE), Match(How.NEW))
+
+    assert matching.unanswered(book.ledger, request(ASK, CALLED, RESULT)) is None
+
+
 def test_no_thread_with_tools_goes_on_from_an_answer_given_without() -> None:
     """opencode's compaction: its summary is the answer of a side conversation."""
     side = Book()

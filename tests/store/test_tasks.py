@@ -52,6 +52,24 @@ async def test_a_store_from_before_gets_rows_for_all_that_is_in_it(making: Makin
     assert any("migrated from schema 0003" in note for note in new.health().notes)
 
 
+async def test_a_store_from_before_is_taken_up_also_where_one_conversation_in_it_cannot_be_read(
+    making: Making, path: Path
+) -> None:
+    """A fault costs rows, never the store."""
+    old = await making()
+    for name in ("whole", "broken"):
+        old.write("a", records_of("a", name)[0])
+    await old.close()
+    with closing(sqlite3.connect(path)) as before:
+        gone = "DROP VIEW tasks; DROP TABLE task_rows; DROP TABLE settings"
+        novel = 'UPDATE events SET data = \'{"type":"novel"}\' WHERE conversation = (SELECT max(id) FROM conversations)'
+        before.executescript(f"{gone}; {novel}; UPDATE alembic_version SET version_num = '0003';")
+
+    await making()
+
+    assert rows(path, TOLD) == SMALL
+
+
 async def test_records_that_come_in_any_cut_make_the_same_rows(making: Making, path: Path) -> None:
     store = await making()
     for record in records_of("a", "a")[0]:

@@ -269,7 +269,7 @@ def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
     assert told.finishes == []
 
 
-@pytest.mark.parametrize("odd", ["empty", "half json", "json array"])
+@pytest.mark.parametrize("odd", ["empty", "empty stream", "half json", "json array"])
 def test_s10_nothing_behind_a_hidden_round_of_a_plain_answer_is_an_error_to_ask_again_for(
     proxy: Proxied, provider: ScriptedProvider, odd: str
 ) -> None:

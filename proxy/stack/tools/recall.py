@@ -17,7 +17,7 @@ What this module does not do: it changes nothing, and no text. How words are fou
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -70,7 +70,7 @@ def found(desk: Desk, reference: str, *, searched: bool) -> Found:
     """
     frame = find(desk.tree, reference)
     if frame and _is_named(frame, reference):
-        return _of_frame(desk.ledger, desk.story, frame)
+        return _of_frame(desk, desk.ledger, desk.story, frame)
     placed = everything(desk.ledger, desk.story)
     pieces = pieces_of(desk.story, placed)
     if other := _of_entry(desk, reference, placed) or _of_file(
@@ -78,11 +78,11 @@ def found(desk: Desk, reference: str, *, searched: bool) -> Found:
     ):
         return other
     if frame:
-        return _of_frame(desk.ledger, desk.story, frame)
+        return _of_frame(desk, desk.ledger, desk.story, frame)
     lines = ((desk.ledger, line) for line in desk.story.aside.values())
     for ledger, story in (*lines, *_beside(desk)):
         if frame := find(story.tree, reference):
-            return _of_frame(ledger, story, frame)
+            return _of_frame(desk, ledger, story, frame)
     raise Mistake(
         f"Error: nothing is stored under {reference[:80]!r}. Give a frame id, a title, an entry id from a marker or a "
         f"file path. {known_frames(desk.tree)}"
@@ -107,8 +107,9 @@ def _is_named(frame: Frame, reference: str) -> bool:
     return frame.title.casefold() == wanted or (len(wanted) >= LEAST_PREFIX and frame.id.startswith(wanted))
 
 
-def _of_frame(ledger: Ledger, story: Story, frame: Frame) -> Found:
-    """Its own texts, those of its parts among them, then those of the frames below it; each in ledger order."""
+def _of_frame(desk: Desk, ledger: Ledger, story: Story, frame: Frame) -> Found:
+    """Its own texts, those of its parts among them, then those of the frames below it, then what subagents did in them
+    in conversations of their own; each in ledger order."""
     tree = story.tree
     own = _with_parts(tree, frame.id)
     below = [f for f in children(tree, frame.id) if f.id not in own]
@@ -119,7 +120,16 @@ def _of_frame(ledger: Ledger, story: Story, frame: Frame) -> Found:
     shown = set(map(id, first))
     rest = _of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
     title = f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status}.{beside}"
-    return Found(title, (*first, *(p for p in rest if id(p) not in shown)))
+    theirs = _of_subagents(desk, (frame, *descendants(tree, frame.id)))
+    return Found(title, (*first, *(p for p in rest if id(p) not in shown), *theirs))
+
+
+def _of_subagents(desk: Desk, frames: Iterable[Frame]) -> Iterator[Piece]:
+    """What was said in the conversations behind these frames, as far as they are at hand."""
+    delegated = {frame.conversation for frame in frames if frame.conversation}
+    for ledger, story in _beside(desk) if delegated else ():
+        if ledger.conversation.id in delegated:
+            yield from pieces_of(story, everything(ledger, story))
 
 
 def _of_frames(ledger: Ledger, tree: Tree, frames: Collection[str], pieces: Iterable[Piece]) -> list[Piece]:
