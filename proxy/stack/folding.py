@@ -23,8 +23,8 @@ from proxy.stack.applying import apply
 from proxy.stack.compaction import title_of
 from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import PRESSURE, TAIL, Prices, Reason, Rewrite, Verdict, weighed
-from proxy.stack.events import Folded, FrameEvent, Parted, frame_id
-from proxy.stack.facts import artifacts_of, facts_of, said_by
+from proxy.stack.events import Folded, FrameEvent, Parted, call_key, frame_id
+from proxy.stack.facts import artifacts_of, facts_of, returned_in, returned_words, said_by, with_notes
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, children
 from proxy.stack.interim import interim_words, summed_up
 from proxy.stack.names import Shown
@@ -216,20 +216,30 @@ def _weighed(chosen: Sequence[Candidate], weights: Weights, moment: Moment) -> V
 
 # --------------------------------------------------------------------------------------------------------------- write
 class _Gone(msgspec.Struct, frozen=True):
-    """What leaves, as its trace and its frame are written from: messages, results of ours behind their calls, what is
-    known of them, and what the model `noted` of it."""
+    """What leaves, as its trace and its frame are written from: messages, results of ours behind their calls as they
+    are told by now, what is known of them, and what the model `noted` of it. `returned` is what frames came to that
+    were pushed in it, or in what the traces stand for that go with it."""
 
     candidate: Candidate
     placed: tuple[Placed, ...]
     messages: tuple[Message, ...]
     facts: Facts
     noted: str
+    returned: str
 
     @classmethod
-    def of(cls, candidate: Candidate, names: Names, story: Story) -> _Gone:
+    def of(cls, candidate: Candidate, pen: Pen, story: Story) -> _Gone:
         placed = candidate.placed
-        noted = interim_words(story, placed)
-        return cls(candidate, placed, tuple(_messages(placed)), facts_of(placed, names), noted)
+        before = {entry for trim in candidate.told for entry in trim.entries}
+        span = [*(p for p in story.placed if p.entry.id in before), *placed] if before else placed
+        return cls(
+            candidate,
+            placed,
+            tuple(_messages(story.tree, placed, pen.scribe)),
+            facts_of(placed, pen.names),
+            interim_words(story, placed),
+            returned_words(returned_in(story.tree, span), pen.count),
+        )
 
 
 def _folded(  # noqa: PLR0913  one candidate, and the line it leaves
@@ -238,7 +248,7 @@ def _folded(  # noqa: PLR0913  one candidate, and the line it leaves
     """The events by which one candidate leaves; none where its trace would not be smaller. `shown` are the names on the
     line."""
     tree, frame = story.tree, candidate.frame
-    gone = _Gone.of(candidate, pen.names, story)
+    gone = _Gone.of(candidate, pen, story)
     opened: tuple[Parted, ...] = ()
     if candidate.part:
         opened = (_parted(story, gone, moment),)
@@ -269,7 +279,7 @@ def _trace(story: Story, shown: Shown, gone: _Gone, frame: Frame, pen: Pen) -> s
         frame,
         parent.title if parent else "",
         gone.messages,
-        gone.facts,
+        with_notes(gone.facts, story.tree, gone.placed),
         nonce=pen.nonce,
         count=pen.count,
         results=_summarised(told, frame),
@@ -277,7 +287,7 @@ def _trace(story: Story, shown: Shown, gone: _Gone, frame: Frame, pen: Pen) -> s
         known=shown.without(_telling(gone.placed, told)),
         earlier="\n".join(t.trace for t in told),
         planned=_open_items(story.tree, gone.messages, pen.names),
-        noted=gone.noted,
+        noted="\n".join(filter(None, (gone.noted, gone.returned))),
     )
 
 
@@ -299,12 +309,15 @@ def _open_items(tree: Tree, gone: Iterable[Message], names: Names) -> tuple[str,
     return tuple(f.title if f.key in ("", f.title) else f"{f.key} {f.title}" for f in open_ones)
 
 
-def _messages(placed: Iterable[Placed]) -> Iterator[Message]:
+def _messages(tree: Tree, placed: Iterable[Placed], scribe: Scribe) -> Iterator[Message]:
     for standing in placed:
         message = said_by(standing)
         if message is not None:
             yield message
-        yield from standing.round.results if standing.round else ()
+        if made := standing.round:
+            for result in made.results:
+                told = tree.told.get((standing.entry.id, call_key(made.number, result.answers)))
+                yield scribe.tool_result(result.answers, told) if told else result
 
 
 def _parted(story: Story, gone: _Gone, moment: Moment) -> Parted:
