@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from proxy.stack.compaction import derived_compaction
 from proxy.stack.events import call_key
 from proxy.stack.frames import RETURNED, Frame, Tree
@@ -39,6 +41,18 @@ MARKED = frozenset({"created", "deleted"})
 def said_by(placed: Placed) -> Message | None:
     """The message that stands for it on the line."""
     return placed.round.spoken.message if placed.round else placed.entry.message
+
+
+def messages_of(tree: Tree, placed: Iterable[Placed]) -> Iterator[Message]:
+    """What is said in a span, results of ours behind their calls, in the words in which they are told by now."""
+    for standing in placed:
+        message = said_by(standing)
+        if message is not None:
+            yield message
+        if made := standing.round:
+            for result in made.results:
+                told = tree.told.get((standing.entry.id, call_key(made.number, result.answers)))
+                yield replace(result, text=told) if told else result
 
 
 def steps_of(placed: Iterable[Placed]) -> Iterator[Step]:

@@ -23,8 +23,8 @@ from proxy.stack.applying import apply
 from proxy.stack.compaction import title_of
 from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import PRESSURE, TAIL, Prices, Reason, Rewrite, Verdict, weighed
-from proxy.stack.events import Folded, FrameEvent, Parted, call_key, frame_id
-from proxy.stack.facts import artifacts_of, facts_of, returned_in, returned_words, said_by, with_notes
+from proxy.stack.events import Folded, FrameEvent, Parted, frame_id
+from proxy.stack.facts import artifacts_of, facts_of, messages_of, returned_in, returned_words, said_by, with_notes
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, children
 from proxy.stack.interim import interim_words, summed_up
 from proxy.stack.names import Shown
@@ -235,7 +235,7 @@ class _Gone(msgspec.Struct, frozen=True):
         return cls(
             candidate,
             placed,
-            tuple(_messages(story.tree, placed, pen.scribe)),
+            tuple(messages_of(story.tree, placed)),
             facts_of(placed, pen.names),
             interim_words(story, placed),
             returned_words(returned_in(story.tree, span), pen.count),
@@ -307,17 +307,6 @@ def _open_items(tree: Tree, gone: Iterable[Message], names: Names) -> tuple[str,
         return ()
     open_ones = (f for f in tree.frames.values() if f.origin == "plan" and f.status not in FINAL)
     return tuple(f.title if f.key in ("", f.title) else f"{f.key} {f.title}" for f in open_ones)
-
-
-def _messages(tree: Tree, placed: Iterable[Placed], scribe: Scribe) -> Iterator[Message]:
-    for standing in placed:
-        message = said_by(standing)
-        if message is not None:
-            yield message
-        if made := standing.round:
-            for result in made.results:
-                told = tree.told.get((standing.entry.id, call_key(made.number, result.answers)))
-                yield scribe.tool_result(result.answers, told) if told else result
 
 
 def _parted(story: Story, gone: _Gone, moment: Moment) -> Parted:
