@@ -16,7 +16,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from proxy.stack.compaction import derived_compaction
-from proxy.stack.events import call_key
+from proxy.stack.events import call_key, subagent_id
 from proxy.stack.frames import RETURNED, Frame, Tree
 from proxy.stack.observe import Names, observe
 from proxy.stack.observe.commands import Ran, probes
@@ -131,15 +131,20 @@ def artifacts_of(facts: Facts) -> Sequence[str]:
     return tuple(path.removesuffix(" (created)") for path in facts.changed if not path.endswith(" (deleted)"))
 
 
-# ------------------------------------------------------------------------------------------------------- by calls of
-# ours
-def returned_in(tree: Tree, placed: Iterable[Placed]) -> tuple[Frame, ...]:
-    """The frames that calls in a span opened and that returned there, in order; not those that one of them opened, for
-    these returned into it."""
+# ----------------------------------------------------------------------------------------------- what stands with calls
+def returned_in(tree: Tree, placed: Sequence[Placed]) -> tuple[Frame, ...]:
+    """The frames that calls in a span opened, subagents' among them, and that returned there, in order; not those that
+    one of them opened, for these returned into it."""
     called = {(p.entry.id, call_key(p.round.number, c.id)) for p in placed if p.round for c in p.round.spoken.own_calls}
-    if not called:
-        return ()
-    opened = [f for f in tree.frames.values() if f.opening and (f.opening.turn, f.opening.call) in called]
+    delegated = frozenset[str]()
+    if any(frame.origin == "subagent" for frame in tree.frames.values()):
+        turns = {p.entry.id: len(p.round.spoken.client_calls) for p in placed if p.round}
+        delegated = frozenset(subagent_id(turn, n) for turn, calls in turns.items() for n in range(calls))
+    opened = [
+        frame
+        for frame in tree.frames.values()
+        if frame.id in delegated or (frame.opening and (frame.opening.turn, frame.opening.call) in called)
+    ]
     ids = {frame.id for frame in opened}
     return tuple(frame for frame in opened if frame.status in RETURNED and frame.parent not in ids)
 
@@ -149,7 +154,7 @@ def returned_words(frames: Sequence[Frame], count: Count) -> str:
     limit = min(RETURNED_MOST, max(RETURNED_LEAST, RETURNED_TOGETHER // max(1, len(frames))))
     return "\n".join(
         f"{cut_for_display(f.title)} ({f.id}, {f.status}): "
-        f"{derived_compaction(f.results_compacted or f.results, count, limit)}"
+        f"{derived_compaction((f.results_compacted if f.opening else '') or f.results, count, limit)}"
         for f in frames
     )
 
