@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from proxy.stack.compaction import derived_compaction
 from proxy.stack.events import call_key, subagent_id
-from proxy.stack.frames import RETURNED, Frame, Tree
+from proxy.stack.frames import RETURNED, Frame, Tree, descendants
 from proxy.stack.observe import Names, observe
 from proxy.stack.observe.commands import Ran, probes
 from proxy.stack.observe.errors import ErrorSeen, ending
@@ -161,19 +161,18 @@ def returned_words(frames: Sequence[Frame], count: Count) -> str:
 
 def with_notes(facts: Facts, tree: Tree, placed: Sequence[Placed]) -> Facts:
     """`facts` with what calls of ours in the span noted on frames, where it still stands there, and with what the
-    frames that returned there made and decided."""
+    frames that returned there made and decided, as their results tell it."""
     said = (call for p in placed if (message := said_by(p)) for call in message.calls if call.is_ours)
     words = {text.strip() for call in said for text in _noted_by(call)}
     frames = returned_in(tree, placed)
+    inside = [f for frame in frames for f in (frame, *descendants(tree, frame.id))]
+    told = [f for f in inside if f in frames or f.is_uncalled]
     artifacts = [a for f in tree.frames.values() for a in f.artifacts if a in words]
     decisions = [d for f in tree.frames.values() for d in f.decisions if _is_noted(d, words)]
-    return merged(
-        Facts(
-            tuple(dict.fromkeys(_line(a) for a in (*artifacts, *(a for f in frames for a in f.artifacts)))),
-            decisions=tuple(dict.fromkeys(_line(d) for d in (*decisions, *(d for f in frames for d in f.decisions)))),
-        ),
-        facts,
-    )
+    artifacts += [a for f in inside for a in f.artifacts]
+    decisions += [d for f in told for d in f.decisions]
+    kept = Facts(tuple(dict.fromkeys(map(_line, artifacts))), decisions=tuple(dict.fromkeys(map(_line, decisions))))
+    return merged(kept, facts)
 
 
 def _noted_by(call: Call) -> Iterator[str]:
