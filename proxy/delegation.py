@@ -18,13 +18,11 @@ from proxy.settings import SubagentSettings
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import anchors, presuming
 from proxy.stack.compaction import CRITERION, title_of
-from proxy.stack.events import Delegated, FrameEvent, Popped, frame_id, read_event, recorded
+from proxy.stack.events import Delegated, FrameEvent, Popped, read_event, recorded, subagent_id
 from proxy.stack.frames import FINAL, RETURNED, Status, Tree
 from proxy.stack.ledger import Conversation, Ledger, seen_calls
 from proxy.stack.ranking import clean, cut_for_display
 
-FRAMES = 10_000
-"""Numbers of subagents' frames in their turn; those of pushed ones count its calls."""
 WORDS = 4_000
 """Characters of what a subagent said last that are kept as its result."""
 NO_WORD = "Ended without a word."
@@ -52,8 +50,7 @@ async def begun(  # noqa: PLR0913  who delegated what to whom, and when
     if parent is None or call is None:
         return
     tree, turn = parent.story(origin[1]).tree, origin[1]
-    number = FRAMES + [c.id for c in seen_calls(rounds)].index(call.id)
-    frame = frame_id(turn, number)
+    frame = subagent_id(turn, [c.id for c in seen_calls(rounds)].index(call.id))
     if tree.active:
         title, criterion = title_of(prompt), prompt.strip()[:CRITERION]
         _record(shelf, parent, Delegated(frame, tree.active, title, criterion, child, call.id), turn, now)
@@ -116,7 +113,7 @@ async def unannounced(shelf: Shelf, tenant: str, child: str, least: SubagentSett
         tree = parent.story(tip.id).tree if tip else Tree()
         if tip is None or own is None or not tree.active or has_frame(parent.ledger, child):
             return
-        root, frame = known.story(own.id).tree.root, frame_id(child, FRAMES)
+        root, frame = known.story(own.id).tree.root, subagent_id(child)
         said = cut_for_display(clean(_last_words(known.ledger, own.id)), WORDS) or NO_WORD
         _record(shelf, parent, Delegated(frame, tree.active, root.title, root.criteria, child, ""), tip.id, now)
         if least.auto_complete:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from proxy.stack.events import Folded, FrameEvent, Summarised, read_event
-from proxy.stack.facts import said_by
+from proxy.stack.facts import messages_of
 from proxy.stack.folding import SMALLER
 from proxy.stack.frames import FINAL, Frame, Status, Tree, siblings
 from proxy.stack.ledger import Ledger
@@ -79,18 +79,13 @@ def span_of(ledger: Ledger, story: Story, node: str, frame: str) -> Span | None:
     known = _written(ledger, node, frozenset(folded.entries))
     new = frozenset(folded.entries).difference(*known)
     placed = [p for p in story.placed if p.entry.id in new or p.at in new]
-    messages: list[Message] = []
-    for standing in placed:
-        message = said_by(standing)
-        messages += [message] if message else []
-        messages += standing.round.results if standing.round else ()
     finished = [f for f in siblings(tree, frame) if f.status in FINAL][-SIBLINGS:]
     told = [p for p in story.placed if p.entry.id in folded.entries or p.at in folded.entries]
     return Span(
         tree.frames[frame],
         tree.frames.get(tree.frames[frame].parent),
         tuple(finished),
-        tuple(messages),
+        tuple(messages_of(tree, placed)),
         tuple(known.values()),
         sum(map(tokens_of, told)),
     )

@@ -509,3 +509,12 @@ def frame_id(turn: str, call_number: int) -> str:
     """`f` and 8 letters: base32 of a hash over the turn and the number of the call in it."""
     digest = sha256(f"{turn}\n{call_number}".encode()).digest()
     return "f" + base64.b32encode(digest[:5]).decode().lower()
+
+
+SUBAGENTS = 10_000
+"""Numbers of subagents' frames in their turn; those of pushed ones count its calls."""
+
+
+def subagent_id(turn: str, call_number: int = 0) -> str:
+    """The frame of the subagent that a call of a turn began, of the calls that the client was given."""
+    return frame_id(turn, SUBAGENTS + call_number)

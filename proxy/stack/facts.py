@@ -3,21 +3,37 @@
 The law: **only what the calls and their results say is a fact**. A file counts as changed where the result of the
 change is no failure; a command has the state its newest run ended with.
 
+What was noted on frames, and what frames came to that calls of the span opened, is a fact as well: calls of ours and
+their results say it, and nothing else on the line does.
+
 What this module does not do: it judges no worth and renders nothing (`trace` does).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
+from proxy.stack.compaction import derived_compaction
+from proxy.stack.events import call_key, subagent_id
+from proxy.stack.frames import RETURNED, Frame, Tree, descendants
 from proxy.stack.observe import Names, observe
 from proxy.stack.observe.commands import Ran, probes
 from proxy.stack.observe.errors import ErrorSeen, ending
-from proxy.stack.observe.step import Done, Step
+from proxy.stack.observe.step import Done, Step, decoded, texts_in
+from proxy.stack.ranking import Count, cut_for_display
 from proxy.stack.story import Placed
-from proxy.stack.trace import Facts
+from proxy.stack.trace import Facts, merged
 from proxy.stack.transcript import Call, Message
 
+RETURNED_TOGETHER = 1_200
+"""Tokens that frames have for what they came to, all of one span together, and each of them at most and at least."""
+RETURNED_MOST, RETURNED_LEAST = 350, 40
+NOTING = ("stack_add_artifact", "add_artifact", "stack_add_decision", "add_decision")
+"""Names by which the model may call these tools, `op` of the dispatcher among them."""
+BECAUSE = " (because: "
+"""Between a noted decision and its reason."""
 MARKED = frozenset({"created", "deleted"})
 """What is said of a changed file; that it was modified goes without saying."""
 
@@ -25,6 +41,18 @@ MARKED = frozenset({"created", "deleted"})
 def said_by(placed: Placed) -> Message | None:
     """The message that stands for it on the line."""
     return placed.round.spoken.message if placed.round else placed.entry.message
+
+
+def messages_of(tree: Tree, placed: Iterable[Placed]) -> Iterator[Message]:
+    """What is said in a span, results of ours behind their calls, in the words in which they are told by now."""
+    for standing in placed:
+        message = said_by(standing)
+        if message is not None:
+            yield message
+        if made := standing.round:
+            for result in made.results:
+                told = tree.told.get((standing.entry.id, call_key(made.number, result.answers)))
+                yield replace(result, text=told) if told else result
 
 
 def steps_of(placed: Iterable[Placed]) -> Iterator[Step]:
@@ -104,3 +132,64 @@ def _how(before: str | None, now: str) -> str:
 def artifacts_of(facts: Facts) -> Sequence[str]:
     """The files that a span made or changed, without what became of them; deleted ones are none."""
     return tuple(path.removesuffix(" (created)") for path in facts.changed if not path.endswith(" (deleted)"))
+
+
+# ----------------------------------------------------------------------------------------------- what stands with calls
+def returned_in(tree: Tree, placed: Sequence[Placed]) -> tuple[Frame, ...]:
+    """The frames that calls in a span opened, subagents' among them, and that returned there, in order; not those that
+    one of them opened, for these returned into it."""
+    called = {(p.entry.id, call_key(p.round.number, c.id)) for p in placed if p.round for c in p.round.spoken.own_calls}
+    delegated = frozenset[str]()
+    if any(frame.origin == "subagent" for frame in tree.frames.values()):
+        turns = {p.entry.id: len(p.round.spoken.client_calls) for p in placed if p.round}
+        delegated = frozenset(subagent_id(turn, n) for turn, calls in turns.items() for n in range(calls))
+    opened = [
+        frame
+        for frame in tree.frames.values()
+        if frame.id in delegated or (frame.opening and (frame.opening.turn, frame.opening.call) in called)
+    ]
+    ids = {frame.id for frame in opened}
+    return tuple(frame for frame in opened if frame.status in RETURNED and frame.parent not in ids)
+
+
+def returned_words(frames: Sequence[Frame], count: Count) -> str:
+    """What each of `frames` came to, a line or a few each."""
+    limit = min(RETURNED_MOST, max(RETURNED_LEAST, RETURNED_TOGETHER // max(1, len(frames))))
+    return "\n".join(
+        f"{cut_for_display(f.title)} ({f.id}, {f.status}): "
+        f"{derived_compaction((f.results_compacted if f.opening else '') or f.results, count, limit)}"
+        for f in frames
+    )
+
+
+def with_notes(facts: Facts, tree: Tree, placed: Sequence[Placed]) -> Facts:
+    """`facts` with what calls of ours in the span noted on frames, where it still stands there, and with what the
+    frames that returned there made and decided, as their results tell it."""
+    said = (call for p in placed if (message := said_by(p)) for call in message.calls if call.is_ours)
+    words = {text.strip() for call in said for text in _noted_by(call)}
+    frames = returned_in(tree, placed)
+    inside = [f for frame in frames for f in (frame, *descendants(tree, frame.id))]
+    told = [f for f in inside if f in frames or f.is_uncalled]
+    artifacts = [a for f in tree.frames.values() for a in f.artifacts if a in words]
+    decisions = [d for f in tree.frames.values() for d in f.decisions if _is_noted(d, words)]
+    artifacts += [a for f in inside for a in f.artifacts]
+    decisions += [d for f in told for d in f.decisions]
+    kept = Facts(tuple(dict.fromkeys(map(_line, artifacts))), decisions=tuple(dict.fromkeys(map(_line, decisions))))
+    return merged(kept, facts)
+
+
+def _noted_by(call: Call) -> Iterator[str]:
+    """The texts of a call that notes something, by the tool's own name or through the dispatcher."""
+    arguments = decoded(call.arguments)
+    op = arguments.get("op", call.name) if isinstance(arguments, dict) else ""
+    if op in NOTING:
+        yield from texts_in(arguments)
+
+
+def _is_noted(decision: str, words: Container[str]) -> bool:
+    bare, _, reason = decision.partition(BECAUSE)
+    return decision in words or (bare in words and reason.removesuffix(")") in words)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -24,7 +24,7 @@ from proxy.stack.compaction import title_of
 from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import PRESSURE, TAIL, Prices, Reason, Rewrite, Verdict, weighed
 from proxy.stack.events import Folded, FrameEvent, Parted, frame_id
-from proxy.stack.facts import artifacts_of, facts_of, said_by
+from proxy.stack.facts import artifacts_of, facts_of, messages_of, returned_in, returned_words, said_by, with_notes
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, children
 from proxy.stack.interim import interim_words, summed_up
 from proxy.stack.names import Shown
@@ -227,19 +227,29 @@ def _weighed(chosen: Sequence[Candidate], weights: Weights, moment: Moment) -> V
 # --------------------------------------------------------------------------------------------------------------- write
 class _Gone(msgspec.Struct, frozen=True):
     """What leaves, as its trace and its frame are written from: messages, with the tokens that they took on the line,
-    results of ours behind their calls, what is known of them, and what the model `noted` of it."""
+    results of ours behind their calls as they are told by now, what is known of them, and what the model `noted` of it.
+    `returned` is what frames came to that were pushed in it, or in what the traces stand for that go with it."""
 
     candidate: Candidate
     placed: tuple[Placed, ...]
     messages: tuple[Message, ...]
     facts: Facts
     noted: str
+    returned: str
 
     @classmethod
     def of(cls, candidate: Candidate, pen: Pen, story: Story) -> _Gone:
         placed = candidate.placed
-        noted = interim_words(story, placed)
-        return cls(candidate, placed, tuple(_messages(story, placed, pen.count)), facts_of(placed, pen.names), noted)
+        before = {entry for trim in candidate.told for entry in trim.entries}
+        span = [*(p for p in story.placed if p.entry.id in before), *placed] if before else placed
+        return cls(
+            candidate,
+            placed,
+            tuple(_messages(story, placed, pen.count)),
+            facts_of(placed, pen.names),
+            interim_words(story, placed),
+            returned_words(returned_in(story.tree, span), pen.count),
+        )
 
 
 def _folded(  # noqa: PLR0913  one candidate, and the line it leaves
@@ -279,7 +289,7 @@ def _trace(story: Story, shown: Shown, gone: _Gone, frame: Frame, pen: Pen) -> s
         frame,
         parent.title if parent else "",
         gone.messages,
-        gone.facts,
+        with_notes(gone.facts, story.tree, gone.placed),
         nonce=pen.nonce,
         count=pen.count,
         results=_summarised(told, frame),
@@ -287,7 +297,7 @@ def _trace(story: Story, shown: Shown, gone: _Gone, frame: Frame, pen: Pen) -> s
         known=shown.without(_telling(gone.placed, told)),
         earlier="\n".join(t.trace for t in told),
         planned=_open_items(story.tree, gone.messages, pen.names),
-        noted=gone.noted,
+        noted="\n".join(filter(None, (gone.noted, gone.returned))),
     )
 
 
@@ -310,13 +320,11 @@ def _open_items(tree: Tree, gone: Iterable[Message], names: Names) -> tuple[str,
 
 
 def _messages(story: Story, placed: Iterable[Placed], count: Count) -> Iterator[Message]:
+    replaced = story.tree.replaced
     for standing in placed:
-        message = said_by(standing)
-        if message is not None and standing.entry.id in story.tree.replaced:
-            yield replace(message, tokens=told_tokens(story, standing, count))
-        elif message is not None:
-            yield message
-        yield from standing.round.results if standing.round else ()
+        for message in messages_of(story.tree, (standing,)):
+            retold = standing.entry.id in replaced
+            yield replace(message, tokens=told_tokens(story, standing, count)) if retold else message
 
 
 def _parted(story: Story, gone: _Gone, moment: Moment) -> Parted:

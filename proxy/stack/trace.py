@@ -112,7 +112,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     that this one replaces; `planned` are items of the client's plan that are open now and were told of in what
     leaves; `noted` is what the model wrote to stand here: all of it does, and it takes nothing from the rest.
     """
-    told = read_trace(earlier)
+    told = _without(read_trace(earlier), noted)
     facts = merged(told.facts, facts)
     around = _Around(frame, parent_title, nonce, facts.steps, part)
     bare = count(around.wrapped({}))
@@ -138,6 +138,12 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     candidates = _alternating(told.names, ranked_names(messages, known))
     names = _fitting_names(candidates, around.wrapped(parts), budget, count)
     return around.wrapped({**parts, "names": " ".join(names)})
+
+
+def _without(told: Told, noted: str) -> Told:
+    """What an earlier trace says, less the lines that are noted again."""
+    again = set(clean(noted).splitlines())
+    return replace(told, results="\n".join(line for line in told.results.splitlines() if line not in again))
 
 
 def budget_of(messages: Iterable[Message], bare: int, earlier: int = 0) -> int:

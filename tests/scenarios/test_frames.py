@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from proxy.scripted import Answer as Scripted
 from proxy.scripted import ScriptedProvider, call, says
 from tests.harness import (
     Conversation,
@@ -25,6 +26,7 @@ from tests.harness import (
     recall,
     texts,
 )
+from tests.scenarios.sessions import todo
 
 
 def told(provider: ScriptedProvider, at: int = -1) -> str:
@@ -260,6 +262,48 @@ def test_a_pop_returns_results_paths_and_a_pointer(provider: ScriptedProvider, c
     frame = chat.proxy.frames()["Auth"]
     assert frame["results"] == "Login works. SECRET-FREE."
     assert frame["resultsCompacted"]
+
+
+@pytest.mark.rows("S0-04", "S2-12")
+def test_a_pop_tells_what_was_done_in_the_frames_below_it(stage: Stage, provider: ScriptedProvider) -> None:
+    """S2-12: all of it leaves with the frame. The items of a plan were opened by no call, so nothing else tells what
+    was decided in them."""
+
+    def edit(path: str) -> Scripted:
+        return does(call("edit", filePath=path, oldString="a", newString="b"))
+
+    chat = stage.chat(tools=("edit", "TodoWrite"))
+    decides = does(call("stack_add_decision", decision="tables by hand"))
+    provider.will(
+        does(push("Auth")), does(todo("[>] Lexer | [ ] Parser")), edit("src/item.py"), decides,
+        does(todo("[x] Lexer | [x] Parser")), does(push("Deep")), edit("src/deep.py"), does(pop("deep")),
+        edit("src/own.py"), does(pop("done")), says("all done"),
+    )  # fmt: skip
+    message = chat.says("add a login").message
+    while message.get("tool_calls"):
+        message = chat.returns("The file has been updated.").message
+
+    results = told(provider)
+    assert "<files>changed: src/item.py, src/deep.py, src/own.py</files>" in results
+    assert "<decisions>- tables by hand</decisions>" in results
+
+
+@pytest.mark.rows("S2-21")
+def test_a_frame_that_was_resumed_tells_what_both_its_attempts_changed(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """S2-21: what the first one changed is still said to be changed."""
+    write = does(call("write", filePath="src/auth.py", content="x = 1"))
+    provider.will(does(push("Auth")), write, does(pop("needs a key", status="blocked")), says("I need a key."))
+    chat.says("add a login")
+    chat.returns("Wrote 1 line")
+    frame = chat.proxy.frames()["Auth"]["sessionID"]
+    write = does(call("write", filePath="src/key.py", content="x = 1"))
+    provider.will(does(activate(frame)), write, does(pop("done")), says("done"))
+    chat.says("here it is")
+    chat.returns("Wrote 1 line")
+
+    assert "<files>changed: src/auth.py, src/key.py</files>" in told(provider)
 
 
 def test_what_we_told_inside_a_frame_is_no_word_of_the_users(provider: ScriptedProvider, chat: Conversation) -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from proxy.scripted import ScriptedProvider, call, says
-from tests.harness import Json, RunningProxy, Stage, bash, does, push, recall
-from tests.scenarios.sessions import TOOLS
+from tests.harness import Json, RunningProxy, Stage, bash, does, everything, push, recall
+from tests.scenarios.sessions import TOOLS, todo
 
 PROMPT = "Find the tests that fail now and then."
 TASK = "Make the build green."
@@ -92,6 +92,29 @@ def test_two_subagents_at_once_end_each_by_its_own_result(stage: Stage, provider
     at = titled(proxy)[TASK]["id"]
     results = [detail(proxy, at, prompt)["results"] for prompt in prompts]
     assert results == ["the lexer is fine", "the parser is slow"]
+
+
+@pytest.mark.rows("S0-14", "S0-18")
+def test_what_a_subagent_returned_is_told_when_the_work_around_it_leaves(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """The item of the plan that delegated it is folded: the report stays in sight, the step beside it does not."""
+    proxy = stage.proxy()
+    parent, child = stage.chat(proxy, tools=(*TOOLS, "task")), stage.chat(proxy, tools=("bash",))
+    looks = does(call("read", filePath="src/lexer.py"))
+    begins, ends = (does(todo(items)) for items in ("[>] Find | [ ] Mend", "[x] Find | [>] Mend"))
+    provider.will(begins, looks, does(call("task", prompt=PROMPT)), says("Two: a and b."), looks, ends, looks, looks)
+    parent.says(TASK)
+    parent.returns("ok")
+    parent.returns("content " * 2_000)
+    child.says(PROMPT)
+    for result in ("Two: a and b.", "content " * 2_000, "ok", "fine"):
+        parent.returns(result)
+
+    line = everything(provider.received[-1].messages)
+    frame = proxy.frames(titled(proxy)[TASK]["id"])[PROMPT]["sessionID"]
+    assert "content content" not in line
+    assert f"<results>{PROMPT} ({frame}, completed): Two: a and b.</results>" in line
 
 
 def test_a_subagent_survives_a_restart_between_its_call_and_its_result(

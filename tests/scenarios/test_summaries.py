@@ -11,7 +11,7 @@ import pytest
 
 from proxy.scripted import Answer, ScriptedProvider, html, reset, says, stall, status
 from tests.harness import RunningProxy, Stage, bash, does, everything, pop, push, texts
-from tests.scenarios.sessions import TOOLS, Session
+from tests.scenarios.sessions import TOOLS, Session, made_by
 
 MODEL = "claude-haiku-4-5"
 """A model whose prices are known: 1 and 5 USD per million tokens."""
@@ -152,6 +152,36 @@ def test_a_summary_is_asked_with_the_operators_key_and_says_what_left(
     assert "make lexer again" in record
     assert "find sources" not in record
     assert question["max_tokens"] == 1_000
+
+
+@pytest.mark.rows("S0-18", "S2-21")
+def test_what_a_frame_returned_is_in_the_question_and_beside_the_summary(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    """The summariser is shown what the call that opened it says by now. Its results are the model's own words: they
+    stand beside any summary, in each trace that takes over another."""
+    proxy = summarising(stage, writer)
+    writer.when(MODEL, says(SUMMARY), loop=True)
+    played = session(stage, provider, proxy)
+    played.plays(ASKS.partition("todo:")[0] + "says: Translated so far.")
+    made = ("todo: [>] Write the lexer | [ ] Write the parser", "run make lexer", "todo: [x] Write the lexer")
+    begins, runs, ends = (does(made_by(step)[0]) for step in made)
+    provider.will(
+        begins, runs, does(push("Tables")), runs, does(pop("gen_tables makes them.")), runs, ends, says("OK.")
+    )
+    played.chat.says("go on")
+    for step in ("todo", "run", "run", "run", "todo"):
+        played.chat.returns(played.output(step))
+    until(proxy, kept=2)
+    played.plays(ENDS)
+
+    records = [str(question.messages[-1]["content"]) for question in writer.received]
+    (record,) = [record for record in records if "Title: Write the lexer" in record]
+    assert "<frame-results" in record
+    assert "<current-frame" not in record
+    (told,) = [trace for trace in traces(provider) if "make lexer" in trace]
+    assert SUMMARY in told
+    assert told.count("gen_tables makes them.") == 1
 
 
 @pytest.mark.rows("S2-21")

@@ -213,11 +213,16 @@ def _is_below(tree: Tree, frame: Frame, target: Frame) -> bool:
 
 
 def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree:
-    """Complete `event` with what the parent is told, append it, and give the tree after it."""
+    """Complete `event` with what the parent is told, append it, and give the tree after it. The files are those of
+    everything done inside, for all of it leaves with the frame (S2-12); the decisions also those of frames below that
+    no call opened, for nothing else tells them."""
     frame = tree.frames[event.frame]
     story = replace(desk.story, tree=tree)
     stays = is_let_go(story, desk.turn, frame)
     own = [p for p in story.placed if owner_of(story, p) == frame.owner]
+    below = descendants(tree, frame.id)
+    inside = {frame.id, *(f.id for f in below)}
+    decided = (d for f in below if f.is_uncalled for d in f.decisions)
     past, unfinished = user_messages(story, frame)
     way = way_back(tree, frame.id)
     passed = way[1:]
@@ -226,12 +231,17 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
     if frame.parent and not stays:
         told = returned_text(
             tree,
-            replace(frame, parent=way[-1].parent),
+            replace(frame, parent=way[-1].parent, decisions=(*frame.decisions, *decided)),
             event.status,
             event.results,
             count=desk.count,
             budget=desk.settings.budgets.total,
-            paths=(*paths_of_calls(own, desk.settings.names), *frame.artifacts),
+            paths=(
+                *paths_of_calls(
+                    (p for p in story.placed if owner_of(story, p).partition("#")[0] in inside), desk.settings.names
+                ),
+                *(artifact for f in (frame, *below) for artifact in f.artifacts),
+            ),
             past_speech=past,
             children=children(tree, frame.id),
         )

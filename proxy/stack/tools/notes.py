@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.stack.events import ArtifactAdded, Decided
+from proxy.stack.facts import BECAUSE
 from proxy.stack.frames import FINAL, Frame
 from proxy.stack.ranking import cut_for_display
 from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
@@ -34,7 +35,7 @@ def add_decision(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     decision = text_of(arguments, "decision", required=DECISION_MISSING)
     reason = text_of(arguments, "reason", "rationale")
     frame = _noted_on(desk, arguments)
-    whole = f"{decision} (because: {reason})" if reason else decision
+    whole = f"{decision}{BECAUSE}{reason})" if reason else decision
     if whole in frame.decisions:
         return Outcome(f"{frame.id} has this decision already.")
     old = _superseded(frame, text_of(arguments, "supersedes"))
