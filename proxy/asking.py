@@ -72,6 +72,8 @@ MOST_MESSAGES = 50_000
 """Messages of a request that is placed. To place one that is new takes 40 us, in which nobody else is served, and a
 body may hold two million; the longest conversation that fits a window of a million tokens has a tenth of these."""
 ROLE = b'"role"'
+NEAR = 0.5
+"""Of a known window, what a request fills at least that our part of it could have made too long."""
 SHORTEST = 16
 """Bytes of a message, at least."""
 UNCOUNTED = 1024
@@ -364,7 +366,13 @@ class Asker:
             return None  # nothing may leave the line that is not on disk: the refusal passes as it is
 
     async def _is_less_by_itself(self, status: int, refusal: bytes) -> bool:
-        return overflow.is_overflow(status, refusal, self._sent) and await self._may_fit_otherwise(self._sent)
+        """Whether what was refused for its length may fit without what is ours in it. Where it is far from filling the
+        window, that is not what made it too long, and the client is told what it would be told without us."""
+        if not overflow.is_overflow(status, refusal, self._sent):
+            return False
+        if self._sent < self.window().known * NEAR:
+            return await self.quotes.found() is not None
+        return await self._may_fit_otherwise(self._sent)
 
     def refused_for_length(self, status: int, refusal: bytes) -> bool:
         """Whether this is how the provider says that the last round was too long; if so, it is learned from."""

@@ -414,3 +414,14 @@ def test_where_nothing_more_can_leave_the_line_the_client_s_own_request_is_asked
     assert shortened.stack_status == "stateless; reason=window"
     told = everything(provider.received[-1].messages)
     assert ("do it all" in told, "result 0" in told, "result 3" in told) == (True, False, True)
+
+
+def test_what_is_refused_far_from_its_window_is_told_to_the_client(stage: Stage, provider: ScriptedProvider) -> None:
+    """Nothing of ours made it too long: the agent hears what it would hear without us, at once."""
+    chat = stage.chat(stage.proxy(**{**KNOWN, "tariffs__own__window": 200_000}))
+    provider.will(says("one"), overflow(), says("two"))
+    assert chat.says("go").stack_status == "full"
+    stage.excuse()
+
+    refused = chat.says("go on")
+    assert (refused.status, [received.status for received in provider.received]) == (400, [200, 400])
