@@ -267,9 +267,10 @@ class Actor:
 
     def _answered_past_us(self, here: Here) -> list[FrameEvent]:
         """L8: what the client was answered without a line of ours since the thread woke, and nobody kept as a turn, was
-        made behind another prefix. Behind the newest turn that left on a line there can be more of it."""
+        made behind another prefix. Behind the newest turn that left on a line there can be more of it. Where the
+        client has such reasoning dropped, that is between it and its provider."""
         waking = here.story.tree.waking
-        if waking is None or not self._binds(here):
+        if waking is None or not self._binds(here) or self.dialect.has_dropped(here.request):
             return []
         found: list[str] = []
         for placed in reversed(here.story.placed):

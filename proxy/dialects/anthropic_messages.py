@@ -119,6 +119,12 @@ def manual(request: Request) -> bool:
     return object_in(request.fields, "thinking").get("type") == "enabled"
 
 
+def has_dropped(request: Request) -> bool:
+    """Whether the client asks for thoughts that fit nothing to be dropped instead of refused."""
+    wanted = object_in(request.fields, "thinking").get("block_binding")
+    return isinstance(wanted, dict) and wanted.get("prefix_mismatch_behavior") == "drop_block"
+
+
 # ------------------------------------------------------------------------------------------------------------- render
 def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: Wanted) -> Body:
     """The body of an upstream request: the client's members in its order, with this system text and this line."""
@@ -281,6 +287,7 @@ ANTHROPIC_MESSAGES = Dialect(
     message_said,
     seals=seals,
     manual=manual,
+    has_dropped=has_dropped,
     appending=Appending("claude", takes_tools_inside, tools_inside, read_message),
     signs=True,
 )

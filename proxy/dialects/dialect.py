@@ -194,6 +194,8 @@ class Dialect:
     manual: Callable[[Request], bool | None] = lambda _: None
     """Whether the answer that is under way in a tool loop of this request must open with its reasoning; None where only
     the model says."""
+    has_dropped: Callable[[Request], bool] = lambda _: False
+    """Whether the client asks its provider to drop reasoning that does not fit, and to tell it what was dropped."""
     appending: Appending | None = None
     """None where everything has to stand in front."""
     signs: bool = False

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from proxy.errors import NotAllowed
@@ -23,7 +22,7 @@ from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, answer_
 from proxy.stack.transcript import Message, Spoken
 from proxy.store import Anchored, Owned, Record, RequestRecord, Store
 from proxy.store.replay import replayed
-from proxy.views.lookup import newest_story, stories
+from proxy.views.lookup import Unreadable, newest_story, stories
 
 _SOMEBODY = Message("assistant", b"", "")
 """Stands for an answer where only that there was one counts."""
@@ -102,8 +101,9 @@ def _checked(conversation: Conversation, records: Sequence[Record]) -> Ledger:
         for story in stories(ledger):
             if story.tree.active and story.tree.active not in story.tree.frames:
                 refuse("The active frame is not among the frames")
-    except (msgspec.MsgspecError, KeyError, ValueError, RecursionError) as error:
-        refuse(f"What it says does not make a conversation ({type(error).__name__}: {error})")
+    except Unreadable as error:
+        cause = error.__cause__
+        refuse(f"What it says does not make a conversation ({type(cause).__name__}: {cause})")
     return ledger
 
 
