@@ -292,7 +292,7 @@ class Asker:
         usage that only we asked for. A hidden round that fails is asked again, because no byte of it has left. Raises
         Unfit where it is too long and the client's own request may fit, of whose answer nothing has left.
         """
-        tries, uncounted = TRIES if turn.number else 0, False
+        tries, uncounted, whole = TRIES if turn.number else 0, False, line
         while True:
             body = self._rendered(turn, line, no_calls=no_calls)
             try:
@@ -324,7 +324,9 @@ class Asker:
                 tries -= 1
                 self._record.unanswered()
                 await asyncio.sleep(_pause(got))
-            elif not delivery.reply.started and await self._is_less_by_itself(got.status, refusal):
+            elif not delivery.reply.started and await self._is_less_by_itself(
+                got.status, refusal, again=line is not whole
+            ):
                 self._record.unanswered()
                 raise Unfit("the line was refused for its length, the client's body may fit", code="window")
             else:
@@ -365,12 +367,13 @@ class Asker:
         except StoreError:
             return None  # nothing may leave the line that is not on disk: the refusal passes as it is
 
-    async def _is_less_by_itself(self, status: int, refusal: bytes) -> bool:
+    async def _is_less_by_itself(self, status: int, refusal: bytes, *, again: bool) -> bool:
         """Whether what was refused for its length may fit without what is ours in it. Where it is far from filling the
-        window, that is not what made it too long, and the client is told what it would be told without us."""
+        window, that is not what made it too long, and the client is told what it would be told without us; so it is
+        where a shorter line was refused `again`."""
         if not overflow.is_overflow(status, refusal, self._sent):
             return False
-        if self._sent < self.window().known * NEAR:
+        if again or self._sent < self.window().known * NEAR:
             return await self.quotes.found() is not None
         return await self._may_fit_otherwise(self._sent)
 
