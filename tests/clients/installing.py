@@ -4,6 +4,7 @@ The versions are named where the tests are; nothing here knows a registry, the i
 Its one law: a folder counts as installed only when the installer said so, so a run that was cut short is repeated.
 """
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -35,7 +36,18 @@ def pip(folder: Path, packages: tuple[str, ...]) -> Path:
 
 
 def once(folder: Path, packages: tuple[str, ...], commands: list[list[str]]) -> Path:
-    """Runs the commands unless they have run for the same packages; an older or broken folder is made anew."""
+    """Runs the commands unless they have run for the same packages; an older or broken folder is made anew.
+
+    Tests that run side by side ask for the same folder: the second waits for the first.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        return installed(folder, packages, commands)
+
+
+def installed(folder: Path, packages: tuple[str, ...], commands: list[list[str]]) -> Path:
+    """What `once` does when nobody else is at it."""
     note = folder / DONE
     if note.is_file() and json.loads(note.read_text()) == list(packages):
         return folder

@@ -221,7 +221,11 @@ def test_a_file_that_cannot_be_replayed_says_where_and_why(tmp_path: Path, conte
     assert why in str(refused.value)
 
 
-@pytest.mark.parametrize("content", [b"\x00\xff\xfe\x80", b"\x1f\x8bno gzip", gzip.compress(b"[1, 2]" * 999)[:-9]])
+@pytest.mark.parametrize(
+    "content",
+    [b"\x00\xff\xfe\x80", b"\x1f\x8bno gzip", gzip.compress(b"[1, 2]" * 999)[:-9]],
+    ids=["no text", "no gzip", "gzip cut short"],
+)
 def test_bytes_that_are_no_text_are_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bytes"
     path.write_bytes(content)

@@ -157,7 +157,7 @@ def test_however_many_words_there_are_a_bounded_number_is_remembered() -> None:
 def test_a_long_span_is_ranked_in_a_fraction_of_a_request() -> None:
     """Forty thousand tokens, nearly all of them names said once; the budget is 60 ms, this allows a slow machine."""
     messages = [said("tool", " ".join(f"n_{at}_{n} src/d{at}/f{n}.py" for n in range(60))) for at in range(50)]
-    started = time.perf_counter()
+    started = time.thread_time()
 
     assert len(ranked_names(messages)) == 6_000
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5

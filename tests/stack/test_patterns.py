@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -84,6 +84,6 @@ def test_whatever_is_taken_is_over_in_a_moment(pattern: str, text: str) -> None:
     """The bound is a hundred times what was measured; a pattern that may be tried in too many ways takes years."""
     if fault_of(pattern):
         return
-    began = perf_counter()
+    began = thread_time()
     fits((pattern,), text)
-    assert perf_counter() - began < 1.0
+    assert thread_time() - began < 1.0

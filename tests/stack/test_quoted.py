@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Callable
 from random import Random
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -151,9 +151,9 @@ def test_the_work_grows_with_the_length_alone(hostile: str) -> None:
         "brackets": "a]",
     }[hostile]
     text = (text * (10_000_000 // len(text) + 1))[:10_000_000]
-    began = perf_counter()
+    began = thread_time()
 
     pieces = cut(text)
 
     assert pieces is None or quoted(pieces, SAID) is None
-    assert perf_counter() - began < 10
+    assert thread_time() - began < 10

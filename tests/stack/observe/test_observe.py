@@ -110,9 +110,9 @@ def test_a_step_with_a_large_result_is_looked_at_in_bounded_time(name: str) -> N
     ]
 
     def took(one: Step) -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         observe(one)
-        return (time.perf_counter() - start) * 1_000
+        return (time.thread_time() - start) * 1_000
 
     assert max(min(took(one) for _ in range(5)) for one in steps) < LIMIT_MS
 
@@ -120,9 +120,9 @@ def test_a_step_with_a_large_result_is_looked_at_in_bounded_time(name: str) -> N
 @pytest.mark.parametrize("name", HARD)
 def test_a_long_message_is_judged_in_bounded_time(name: str) -> None:
     def took() -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         continues(HARD[name], HARD[name], HARD[name])
-        return (time.perf_counter() - start) * 1_000
+        return (time.thread_time() - start) * 1_000
 
     assert min(took() for _ in range(5)) < 4 * LIMIT_MS
 

@@ -50,6 +50,6 @@ def test_a_summary_of_something_else_or_one_that_is_brought_is_no_question(text:
 def test_no_text_takes_long() -> None:
     """Every request that ends with the user's words is looked at."""
     for text in ("summary " * 800, "this whole work of the team and another file " * 140, "the " * 2_000, "a" * 10**6):
-        began = time.perf_counter()
+        began = time.thread_time()
         asks_for_summary(text)
-        assert time.perf_counter() - began < 0.05
+        assert time.thread_time() - began < 0.05
