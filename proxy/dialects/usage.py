@@ -28,6 +28,7 @@ WRITTEN = (
     ("input_tokens_details", "cache_write_tokens"),
 )
 WRITTEN_LONG = (("cache_creation", "ephemeral_1h_input_tokens"),)
+THOUGHTS = (("completion_tokens_details", "reasoning_tokens"), ("output_tokens_details", "reasoning_tokens"))
 OUTPUT_SIDE = ("completion_tokens", "output_tokens")
 MOST = 10**12
 """Tokens that a figure can mean. What is more is no count, and would make every sum it stands in worthless."""
@@ -75,10 +76,15 @@ def _summed(details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _thoughts_beside(told: Mapping[str, Any]) -> int:
-    """Reasoning that `completion_tokens` does not hold (xAI counts so): the total says it."""
-    thoughts = _figure(_at(told, ("completion_tokens_details", "reasoning_tokens")))
-    apart = _figure(told.get("total_tokens")) == _first(told, INPUT) + _first(told, OUTPUT) + thoughts
-    return thoughts if apart else 0
+    """Reasoning that the output does not hold: the total says it. xAI tells it among the details as well; gateways to
+    Gemini leave it out of both. What the cache did is none of it, where a total holds that on top of the prompt."""
+    whole, cached, written = _first(told, INPUT), _first(told, CACHED), _first(told, WRITTEN)
+    rest = _figure(told.get("total_tokens")) - whole - _first(told, OUTPUT)
+    if rest <= 0 or not whole:
+        return 0
+    if thoughts := _first(told, THOUGHTS):
+        return thoughts if rest == thoughts else 0
+    return 0 if rest in (cached, written, cached + written) else rest
 
 
 def _first(told: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> int:

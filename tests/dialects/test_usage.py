@@ -64,6 +64,23 @@ def test_what_is_written_for_an_hour_is_a_part_of_what_is_written() -> None:
     assert usage_of(told | {"cache_creation": None}).written_long == 0
 
 
+def test_output_that_only_the_total_holds_is_output_too() -> None:
+    """Gateways to Gemini tell of the thoughts nowhere else."""
+    told = {"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623}
+
+    assert usage_of(told) == usage_of({"input_tokens": 20, "output_tokens": 198, "total_tokens": 623}) == Usage(20, 603)
+    assert told_of([told, told])["total_tokens"] == 20 + 2 * 603
+    assert usage_of(told | {"total_tokens": 218}).output == usage_of(told | {"total_tokens": 1}).output == 198
+    assert usage_of({"total_tokens": 623}).output == 0
+
+
+@pytest.mark.parametrize("cached", [{"cache_read_input_tokens": 405}, {"prompt_cache_hit_tokens": 405}])
+def test_a_total_with_what_the_cache_held_has_no_more_output(cached: dict[str, Any]) -> None:
+    told = {"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623}
+
+    assert usage_of(told | cached).output == 198
+
+
 @pytest.mark.parametrize("told", [{}, {"prompt_tokens": None}, {"prompt_tokens": "7", "prompt_tokens_details": [1]}])
 def test_what_is_no_figure_is_0(told: dict[str, Any]) -> None:
     assert usage_of(told) == Usage()
