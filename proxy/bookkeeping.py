@@ -131,10 +131,12 @@ class Record:
         self.usages.append(spoken.usage)
         self.finish = spoken.finish
 
-    def unanswered(self) -> None:
-        """A round got no answer and is asked again."""
-        self.usages.append(None)
+    def unanswered(self, usage: Usage | None = None) -> None:
+        """A round got no answer and is asked again. `usage`: what the provider takes for it all the same."""
+        self.usages.append(usage)
         self.tries += 1
+        if self.account and not (usage and usage.input):
+            self.account.note_refused()
 
     def ran(self, calls: Sequence[str], events: Sequence[Event]) -> None:
         """Stack calls were answered: their names, and what was decided."""

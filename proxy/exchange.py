@@ -331,7 +331,7 @@ class Call:
                 await self._delivery.begin_round(got)
                 complete = await self._stream(turn, got)
                 spoken = self._delivery.end_round(complete=complete)
-            if complete and not silent and (shorter := await self._after_silence(turn, line)):
+            if complete and not silent and (shorter := await self._after_silence(turn, line, spoken)):
                 line, silent = shorter, True
                 continue
             if complete and turn.number and self._is_no_answer(spoken):
@@ -377,14 +377,14 @@ class Call:
         """One round more may be asked for, and that without calls."""
         return turn.number + 1 >= self._parts.config.stack_rounds or time.monotonic() > self._deadline
 
-    async def _after_silence(self, turn: Turn, line: Line) -> Line | None:
+    async def _after_silence(self, turn: Turn, line: Line, spoken: Spoken) -> Line | None:
         """The line to ask with again, where the answer to this one ended without a word because it was too long."""
         if not self._delivery.writing.silent:
             return None
         shorter = await self._asker.shorter_than_silence(turn, line)
         if shorter is not None:
             self._delivery.writing.again()
-            self._record.unanswered()
+            self._record.unanswered(spoken.usage)
         return shorter
 
     async def _stand_aside(self, reason: str) -> None:

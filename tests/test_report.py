@@ -397,6 +397,44 @@ def test_a_request_that_never_left_saves_no_tokens(accountant: Accountant) -> No
     assert (receipt.tokens_in, receipt.tokens_sent, receipt.tokens_saved, receipt.cost) == (2500, 0, 0, 0.0)
 
 
+# ------------------------------------------------------------------------------------------------- refused, asked again
+def asked_again(
+    accountant: Accountant, came: list[tuple[str, int]], refused: list[tuple[str, int]], answered: Usage | None
+) -> Receipt:
+    """A request whose first round is refused, and asked again with what came."""
+    account = accountant.open(came, tenant="t", upstream="u", model="m")
+    account.note_sent(refused)
+    account.note_refused()
+    account.note_sent(came)
+    return account.settle(Outcome(id="r", upstream_status=200), (None, answered))
+
+
+@pytest.mark.parametrize("told", [Usage(2500, 60), None], ids=["told", "untold"])
+@pytest.mark.parametrize("longer", [0, 9_000])
+def test_a_round_that_was_refused_and_asked_again_is_not_paid(
+    accountant: Accountant, told: Usage | None, longer: int
+) -> None:
+    """And of what was refused nothing is in the cache."""
+    chain = [HEAD, ("a", 500)]
+
+    receipt = asked_again(accountant, chain, [*chain, *([("longer", longer)] if longer else [])], told)
+
+    assert receipt.cost == pytest.approx(2500 * 2e-6 + (60 * 1e-5 if told else 0))
+    assert receipt.saved == pytest.approx(0)
+    assert (receipt.rounds, receipt.tokens_sent) == (2, 5000 + longer)
+
+
+def test_what_was_known_before_a_refusal_is_known_behind_it(accountant: Accountant) -> None:
+    chain = [HEAD, ("a", 500), ("b", 1_000)]
+    settled(accountant, chain[:2], chain[:2], usage=(Usage(2500, 0, cached=1),))
+
+    receipt = asked_again(accountant, chain, chain, Usage(3500, 0, cached=2500))
+
+    assert receipt.basis == "reported"
+    assert split(receipt.sent) == (5000, 0, 2000)
+    assert receipt.cost == pytest.approx((250 + 1000) * 2e-6)
+
+
 def test_a_model_without_a_price_is_flagged(clock: Clock) -> None:
     account = Accountant(clock).open([HEAD], tenant="t", upstream="u", model="home-made")
     account.note_sent([HEAD])

@@ -24,7 +24,7 @@ from typing import Literal
 
 import msgspec
 
-from proxy.report.prefix_cache import MOST_HEADS, CacheKey, CacheUse, Chain, PrefixCache, marked
+from proxy.report.prefix_cache import MOST_HEADS, CacheKey, CacheUse, Chain, PrefixCache, known_less, marked
 from proxy.report.receipts import Outcome, Receipt, usd
 from proxy.stack.transcript import Usage
 from proxy.tariffs import Tariff, tariff_for
@@ -46,6 +46,8 @@ class Account:
         self._untouched = accountant.untouched.use(key, self._line, self._tariff, accountant.clock(), warm=self._warm)
         self._fixed, self._tail = (chain[0][1], chain[-1][1]) if chain else (0, 0)
         self._rounds: list[CacheUse] = []
+        self._refused: set[int] = set()
+        """Rounds that got no answer and were asked again."""
         self._own = (0, 0, 0)
         self.tokens_in = self._untouched.total
         self.tokens_sent = 0
@@ -57,9 +59,15 @@ class Account:
         accountant, warm = self._accountant, self._warm and not self._rounds
         line = self._line if chain == self._chain else chain  # a thread that sleeps sends what came
         use = accountant.really_sent.use(self._key, line, self._tariff, accountant.clock(), warm=warm)
+        for refused in self._refused:  # what was refused is in no cache
+            use = known_less(use, self._rounds[refused].prefix, self._tariff)
         self._rounds.append(use)
         self._own = (own_tools, own_texts, own_traces)
         self.tokens_sent += use.total
+
+    def note_refused(self) -> None:
+        """The round that left last got no answer and is asked again: nobody is paid for it."""
+        self._refused.add(len(self._rounds) - 1)
 
     def settle(self, outcome: Outcome, usage: Sequence[Usage | None] = ()) -> Receipt:
         """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None."""
@@ -69,15 +77,17 @@ class Account:
         total, last = self.tokens_sent, newest.total
         tariff = self._tariff
         self._accountant.note_report(self._key, reported)
-        told = all(usage and usage.input for usage in reported)  # no prompt is 0 tokens: that says nothing
+        known = enumerate(zip(self._rounds, reported, strict=True))
+        answered = [billed for at, billed in known if at not in self._refused]
+        told = all(usage and usage.input for _, usage in answered)  # no prompt is 0 tokens: that says nothing
         basis: Literal["reported", "estimated"] = (
             "reported" if told and self._accountant.reports_caches(self._key) else "estimated"
         )
         failed = max(outcome.upstream_status, outcome.client_status) >= 400
         # What the provider answered to its end is billed, also where it could not be passed on.
         ended = 0 < outcome.upstream_status < 400 and bool(outcome.finish_reason or any(reported[-1:]))
-        billed = self._rounds[:-1] if failed and not ended else self._rounds
-        cost, saved = self._money(list(zip(billed, reported, strict=False)), basis, failed=failed)
+        lost = failed and not ended and rounds - 1 not in self._refused
+        cost, saved = self._money(answered[:-1] if lost else answered, basis, failed=failed)
         fixed = _front(self._untouched, self._fixed)
         return Receipt(
             **msgspec.structs.asdict(outcome),

@@ -100,11 +100,7 @@ class PrefixCache:
         tokens, total = line.tokens, line.total
         since = now - tariff.ttl_s * 1000
         found = self._used(key, line, since, now)
-        prefix = sum(tokens[:-1] if warm else tokens[:found])
-        cached = _storable(prefix, tariff)
-        # Where storing costs nothing extra, what is stored is plain input.
-        written = max(0, _storable(total, tariff) - cached) if tariff.write != 1 else 0
-        return CacheUse(cached, written, total - cached - written, prefix)
+        return _used_of(total, sum(tokens[:-1] if warm else tokens[:found]), tariff)
 
     def _used(self, key: CacheKey, line: Marked, since: int, now: int) -> int:
         """How many pieces at the beginning of a line were still warm; from `now` on all of them are."""
@@ -135,6 +131,18 @@ class PrefixCache:
             self._heads.popitem(last=False)
         while self._pieces > self._most_pieces and len(self._shelves) > 1:
             self._pieces -= _size(self._shelves.popitem(last=False)[1])
+
+
+def known_less(use: CacheUse, prefix: int, tariff: Tariff) -> CacheUse:
+    """The same request where at most `prefix` tokens of its beginning were known."""
+    return use if use.prefix <= prefix else _used_of(use.total, prefix, tariff)
+
+
+def _used_of(total: int, prefix: int, tariff: Tariff) -> CacheUse:
+    cached = _storable(prefix, tariff)
+    # Where storing costs nothing extra, what is stored is plain input.
+    written = max(0, _storable(total, tariff) - cached) if tariff.write != 1 else 0
+    return CacheUse(cached, written, total - cached - written, prefix)
 
 
 def marked(chain: Chain | Marked) -> Marked:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from proxy.scripted import Model, ScriptedProvider, Usage, says
+from proxy.scripted import Model, ScriptedProvider, Usage, overflow, says, status
 from proxy.scripted.script import Received
 from proxy.tariffs import Tariff, tariff_for
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall, texts
@@ -147,6 +147,45 @@ def test_a_saving_told_is_never_larger_than_the_true_one(
     paid = sum_charged(provider.asked, tariff_for(model))
     assert total["saved"] <= charged_without_a_proxy(stage, provider, model) - paid + 1e-9
     assert total["cost_untouched"] == pytest.approx(total["cost"] + total["saved"])
+
+
+def a_round_that_is_refused(provider: ScriptedProvider, chat: Conversation) -> None:
+    begin(provider, chat)
+    busy = status(503, headers={"retry-after": "0"})
+    provider.will(does(push("Long")), busy, does(bash("a")), does(pop("ok")), busy, says("one"), says("two"))
+    chat.says(f"go on {LONG}")
+    chat.returns(LONG * 2)
+    chat.says("and on")
+
+
+def a_line_that_is_too_long(provider: ScriptedProvider, chat: Conversation) -> None:
+    begin(provider, chat)
+    provider.will(*(does(bash(f"step {n}")) for n in range(6)), overflow(), says("It fits now."), says("done"))
+    chat.says("do it all")
+    for _ in range(5):
+        chat.returns(LONG * 2)
+    chat.proxy.stage.excuse()
+    chat.returns(LONG * 2)
+    chat.says("go on")
+
+
+REFUSALS = [a_round_that_is_refused, a_line_that_is_too_long]
+
+
+@pytest.mark.parametrize("play", REFUSALS)
+def test_what_was_refused_and_asked_again_is_paid_once(
+    stage: Stage, provider: ScriptedProvider, model: str, play: Callable[[ScriptedProvider, Conversation], None]
+) -> None:
+    """X-16: a provider charges nothing for a refusal."""
+    chat = stage.chat(model=model)
+
+    play(provider, chat)
+
+    receipts = chat.proxy.receipts()
+    paid = sum_charged(provider.asked, tariff_for(model))
+    assert sum(receipt["rounds"] for receipt in receipts) > len([r for r in provider.asked if r.usage])
+    assert sum(receipt["cost"] for receipt in receipts) == pytest.approx(paid)
+    assert {receipt["basis"] for receipt in receipts[2:]} == {"reported"}
 
 
 @pytest.mark.spoken_in("messages", reason="only there a client says how long something shall be kept")
