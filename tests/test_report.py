@@ -435,6 +435,33 @@ def test_what_was_known_before_a_refusal_is_known_behind_it(accountant: Accounta
     assert receipt.cost == pytest.approx((250 + 1000) * 2e-6)
 
 
+def test_a_request_that_was_refused_as_often_as_it_was_asked_costs_nothing(accountant: Accountant) -> None:
+    """Its client left while it was to be asked once more: it was told no status."""
+    account = accountant.open([HEAD, ("a", 500)], tenant="t", upstream="u", model="m")
+    account.note_sent([HEAD, ("a", 500)])
+    account.note_refused()
+
+    receipt = account.settle(Outcome(id="r", status="error", reason="client_left"), (None,))
+
+    assert (receipt.cost, receipt.cost_untouched, receipt.saved) == (0.0, 0.0, 0.0)
+
+
+def test_what_hidden_rounds_wrote_is_our_cost_also_where_the_last_one_tells_no_usage(accountant: Accountant) -> None:
+    """A client that leaves in the middle of the last round has it end without its usage."""
+    chain = [HEAD, ("a", 500)]
+
+    receipt = settled(accountant, chain, chain, [*chain, ("push", 300)], usage=(Usage(2500, 60), None))
+
+    assert receipt.saved == pytest.approx(-(550 * 2e-6 + 60 * 10e-6))
+
+
+def test_a_request_that_never_left_saves_no_money(accountant: Accountant) -> None:
+    """A client that left before its line was on disk."""
+    receipt = settled(accountant, [HEAD, ("a", 500)], outcome=Outcome(id="r", status="error", reason="client_left"))
+
+    assert (receipt.cost, receipt.cost_untouched, receipt.saved) == (0.0, 0.0, 0.0)
+
+
 def test_a_model_without_a_price_is_flagged(clock: Clock) -> None:
     account = Accountant(clock).open([HEAD], tenant="t", upstream="u", model="home-made")
     account.note_sent([HEAD])

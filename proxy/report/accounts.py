@@ -120,13 +120,14 @@ class Account:
         )
 
     def _money(self, billed: Sequence[Billed], basis: str, *, failed: bool) -> tuple[float, float]:
-        """Cost and saving in USD. Where the client got an error nothing stands against the cost: without us the
-        provider would have refused it too, or what is asked again is told with the request that asks."""
-        output = [_output_price(usage, self._tariff) for _, usage in billed if usage]
+        """Cost and saving in USD. Where the client got an error, or no round was answered, nothing stands against the
+        cost: without us the provider would have refused it too, or what is asked again is told with the request that
+        asks."""
+        output = [_output_price(usage, self._tariff) if usage else 0.0 for _, usage in billed]
         charged = sum([_charged(use, usage, self._tariff, basis) for use, usage in billed])
         cost = charged + sum(output)
-        if failed:
-            return cost, -cost
+        if failed or not billed:
+            return cost, 0.0 - cost
         # The untouched run has no hidden rounds: what the model wrote in them is our cost.
         saved = self._difference(billed, charged, basis) - sum(output[:-1])
         # No run costs less than nothing: a loss is at most all that was paid.

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from proxy.scripted import Model, ScriptedProvider, Usage, overflow, says, status
+from proxy.scripted import Ending, Model, ScriptedProvider, Usage, overflow, says, status
 from proxy.scripted.script import Received
 from proxy.tariffs import Tariff, tariff_for
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall, texts
@@ -186,6 +186,27 @@ def test_what_was_refused_and_asked_again_is_paid_once(
     assert sum(receipt["rounds"] for receipt in receipts) > len([r for r in provider.asked if r.usage])
     assert sum(receipt["cost"] for receipt in receipts) == pytest.approx(paid)
     assert {receipt["basis"] for receipt in receipts[2:]} == {"reported"}
+
+
+def test_a_client_that_leaves_in_the_last_round_has_saved_nothing_by_the_hidden_ones(
+    stage: Stage, provider: ScriptedProvider, model: str
+) -> None:
+    """What the model wrote in them is paid, and nobody would have asked it to."""
+    chat = stage.chat(stage.proxy(wake_at_tokens=0), model=model, streamed=True)
+    provider.will(does(push("x"), text="thinking " * 400), says(LONG, ending=Ending("stall", after_events=9)))
+    chat.history.append({"role": "user", "content": "hello"})
+
+    connection, response = chat.proxy.opened(chat.body(), {})
+    response.readline()
+    provider.wait_until(lambda: len(provider.received) == 2)
+    connection.close()
+    provider.wait_until(lambda: provider.open_connections == 0)
+
+    (receipt,) = chat.proxy.receipts()
+    row = tariff_for(model)
+    written = receipt["usage_by_round"][0]["output"] * (row.output or 0.0) / MILLION
+    assert receipt["reason"] == "client_left"
+    assert receipt["saved"] <= -written < 0
 
 
 @pytest.mark.spoken_in("messages", reason="only there a client says how long something shall be kept")
