@@ -444,6 +444,7 @@ def test_a_request_that_was_refused_as_often_as_it_was_asked_costs_nothing(accou
     receipt = account.settle(Outcome(id="r", status="error", reason="client_left"), (None,))
 
     assert (receipt.cost, receipt.cost_untouched, receipt.saved) == (0.0, 0.0, 0.0)
+    assert total([receipt]).estimated == 0
 
 
 def test_what_hidden_rounds_wrote_is_our_cost_also_where_the_last_one_tells_no_usage(accountant: Accountant) -> None:
@@ -460,6 +461,23 @@ def test_a_request_that_never_left_saves_no_money(accountant: Accountant) -> Non
     receipt = settled(accountant, [HEAD, ("a", 500)], outcome=Outcome(id="r", status="error", reason="client_left"))
 
     assert (receipt.cost, receipt.cost_untouched, receipt.saved) == (0.0, 0.0, 0.0)
+    assert total([receipt]).estimated == 0
+
+
+def test_a_question_to_the_summariser_is_counted_among_no_requests(accountant: Accountant) -> None:
+    chain = [HEAD, ("a", 500)]
+    asked = settled(accountant, chain, chain, usage=(Usage(2600, 9, 512),))
+    untold = settled(accountant, [*chain, ("b", 10)], [*chain, ("b", 10)])
+    summary = settled(accountant, [], [("question", 5000)], outcome=Outcome(id="s", status="summary"))
+    told = settled(
+        accountant, [], [("other", 5000)], usage=(Usage(5000, 9),), outcome=Outcome(id="s", status="summary")
+    )
+
+    both = total([asked, untold, summary, told])
+
+    assert (both.requests, both.rounds, both.reported, both.estimated) == (2, 4, 1, 1)
+    assert both.cost == pytest.approx(sum(r.cost for r in (asked, untold, summary, told)))
+    assert "usage was reported in full for 1 of 2" in statement(both)
 
 
 def test_a_model_without_a_price_is_flagged(clock: Clock) -> None:

@@ -99,6 +99,10 @@ class Row(msgspec.Struct, kw_only=True):
         self.rereads_gone_by = dict(Counter(self.rereads_gone_by or {}) + Counter(again.by))
 
 
+def _is_request(receipt: Receipt) -> bool:
+    return receipt.status != SUMMARY
+
+
 def _reported(receipt: Receipt) -> bool:
     return (bool(receipt.rounds) or receipt.status == ANSWERED) and None not in receipt.usage_by_round
 
@@ -124,7 +128,7 @@ _AMOUNTS: Mapping[str, Callable[[Receipt], float]] = {
     "own_traces": lambda r: r.own_traces,
     "own_rounds": lambda r: r.own_rounds,
     "lost_reasoning": lambda r: r.lost_reasoning,
-    "reported": _reported,
+    "reported": lambda r: _is_request(r) and _reported(r),
     "reported_sent": lambda r: r.tokens_sent if _reported(r) else 0,
     "reported_input": lambda r: r.usage.input,
     "reported_output": lambda r: r.usage.output,
@@ -134,9 +138,9 @@ _AMOUNTS: Mapping[str, Callable[[Receipt], float]] = {
     "cost_untouched": lambda r: r.cost_untouched,
     "saved": lambda r: r.saved,
     "cost_fixed": lambda r: r.cost_fixed,
-    "estimated": lambda r: r.basis == "estimated",
-    "unpriced": lambda r: not r.priced and r.status != ANSWERED,
-    "output_unpriced": lambda r: not r.output_priced and r.status != ANSWERED,
+    "estimated": lambda r: _is_request(r) and r.basis == "estimated" and r.cost > 0,
+    "unpriced": lambda r: _is_request(r) and not r.priced and r.status != ANSWERED,
+    "output_unpriced": lambda r: _is_request(r) and not r.output_priced and r.status != ANSWERED,
 }
 """What a receipt adds to each sum."""
 
