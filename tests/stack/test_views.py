@@ -3,14 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
+from proxy.stack.applying import apply
 from proxy.stack.economics import Prices
-from proxy.stack.events import Rooted
+from proxy.stack.events import Replaced, Rooted
 from proxy.stack.frames import Status
 from proxy.stack.story import Story
 from proxy.stack.tools import run
 from proxy.stack.tools.desk import Settings
 from proxy.stack.tools.views import BLOCK, USUAL_REQUESTS, Choice, choice_at, chosen_view, requests_expected
-from tests.stack.forest import Talk, call, popped, pushed
+from tests.stack.forest import Talk, call, count, popped, pushed
 
 ANTHROPIC = Prices(0.1, 1.25)
 ABOVE = 60_000
@@ -55,8 +56,23 @@ def weighed(story: Story, tokens: int) -> Story:
 def test_a_parent_weighs_all_on_its_line_and_an_isolated_child_the_words_of_the_user() -> None:
     story = weighed(grown(9).story, 10_000)
     shown = frozenset(p.at for p in story.placed)
-    assert choice_at(story, shown, ANTHROPIC) == Choice(100_000, 10_000 + BLOCK, USUAL_REQUESTS, ANTHROPIC)
-    assert choice_at(story, frozenset(), ANTHROPIC).parent == 0
+    assert choice_at(story, shown, ANTHROPIC, count) == Choice(100_000, 10_000 + BLOCK, USUAL_REQUESTS, ANTHROPIC)
+    assert choice_at(story, frozenset(), ANTHROPIC, count).parent == 0
+
+
+def test_a_parent_weighs_as_it_is_told_on_its_line() -> None:
+    """An output that was cut or cleared weighs what stands for it, a popped frame what it returned."""
+    talk = grown(3)
+    opened = talk.model(("", (call("p", "stack_frame_push"),)))
+    talk.happens(pushed("fchild"), opened, 1)
+    full = weighed(talk.story, 10_000)
+    shown = frozenset(p.at for p in full.placed)
+    cleared = next(p.entry.id for p in full.placed if p.entry.message and p.entry.message.answers)
+    told = replace(full, tree=apply(full.tree, Replaced(cleared, "[cleared]", "pruned"), 0))
+
+    before, after = (choice_at(story, shown, ANTHROPIC, count).parent for story in (full, told))
+
+    assert before - after == 10_000 - count("[cleared]")
 
 
 def test_a_child_is_expected_to_make_as_many_requests_as_those_before_it() -> None:

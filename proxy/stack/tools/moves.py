@@ -123,7 +123,7 @@ def _view(desk: Desk) -> str:
         return "isolate"
     if view != AUTO:
         return view
-    return chosen_view(choice_at(desk.story, desk.on_line, desk.prices), desk.settings.isolate_above)
+    return chosen_view(choice_at(desk.story, desk.on_line, desk.prices, desk.count), desk.settings.isolate_above)
 
 
 def _retried(tree: Tree, reference: str, title: str) -> str:

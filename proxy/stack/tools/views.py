@@ -17,6 +17,8 @@ import msgspec
 from proxy.stack.context import owner_of
 from proxy.stack.economics import Prices
 from proxy.stack.frames import RETURNED, path_to
+from proxy.stack.ranking import Count
+from proxy.stack.segments import tokens_of, told_tokens
 from proxy.stack.story import Placed, Story
 
 AUTO = "auto"
@@ -43,23 +45,17 @@ def chosen_view(choice: Choice, above: int) -> str:
     return "isolate" if choice.parent > above and read > choice.isolated * choice.prices.write else "fork"
 
 
-def choice_at(story: Story, shown: frozenset[str], prices: Prices) -> Choice:
-    """What there is to choose from at the end of `story`; `shown` are the entries on the line."""
-    on_line = [p for p in story.placed if p.at in shown]
+def choice_at(story: Story, shown: frozenset[str], prices: Prices, count: Count) -> Choice:
+    """What there is to choose from at the end of `story`; `shown` are the entries on the line. `count` is asked for
+    what is told there in our words."""
+    line = sum(told_tokens(story, placed, count) for placed in story.placed if placed.at in shown)
     users = sum(tokens_of(p) for p in _on_path(story) if p.entry.message and p.entry.message.role == "user")
-    return Choice(sum(map(tokens_of, on_line)), users + BLOCK, requests_expected(story), prices)
+    return Choice(line, users + BLOCK, requests_expected(story), prices)
 
 
 def _on_path(story: Story) -> list[Placed]:
     owners = {frame.owner for frame in path_to(story.tree, story.tree.active)}
     return [p for p in story.placed if p.round is None and owner_of(story, p) in owners]
-
-
-def tokens_of(placed: Placed) -> int:
-    """Tokens of an entry, or of one round of a turn with the results in it."""
-    if placed.round is not None:
-        return placed.round.spoken.message.tokens + sum(r.tokens for r in placed.round.results)
-    return placed.entry.message.tokens if placed.entry.message else 0
 
 
 def requests_expected(story: Story) -> int:
