@@ -323,8 +323,11 @@ def _messages(story: Story, placed: Iterable[Placed], count: Count) -> Iterator[
     replaced = story.tree.replaced
     for standing in placed:
         for message in messages_of(story.tree, (standing,)):
-            retold = standing.entry.id in replaced
-            yield replace(message, tokens=told_tokens(story, standing, count)) if retold else message
+            if standing.entry.id in replaced:
+                yield replace(message, tokens=told_tokens(story, standing, count))
+            else:
+                ours = standing.round is not None and message.answers
+                yield replace(message, tokens=count(message.text)) if ours else message
 
 
 def _parted(story: Story, gone: _Gone, moment: Moment) -> Parted:

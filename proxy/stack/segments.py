@@ -21,6 +21,7 @@ from itertools import accumulate
 import msgspec
 
 from proxy.stack.context import Scribe, owner_of
+from proxy.stack.events import call_key
 from proxy.stack.facts import said_by
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, ancestors, is_kept, is_left, path_to
 from proxy.stack.interim import summed_up
@@ -227,8 +228,14 @@ def is_user(placed: Placed) -> bool:
 
 def told_tokens(story: Story, placed: Placed, count: Count) -> int:
     """Tokens that it takes on the line in the words in which it is told there; `count` is asked for those of ours."""
-    words = story.tree.replaced.get(placed.entry.id)
-    return tokens_of(placed) if words is None else count(words)
+    if (words := story.tree.replaced.get(placed.entry.id)) is not None:
+        return count(words)
+    made, told = placed.round, story.tree.told
+    if made is None or not (made.results and told):
+        return tokens_of(placed)
+    by_now = ((r, told.get((placed.entry.id, call_key(made.number, r.answers)))) for r in made.results)
+    results = (count(text) if text and text != result.text else result.tokens for result, text in by_now)
+    return made.spoken.message.tokens + sum(results)
 
 
 def _weighed(text: str, scribe: Scribe) -> int:

@@ -3,11 +3,11 @@
 import pytest
 
 from proxy.stack.applying import apply
-from proxy.stack.events import Folded, Pressed, Relieved, Replaced, Rooted
-from proxy.stack.frames import Tree
+from proxy.stack.events import Folded, Popped, Pressed, Pushed, Relieved, Replaced, Rooted, call_key
+from proxy.stack.frames import Status, Tree
 from proxy.stack.pressure import Room, arisen, note, tokens_on_line
 from proxy.stack.story import Story
-from tests.stack.forest import Talk, rooted
+from tests.stack.forest import Talk, call, rooted
 
 ROOM = Room(200_000, 168_000, 0.75)
 
@@ -47,6 +47,19 @@ def test_what_left_the_line_is_not_counted() -> None:
     talk.happens(Replaced(second, "in a line"))
 
     assert tokens_on_line(talk.story, len) == len("a trace") + len("in a line")
+
+
+def test_a_frame_weighs_its_block_while_it_runs_and_then_what_it_returned() -> None:
+    talk = Talk()
+    talk.client("user", "Go on")
+    talk.happens(rooted())
+    opened = talk.model(("", (call("p", "stack_frame_push"),)))
+    talk.happens(Pushed("fa", "froot", "A", "It works.", opened, call_key(1, "p"), "a block of many words"), opened, 1)
+    assert tokens_on_line(talk.story, len) == len("a block of many words")
+
+    closed = talk.model(("", (call("q", "stack_frame_pop"),)))
+    talk.happens(Popped("fa", Status.COMPLETED, "done", "done", told="it is done"), closed, 1)
+    assert tokens_on_line(talk.story, len) == len("it is done")
 
 
 def test_the_note_says_how_full_and_what_to_do() -> None:
