@@ -51,6 +51,7 @@ from proxy.stack.observe.turns import user_spoke_last
 from proxy.stack.pruning import removed_by_cuts
 from proxy.stack.renewing import at_waking, due, rewritten_block
 from proxy.stack.rereading import Means
+from proxy.stack.segments import thoughts_of
 from proxy.stack.story import Placed, Story
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Message, Request, Usage
@@ -188,6 +189,10 @@ class Actor:
         moment, before = self._moment(here, None), asked.verdict.rewrite
         cut = structs.replace(before, removed=removed, compaction=0, behind=before.line - removed)
         verdict = weighed(cut, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
+        if verdict.worth and moment.binds and self._appending(here) is None:
+            lost = thoughts_of(here.story.placed, here.story.tree.mute, self.dialect.without_reasoning)
+            cut = structs.replace(cut, reasoning=lost)
+            verdict = weighed(cut, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
         return Decision("wake", (), verdict)
 
     def waking(self, here: Here) -> Woken:
@@ -298,10 +303,12 @@ class Actor:
         return Means(self.nonce(here.conversation), self.count, self._window(here).tokens // RECALL_PART)
 
     def _folding(self, here: Here, added: int | None, *, appended: bool = False) -> Folding:
-        frame_max = int(self.config.frame_max_tokens * (BORDER if user_spoke_last(here.request.messages) else 1))
+        at_words = user_spoke_last(here.request.messages)
+        frame_max = int(self.config.frame_max_tokens * (BORDER if at_words else 1))
         if added is None and not here.story.tree.kept and not is_due(here.story, frame_max):
             return Folding()
         moment = self._moment(here, added, appended=appended, frame_max=frame_max)
+        moment = structs.replace(moment, voids=moment.binds and not (added is None or appended or at_words))
         pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
         return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)
 

@@ -39,6 +39,7 @@ from proxy.stack.segments import (
     is_user,
     may_leave,
     segments_of,
+    thoughts_of,
     tokens_of,
     told_tokens,
 )
@@ -58,7 +59,7 @@ class Moment(msgspec.Struct, frozen=True):
     tools and system text; `added` those that waking brings, where it is asked for; `window` is 0 where it is not known.
     `binds`: the model refuses or drops reasoning behind a changed prefix. `edited`: the provider edits by itself what
     it is sent, so what it has cached is not known, and nothing is folded for its price. `appended`: waking changes
-    nothing of what stands there already."""
+    nothing of what stands there already. `voids`: it comes with a fold alone, and no reasoning so far outlives it."""
 
     node: str
     now: int
@@ -72,6 +73,7 @@ class Moment(msgspec.Struct, frozen=True):
     binds: bool = False
     edited: bool = False
     appended: bool = False
+    voids: bool = False
 
 
 class Pen(msgspec.Struct, frozen=True):
@@ -166,8 +168,12 @@ def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     if not verdict.worth:
         return Folding((), (Decision(kind, subjects, verdict),))
     shown = Shown(_telling(line, story.tree.trims))
-    events = tuple(event for c in chosen for event in _folded(story, line, shown, c, moment, pen))
-    return Folding(events, (Decision(kind, subjects, verdict),))
+    written = [_Written(c, made) for c in chosen if (made := _folded(story, line, shown, c, moment, pen))]
+    verdict = _weighed_as_written(story, line, written, weights, moment, pen.scribe)
+    if not verdict.worth:
+        return Folding((), (Decision(kind, subjects, verdict),))
+    events = tuple(event for each in written for event in each.events)
+    return Folding(events, (Decision(kind, tuple(each.candidate.frame for each in written), verdict),))
 
 
 def _is_relief(weights: Weights, moment: Moment) -> bool:
@@ -206,14 +212,44 @@ def _grouped(segments: Sequence[Segment]) -> tuple[Candidate, ...]:
 
 
 def _weighed(chosen: Sequence[Candidate], weights: Weights, moment: Moment) -> Verdict:
+    """With what the traces will take, about."""
+    return _judged(chosen, weights, moment, sum(c.estimate for c in chosen), 0)
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """A candidate, and the events by which it leaves."""
+
+    candidate: Candidate
+    events: tuple[FrameEvent, ...]
+
+
+def _weighed_as_written(  # noqa: PLR0913  what was weighed before, and what has been written since
+    story: Story,
+    line: Sequence[Placed],
+    written: Sequence[_Written],
+    weights: Weights,
+    moment: Moment,
+    scribe: Scribe,
+) -> Verdict:
+    """Only now it is known what the traces take, with all that was noted and returned, and which reasoning can no
+    longer be sent."""
+    folds = [event for each in written for event in each.events if isinstance(event, Folded)]
+    traces = sum(scribe.user_message(fold.trace).tokens for fold in folds)
+    leaving = {id(p) for each in written for p in each.candidate.placed}
+    muted = {turn for fold in folds for turn in fold.muted}
+    bare = [p for p in line if id(p) not in leaving and (moment.voids or p.entry.id in muted)]
+    reasoning = thoughts_of(bare, story.tree.mute, scribe.without_reasoning)
+    return _judged([each.candidate for each in written], weights, moment, traces, reasoning)
+
+
+def _judged(chosen: Sequence[Candidate], weights: Weights, moment: Moment, compaction: int, reasoning: int) -> Verdict:
     removed = sum(c.tokens for c in chosen)
     start = min((c.start for c in chosen), default=weights.sent)
     waking = moment.added is not None and not moment.appended
     parts = [s for c in chosen if c.part for s in c.segments if s.placed]
     part = sum(s.tokens for s in parts)
     behind = weights.staying(0 if waking else start, removed) + (moment.head if waking else 0)
-    compaction = sum(c.estimate for c in chosen)
-    rewrite = Rewrite(removed, compaction, behind, moment.head + weights.total, moment.added or 0)
+    rewrite = Rewrite(removed, compaction, behind, moment.head + weights.total, moment.added or 0, reasoning)
     verdict = weighed(rewrite, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
     if moment.edited:
         return replace(verdict, worth=False, reason=Reason.PROVIDER_TRIMMED)

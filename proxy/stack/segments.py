@@ -13,7 +13,7 @@ What this module does not do: it weighs no cost and chooses nothing (`folding` d
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -29,6 +29,7 @@ from proxy.stack.ledger import Kind
 from proxy.stack.ranking import Count
 from proxy.stack.recalled import recently_recalled
 from proxy.stack.story import Placed, Story
+from proxy.stack.transcript import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +237,13 @@ def told_tokens(story: Story, placed: Placed, count: Count) -> int:
     by_now = ((r, told.get((placed.entry.id, call_key(made.number, r.answers)))) for r in made.results)
     results = (count(text) if text and text != result.text else result.tokens for result, text in by_now)
     return made.spoken.message.tokens + sum(results)
+
+
+def thoughts_of(placed: Iterable[Placed], mute: Container[str], bare: Callable[[Message], Message]) -> int:
+    """Tokens of the reasoning in answers among `placed`, but for those in `mute`, about: nobody tells them, and what
+    is encrypted cannot be counted, so they are a quarter of its characters. `bare` is a message less its reasoning."""
+    answers = (m for p in placed if p.entry.id not in mute and (m := said_by(p)) and m.role == "assistant")
+    return sum(len(message.wire) - len(bare(message).wire) for message in answers) // 4
 
 
 def _weighed(text: str, scribe: Scribe) -> int:

@@ -613,6 +613,23 @@ def test_what_a_frame_returned_is_told_when_the_work_around_it_leaves(
     assert "<decisions>- two tables (because: one is too wide)</decisions>" in trace
 
 
+@pytest.mark.rows("S4-23")
+def test_the_figures_of_a_fold_are_those_of_the_lines_around_it(session: Session) -> None:
+    """S4-23: what left weighs what it took there, with what a frame returned in the place of its block; what stands for
+    it is counted once it is written, with all that is told of that frame."""
+    works(session, "Build the formatter.", LEXER_WITH_A_FRAME)
+
+    receipts = session.chat.proxy.receipts()
+    at = next(n for n, receipt in enumerate(receipts) if any(d["done"] for d in receipt["decisions"]))
+    before, after = receipts[at - 1 : at + 1]
+    (made,) = after["decisions"]
+    came = after["tokens_in"] - before["tokens_in"]
+    told = came - made["removed"] + made["compaction"]
+    assert after["tokens_last"] - before["tokens_last"] == pytest.approx(
+        told, abs=15
+    )  # an echo may be written otherwise
+
+
 @pytest.mark.rows("S2-21")
 def test_a_trace_that_takes_over_another_still_tells_what_a_frame_returned(
     session: Session, provider: ScriptedProvider

@@ -55,6 +55,7 @@ def test_the_figures_are_those_of_the_line() -> None:
     after = assemble(watched.story, SCRIBE)
 
     traces = [m.tokens for m in after.messages if m.text.startswith("<stack-context")]
+    assert rewrite.compaction == sum(traces) > 0
     assert before - after.tokens == rewrite.removed - sum(traces)
     assert rewrite.line == before + 1_000
 
