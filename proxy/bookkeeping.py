@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -26,7 +26,10 @@ from proxy.feed import Feed
 from proxy.metrics import Metrics
 from proxy.report import Account, Accountant, Chain, Decision, Outcome, Receipt, response_headers
 from proxy.stack import folding, tools
+from proxy.stack.context import on_line
+from proxy.stack.events import REASONING_REMOVED, Folded, ReasoningRemoved, read_event
 from proxy.stack.ledger import Event
+from proxy.stack.segments import thoughts_of
 from proxy.stack.transcript import Request, Spoken, Usage
 from proxy.standing import Standing
 from proxy.store import Body, RequestRecord, SentRecord, Store
@@ -41,6 +44,8 @@ CALLABLE = frozenset(
 )
 HEADS = 256
 """Heads of requests whose identity is remembered: an agent sends the same with every one."""
+MUTING = frozenset({"folded", REASONING_REMOVED})
+"""Events by which answers stay without their reasoning."""
 UNKNOWN_TOOL = "unknown"
 """A tool that there is not: its name is the model's own words, which are neither logged nor counted."""
 TOLD_ASLEEP = frozenset({"name_clash", "legacy_functions"})
@@ -83,10 +88,8 @@ class Record:
     """The hidden calls by name of the tool."""
     tries: int = 0
     """Rounds that got no answer and were asked again."""
-    events: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
-    lost_reasoning: int = 0
-    """Tokens of reasoning that the client sent and that had to be left out."""
     usages: list[Usage | None] = field(default_factory=list)
     bodies: list[SentRecord] = field(default_factory=list)
     finish: str = ""
@@ -144,14 +147,11 @@ class Record:
         self.recalls += sum(name == "stack_recall" for name in calls)
         for name in (name if name in CALLABLE else UNKNOWN_TOOL for name in calls):
             self.calls[name] = self.calls.get(name, 0) + 1
-        self.events += map(_told, events)
+        self.events += events
 
-    def decided(self, decisions: Iterable[Decision], *, lost_reasoning: int = 0) -> None:
-        """The gate was asked; also "not now" is an answer. `lost_reasoning`: tokens of reasoning left out with this
-        request that no decision tells of."""
-        new = list(decisions)
-        self.decisions += new
-        self.lost_reasoning += lost_reasoning + sum(one.reasoning for one in new if one.done)
+    def decided(self, decisions: Iterable[Decision]) -> None:
+        """The gate was asked; also "not now" is an answer."""
+        self.decisions += decisions
 
     def bypassed(self, reason: str) -> None:
         """We stood aside, from here on or for all of it."""
@@ -204,6 +204,7 @@ class Record:
 
     def _outcome(self, client_status: int) -> Outcome:
         standing = self.standing
+        events = (*self._decided_on_arrival(), *self.events)
         return Outcome(
             id=self.id,
             conversation=standing.conversation if standing else "",
@@ -220,16 +221,16 @@ class Record:
             stream=bool(standing and standing.request.stream),
             hidden_calls=self.hidden_calls,
             recalls=self.recalls,
-            events=(*self._decided_on_arrival(), *self.events),
+            events=tuple(map(_told, events)),
             client_status=client_status,
             upstream_status=self.upstream_status,
             finish_reason=self.finish,
             would_send=self.would_send,
             decisions=tuple(self.decisions),
-            lost_reasoning=self.lost_reasoning,
+            lost_reasoning=self._lost_reasoning(events),
         )
 
-    def _decided_on_arrival(self) -> list[str]:
+    def _decided_on_arrival(self) -> list[Event]:
         """What hangs on the request and what is new with it, and not on a round: it opened a conversation, woke its
         thread, a frame was seen in it or left, its line was cut."""
         standing = self.standing
@@ -241,7 +242,18 @@ class Record:
             new.append(entry.parent)
             entry = ledger.entries.get(entry.parent)
         hanging = [event for node in reversed(new) for event in ledger.events.get(node, ())]
-        return [_told(event) for event in hanging if event.created >= since]
+        return [event for event in hanging if event.created >= since]
+
+    def _lost_reasoning(self, events: Iterable[Event]) -> int:
+        """Tokens of the reasoning that leaves the line by these events, about, and is not back on it ever."""
+        standing, muted = self.standing, set(_muted_by(events))
+        if standing is None or not muted:
+            return 0
+        ledger, since = standing.ledger, standing.arrival.now
+        hanging = (event for entry in ledger.path(standing.node) for event in ledger.events.get(entry.id, ()))
+        before = set(_muted_by(event for event in hanging if event.created < since))
+        answers = [placed for placed in on_line(standing.story) if placed.entry.id in muted]
+        return thoughts_of(answers, before, self.keeper.dialect.without_reasoning)
 
     def _write(self) -> None:
         standing, receipt = self.standing, self.settled
@@ -305,6 +317,16 @@ def _head_piece(request: Request, guidance: str, own: int) -> tuple[str, int]:
 def _identity_of_head(system_hash: str, tool_names: tuple[str, ...], guidance: str) -> str:
     said = "\n".join([system_hash, *tool_names, guidance])
     return sha256(said.encode()).hexdigest()[:32]
+
+
+def _muted_by(events: Iterable[Event]) -> Iterator[str]:
+    """The answers that stay without their reasoning from one of these on, by their entries."""
+    for event in events:
+        said = read_event(event) if event.kind in MUTING else None
+        if isinstance(said, ReasoningRemoved):
+            yield from said.turns
+        elif isinstance(said, Folded):
+            yield from said.muted
 
 
 def _told(event: Event) -> str:

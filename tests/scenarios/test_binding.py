@@ -46,6 +46,20 @@ def test_waking_leaves_out_what_was_thought_before(chat: Conversation, provider:
     assert [thoughts(r) for r in provider.asked] == [[], [], ["second"]]
 
 
+def test_what_was_left_out_stands_in_the_receipt_once(chat: Conversation, provider: ScriptedProvider) -> None:
+    """L8: the model may think it again, and that would be paid."""
+    thought = "I wonder how this could be done. " * 40
+    provider.will(says("one", reasoning=thought), says("two", reasoning=thought), says("three"))
+    for text in ("hello", LONG, "go on"):
+        chat.says(text, model=BOUND)
+
+    asleep, waking, awake = chat.proxy.receipts()
+    assert [thoughts(r) for r in provider.asked][1] == []
+    assert (asleep["lost_reasoning"], awake["lost_reasoning"]) == (0, 0)
+    assert len(thought) // 4 <= waking["lost_reasoning"] < len(thought)
+    assert chat.proxy.get("/stack/totals")["total"]["lost_reasoning"] == waking["lost_reasoning"]
+
+
 @pytest.mark.spoken_in("chat", reason=SIGNED)
 def test_a_model_that_binds_nothing_loses_nothing(chat: Conversation, provider: ScriptedProvider) -> None:
     woken(chat, provider, FREE)
