@@ -508,6 +508,9 @@ def test_a_fold_leaves_closing_words_without_their_reasoning(session: Session, p
 
     assert session.outputs_sent() == [2]
     assert [m.get("reasoning_content") for m in line(provider) if m["role"] == "assistant"] == [None, "thought three"]
+    (receipt,) = [r for r in session.chat.proxy.receipts() if any(d["done"] for d in r["decisions"])]
+    (made,) = receipt["decisions"]
+    assert made["reasoning"] == receipt["lost_reasoning"] > 0
 
 
 # -------------------------------------------------------------------------------------------------------- other

@@ -70,6 +70,17 @@ def test_little_work_stays_and_the_gate_says_so() -> None:
     assert all(not worth for _, worth, _ in decided(made))
 
 
+@pytest.mark.rows("S4-65")
+def test_a_fold_whose_trace_comes_out_too_long_is_told_as_none() -> None:
+    """S4-65: the estimate takes 120 tokens for it, and its tags alone take more."""
+    watched = worked("Build the formatter.", groups=2, tokens=25, requests=200)
+    (decision,) = watched.fold().decisions
+
+    assert watched.foldings[-1].events == ()
+    assert (decision.verdict.worth, decision.verdict.reason) == (False, Reason.NOT_YET)
+    assert decision.verdict.rewrite.removed == 0
+
+
 def test_nothing_finished_is_no_question() -> None:
     watched = Watched(folds=False).user("Build it.").does(bash("make"), results=[padded("made")])
     watched.arrives()
