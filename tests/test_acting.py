@@ -13,6 +13,7 @@ from proxy.limits import Window
 from proxy.stack.economics import Reason
 from proxy.stack.events import Folded, ReasoningRemoved, Woken
 from proxy.stack.ledger import Round
+from proxy.stack.story import Story
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Spoken, Usage
 from tests.stack.working import CONVERSATION, DIALECT, SCRIBE, WATCH, Watched, bash, padded, request, todo
@@ -152,6 +153,33 @@ def awake(watched: Watched) -> Watched:
     tree = replace(watched.story.tree, waking=actor().act(at(spoken())).events[0])
     watched.story = replace(watched.story, tree=tree)
     return watched
+
+
+def thinking(watched: Watched, characters: int) -> Story:
+    """The story with a thought of so many characters in front of every answer."""
+    thought = b',"reasoning_content":"%s"}' % (b"x" * characters)
+    placed = []
+    for p in watched.story.placed:
+        if p.round:
+            message = p.round.spoken.message
+            spoken = replace(p.round.spoken, message=replace(message, wire=message.wire[:-1] + thought))
+            p = replace(p, round=replace(p.round, spoken=spoken))
+        placed.append(p)
+    return replace(watched.story, placed=tuple(placed))
+
+
+@pytest.mark.parametrize(("model", "bound"), [("claude-opus-5.5", True), ("gpt-x", False)])
+def test_thoughts_that_waking_inside_a_loop_would_void_count_against_it(model: str, bound: bool) -> None:
+    """L8, DESIGN 9: lost reasoning is a cost. Of a model that binds none, none is lost."""
+    watched = loop()
+    few, many = (replace(at(watched, model=model), story=thinking(watched, n)) for n in (100, 80_000))
+
+    awake, asleep = actor().act(few), actor().act(many)
+
+    assert Woken in kinds(awake)
+    assert (Woken in kinds(asleep)) is not bound
+    assert (asleep.decisions[0].verdict.rewrite.reasoning > 10_000) is bound
+    assert asleep.reason == ("in_loop" if bound else "")
 
 
 # --------------------------------------------------------------------------------------------------------- what is
