@@ -34,6 +34,8 @@ _ELSE = re.compile(
     re.IGNORECASE,
 )
 """How long an answer may be, or a name or an id: trimming the prompt for it would be in vain."""
+_TOGETHER = re.compile(rb"your request has \d+ input tokens", re.IGNORECASE)
+"""The answer that is asked for is too long beside this prompt: behind a shorter one it fits."""
 _BYTES = re.compile(rb"request_too_large|request entity too large|maximum size|bytes|\bmi?b\b", re.IGNORECASE)
 """A body may be too large for the wire, pictures above all; that says nothing of tokens."""
 _FIGURE = rb"(\d{1,3}(?:[,_]\d{3})+|\d+)"
@@ -56,7 +58,7 @@ nothing else."""
 def is_overflow(status: int, body: bytes, tokens: int = 0) -> bool:
     """Whether this refusal says that the request, of so many tokens, does not fit the model's window."""
     told = body[:LOOKED_AT]
-    if status not in STATUSES or _WAIT.search(told) or _ELSE.search(told):
+    if status not in STATUSES or _WAIT.search(told) or (_ELSE.search(told) and not _TOGETHER.search(told)):
         return False
     if not told.strip():
         return status in (400, 413) and tokens >= SILENT

@@ -179,6 +179,13 @@ OVERFLOWS: tuple[Wording, ...] = (
         "This model's maximum context length is {window} tokens. However, your request has {used} input tokens.",
     ),
     Wording(
+        "vllm-sum",
+        400,
+        "detail",
+        "'max_tokens' or 'max_completion_tokens' is too large: 8192. This model's maximum context length is {window} "
+        "tokens and your request has {used} input tokens (8192 > {window} - {used}).",
+    ),
+    Wording(
         "sglang",
         400,
         "detail",
