@@ -49,7 +49,7 @@ from proxy.stack.facts import said_by
 from proxy.stack.pruning import candidates, cuts
 from proxy.stack.tools.desk import UNBOUNDED
 from proxy.stack.transcript import Message, Request, Spoken
-from proxy.stack.trim import KEPT, shortened, spare, trimmed
+from proxy.stack.trim import KEPT, shortened, spare, trimmed, withheld
 from proxy.summaries import Summaries
 from proxy.tokens import Counter
 from proxy.turn import Toolkit, Turn
@@ -74,6 +74,12 @@ body may hold two million; the longest conversation that fits a window of a mill
 ROLE = b'"role"'
 NEAR = 0.5
 """Of a known window, what a request fills at least that our part of it could have made too long."""
+PLENTY = 0.5
+"""Of a window, room that no answers to a round fill: what may leave the line is not looked at then."""
+MARGIN = 0.02
+"""Of a window, how far our count of what stands on a line may be off."""
+FEW = 400
+"""Tokens of an answer of ours for which half of what is kept for the answer of the model gives way."""
 SHORTEST = 16
 """Bytes of a message, at least."""
 UNCOUNTED = 1024
@@ -185,6 +191,7 @@ class Asker:
         if shorter is None and self._request.tokens <= window.tokens and not turn.number:
             raise Unfit("the line does not fit the window, the client's body may", code="window")
         left = shorter or line
+        left = await self._without_answers(turn, left, int(window.tokens * (1 - MARGIN))) or left
         too_long = not turn.number and self._tokens(turn, left) > window.tokens
         if too_long and await self._may_fit_otherwise(self._tokens(turn, left)):
             raise Unfit("the line does not fit the window, what is left of the client's body may", code="window")
@@ -233,8 +240,10 @@ class Asker:
         window = self.window()
         if not window.binds:
             return UNBOUNDED
-        line = turn.line()
-        return window.limit - self._tokens(turn, line) - spoken.message.tokens + spare(turn.story, line)
+        left = window.limit - self._sent - spoken.message.tokens - int(window.tokens * MARGIN)
+        if left < window.tokens * PLENTY:
+            left += spare(turn.story, turn.line())
+        return max(left, min(FEW, left + (window.tokens - window.limit) // 2))
 
     async def _shortened(self, turn: Turn, line: Line, enough: int, room: int) -> Line | None:
         """A shorter line: old outputs cleared, and where that does not bring it below `enough` tokens, the oldest
@@ -246,6 +255,13 @@ class Asker:
         fixed = self._tokens(turn, left) - left.tokens
         event = trimmed(turn.story, left, room - fixed)
         return await self._decided(turn, left, (event,) if event else ()) or cleared
+
+    async def _without_answers(self, turn: Turn, line: Line, most: int) -> Line | None:
+        """The line of a hidden round without what our own tools answered in this turn, as far as it is more than `most`
+        tokens: where all else has left it, that is what made it too long. None where nothing can go."""
+        over = self._tokens(turn, line) - most
+        event = withheld(turn.story, turn.entry.id, over) if turn.number else None
+        return await self._decided(turn, line, (event,) if event else ())
 
     async def _decided(self, turn: Turn, line: Line, events: Sequence[FrameEvent]) -> Line | None:
         """What becomes of the line by these events, which are durable then; None without one. Reasoning that its
@@ -360,12 +376,16 @@ class Asker:
     async def _shorter_than(self, turn: Turn, line: Line, refused: int) -> Line | None:
         window, enough = self.window(), int(refused * KEPT)
         room = min(enough, room_in(window)) if window.binds else enough
+        fits = int(window.tokens * (1 - MARGIN))
+        most = fits if window.source in ("table", "named") and fits < refused else enough
         enough = min(enough, window.limit) if window.binds else enough
         try:
-            capped = await self._cut(turn, line, window)
-            return await self._shortened(turn, capped, enough, room) or (capped if capped is not line else None)
+            left = await self._cut(turn, line, window)
+            left = await self._shortened(turn, left, enough, room) or left
+            left = await self._without_answers(turn, left, most) or left
         except StoreError:
             return None  # nothing may leave the line that is not on disk: the refusal passes as it is
+        return left if left is not line else None
 
     async def _is_less_by_itself(self, status: int, refusal: bytes, *, again: bool) -> bool:
         """Whether what was refused for its length may fit without what is ours in it. Where it is far from filling the

@@ -46,7 +46,6 @@ from proxy.patience import within
 from proxy.recalling import beside, elsewhere
 from proxy.referring import whole
 from proxy.stack.context import Line
-from proxy.stack.recalled import is_recall
 from proxy.stack.transcript import Request, Spoken
 from proxy.standing import Arrival, Standing, made_behind_ours
 from proxy.turn import Turn
@@ -416,8 +415,7 @@ class Call:
         weighed = replace(spoken, message=self._parts.writer.weighed(spoken.message))
         ledgers = await beside(self._parts, turn, spoken)
         others = await elsewhere(self._parts, turn, spoken, ledgers)
-        if any(map(is_recall, spoken.own_calls)):
-            turn.room = self._asker.room(turn, weighed)
+        turn.room = self._asker.room(turn, weighed)
         results, events = turn.run(weighed, now, refuse=refuse, beside=ledgers, elsewhere=others)
         self._record.ran([c.name if c.is_ours else LOOPING_CALL for c in spoken.own_calls], events)
         turn.keep(weighed, results, events, now, last=bool(spoken.client_calls))

@@ -136,7 +136,7 @@ class Turn:
             desk = replace(
                 self._desk(story, group, call, now, on_line),
                 recallable=self.recallable - self.recalled,
-                room=room,
+                room=min(room, self.recallable),
                 beside=beside,
                 elsewhere=elsewhere,
             )

@@ -189,7 +189,7 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             waking = Waking(event.guidance, event.tools, event.appended, event.at)
             return replace(tree, waking=waking, untold_root="")
         case Trimmed():
-            return replace(tree, trims=(*tree.trims, Trim(frozenset(event.entries), event.trace, event.at)))
+            return _trimmed(tree, event)
         case ReasoningRemoved():
             return replace(tree, mute=tree.mute | set(event.turns))
         case Replaced():
@@ -206,6 +206,12 @@ def _noted(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return replace(tree, advice=_advised(tree.advice, event, now))
         case _:
             return tree
+
+
+def _trimmed(tree: Tree, event: Trimmed) -> Tree:
+    told = _with(tree, told=dict.fromkeys(event.answers, event.words))
+    left = (Trim(frozenset(event.entries), event.trace, event.at),) if event.trace else ()
+    return replace(told, trims=(*tree.trims, *left))
 
 
 def _advised(known: advice.Advice, event: Suggested | SuggestionsCleared | AutonomySet, now: int) -> advice.Advice:

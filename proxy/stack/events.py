@@ -160,11 +160,14 @@ class BlockRenewed(msgspec.Struct, frozen=True, tag="block renewed"):
 
 
 class Trimmed(msgspec.Struct, frozen=True, tag="trim"):
-    """The line did not fit the window: these entries left it."""
+    """The line did not fit the window: these entries left it, and `trace` stands for them; these `answers` of ours, by
+    turn and call, are told in `words` from now on."""
 
     entries: tuple[str, ...]
     trace: str
     at: str = ""
+    answers: tuple[tuple[str, str], ...] = ()
+    words: str = ""
 
 
 class Entered(msgspec.Struct, frozen=True, tag="entered"):

@@ -9,20 +9,27 @@ refuses a request for its length; it is no way to save.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from proxy.stack.context import Line, owner_of
-from proxy.stack.events import Trimmed
+from proxy.stack.events import Trimmed, call_key
 from proxy.stack.frames import path_to
 from proxy.stack.interim import interim_words
+from proxy.stack.ledger import Round
 from proxy.stack.ranking import escape_xml, estimate_tokens
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Message
 
 KEPT = 0.6
 """Of the window, what may stay."""
+WITHHELD = (
+    "Error: this answer is left out, because your context window had no room for it. Ask for less of it, or make room: "
+    "pop the frame you are in."
+)
+LEAST_WITHHELD = 100
+"""Tokens of an answer that is left out: a shorter one is hardly longer than the words in its place."""
 
 
 def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
@@ -42,8 +49,31 @@ def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
 
 
 def spare(story: Story, line: Line) -> int:
-    """Tokens of all groups that may leave the line."""
-    return sum(_tokens(story, p) for group in _leaving(story, line) for p in group)
+    """By how many tokens the line would be shorter without the groups that may leave it."""
+    gone = _leaving(story, line)
+    tokens = sum(_tokens(story, p) for group in gone for p in group)
+    return max(0, tokens - estimate_tokens(_trace(story, gone))) if gone else 0
+
+
+def withheld(story: Story, turn: str, over: int) -> Trimmed | None:
+    """The event that leaves out what our tools answered in this turn, the longest answer first, until the line has
+    `over` tokens less; None where no answer is long. What a frame was told as it began stays."""
+    found: list[tuple[str, str]] = []
+    for key, tokens in sorted(_answers_in(story, turn), key=lambda answer: -answer[1]):
+        if over <= 0:
+            break
+        over -= tokens
+        found.append(key)
+    return Trimmed((), "", answers=tuple(found), words=WITHHELD) if found else None
+
+
+def _answers_in(story: Story, turn: str) -> Iterator[tuple[tuple[str, str], int]]:
+    """Answers of some length that nothing stands for yet, by their calls, with their tokens."""
+    for made in (p.round for p in story.placed if p.round is not None and p.entry.id == turn):
+        for result in made.results:
+            key = (turn, call_key(made.number, result.answers))
+            if key not in story.tree.told and result.tokens >= LEAST_WITHHELD:
+                yield key, result.tokens
 
 
 def _leaving(story: Story, line: Line) -> list[list[Placed]]:
@@ -83,8 +113,15 @@ def _tokens(story: Story, placed: Placed) -> int:
     if (told := story.tree.replaced.get(placed.entry.id)) is not None:
         return estimate_tokens(told)
     if placed.round is not None:
-        return placed.round.spoken.message.tokens + sum(r.tokens for r in placed.round.results)
+        return placed.round.spoken.message.tokens + sum(_told_tokens(story, placed.entry.id, placed.round))
     return placed.entry.message.tokens if placed.entry.message else 0
+
+
+def _told_tokens(story: Story, turn: str, made: Round) -> Iterator[int]:
+    """Of the results of ours, in the words in which they are told by now."""
+    for result in made.results:
+        told = story.tree.told.get((turn, call_key(made.number, result.answers)))
+        yield estimate_tokens(told) if told else result.tokens
 
 
 def _first_read(story: Story, entries: Sequence[str]) -> str:

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from proxy.stack.ranking import truncate_to_tokens
 from proxy.stack.tools import (
     autonomy,
     branches,
@@ -53,6 +55,13 @@ _BY_NAME: Mapping[str, Tool] = {
 _BEHIND = tuple(tool for tool in TOOLS if not tool.core)
 DISPATCHER = "stack"
 NO_MORE = "No more stack calls in this turn. Go on with the task, or answer the user."
+CUT = (
+    "[the rest is left out: your context window has no room for it now. Ask for less, or make room: pop the frame you "
+    "are in.]"
+)
+LEAST_TOLD = 80
+"""Tokens of an answer that is told whole, whatever room there is: most mistakes are told in fewer."""
+BYTES_PER_CHARACTER = 4
 _ORDER = ("stack_frame_push", "stack_frame_pop", "stack_frame_plan", "stack_frame_activate", "stack_recall")
 
 
@@ -88,9 +97,17 @@ def run(desk: Desk, call: Call) -> Outcome:
     try:
         arguments = _arguments(call)
         tool, arguments = _chosen(call.name, arguments)
-        return tool.run(desk, arguments)
+        outcome = tool.run(desk, arguments)
     except Mistake as mistake:
-        return Outcome(str(mistake))
+        return Outcome(_within(desk, str(mistake)))
+    return outcome if tool.fits else replace(outcome, text=_within(desk, outcome.text))
+
+
+def _within(desk: Desk, text: str) -> str:
+    """An answer, cut where the window has no room for all of it: the next round would be refused for its length."""
+    if len(text) * BYTES_PER_CHARACTER <= desk.room:  # no token is less than a byte
+        return text
+    return truncate_to_tokens(text, max(desk.room, LEAST_TOLD), desk.count, CUT)
 
 
 def _arguments(call: Call) -> Mapping[str, Any]:

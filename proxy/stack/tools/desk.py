@@ -141,7 +141,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 class Tool(msgspec.Struct, frozen=True):
     """`op` is its name behind the dispatcher; `core` tools are offered by themselves, and those that are not `listed`
-    are only offered where every tool is: they are for people rather than for the model."""
+    are only offered where every tool is: they are for people rather than for the model. What one that `fits` answers
+    keeps to the room there is, and may not be cut."""
 
     name: str
     op: str
@@ -150,6 +151,7 @@ class Tool(msgspec.Struct, frozen=True):
     run: Callable[[Desk, Mapping[str, Any]], Outcome]
     core: bool = False
     listed: bool = True
+    fits: bool = False
 
 
 def text_of(arguments: Mapping[str, Any], *names: str, required: str = "") -> str:

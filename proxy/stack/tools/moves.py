@@ -39,10 +39,11 @@ from proxy.stack.frames import (
 )
 from proxy.stack.ledger import Kind, Round
 from proxy.stack.observe.files import artifacts_of, paths_of_calls
+from proxy.stack.ranking import truncate_to_tokens
 from proxy.stack.roots import following
 from proxy.stack.story import Story
 from proxy.stack.tools.branches import at_push
-from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
+from proxy.stack.tools.desk import UNBOUNDED, Desk, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.views import AUTO, choice_at, chosen_view
 
 Opened = TypeVar("Opened", Pushed, Activated)
@@ -52,6 +53,10 @@ NOT_READ = (
 )
 TITLE = "Error: title is missing. Give 2-5 words that name the subtask."
 CRITERIA = "Error: successCriteria is missing. Say how one can verify that the subtask is done."
+NO_ROOM = (
+    "Error: not begun: your context window has no room for another frame now. Go on without it, or pop the frame you "
+    "are in with what it came to."
+)
 RESULTS = (
     "Error: results is missing or empty. Say what was done, found and decided: it is all the parent frame will see."
 )
@@ -85,9 +90,7 @@ def push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
         opening.view,
         retried,
     )
-    done = replace_block(
-        event, lesson(desk.tree, retried) + _block(desk, apply(desk.tree, event, desk.now), event.frame)
-    )
+    done = _telling(desk, event, lesson(desk.tree, retried))
     before = at_push(desk, done.frame)
     return Outcome(done.block, (*before, done), replace(desk.group, opened=done.frame))
 
@@ -132,12 +135,22 @@ def _retried(tree: Tree, reference: str, title: str) -> str:
     return frame.id if frame else ""
 
 
-def replace_block(event: Opened, block: str) -> Opened:
-    """The same event, telling `block`."""
-    return msgspec.structs.replace(event, block=block)
+def _telling(desk: Desk, event: Opened, before: str) -> Opened:
+    """The event with what its frame is told as it begins: of the attempt `before`, and of the tree around it. In a fork
+    that stands on this very line, so it is told in as little as there is room for."""
+    tree = apply(desk.tree, event, desk.now)
+    told = before + _block(desk, tree, event.frame)
+    stands_here = event.view == "fork" and desk.group.returned is None
+    if stands_here and desk.count(told) > desk.room:
+        kept = truncate_to_tokens(before.strip(), max(0, desk.room // 2), desk.count)
+        before = f"{kept}\n\n" if kept else ""
+        told = before + _block(desk, tree, event.frame, max(1, desk.room - desk.count(before)))
+        if desk.count(told) > desk.room:
+            raise Mistake(NO_ROOM)
+    return replace(event, block=told)
 
 
-def _block(desk: Desk, tree: Tree, frame: str) -> str:
+def _block(desk: Desk, tree: Tree, frame: str, most: int = UNBOUNDED) -> str:
     return block_of(
         desk.settings.form,
         desk.story,
@@ -146,7 +159,7 @@ def _block(desk: Desk, tree: Tree, frame: str) -> str:
         session=desk.ledger.conversation.id,
         nonce=desk.nonce,
         now=desk.now,
-        budgets=desk.settings.budgets,
+        budgets=replace(desk.settings.budgets, total=min(desk.settings.budgets.total, most)),
         count=desk.count,
     )
 
@@ -335,7 +348,7 @@ def activate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     opening = _opening(desk)
     through = _way_down(tree, frame)
     event = Activated(frame.id, opening.turn, opening.call, "", opening.before, opening.view, through)
-    done = replace_block(event, _earlier(frame) + _block(desk, apply(tree, event, desk.now), frame.id))
+    done = _telling(desk, event, _earlier(frame))
     return Outcome(done.block, (done,), replace(desk.group, opened=frame.id))
 
 
@@ -380,6 +393,7 @@ PUSH = Tool(
     },
     push,
     core=True,
+    fits=True,
 )
 POP = Tool(
     "stack_frame_pop",
@@ -412,5 +426,6 @@ ACTIVATE = Tool(
     },
     activate,
     core=True,
+    fits=True,
 )
 TOOLS = (PUSH, POP, ACTIVATE)

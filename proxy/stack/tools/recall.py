@@ -357,5 +357,6 @@ RECALL = Tool(
     },
     recall,
     core=True,
+    fits=True,
 )
 TOOLS = (RECALL,)
