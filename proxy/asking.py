@@ -373,6 +373,14 @@ class Asker:
             return None
         return await self._shorter_than(turn, line, self._tokens(turn, line))
 
+    def is_overflow(self, error: bytes) -> bool:
+        """Whether an error inside an answer says that the last round was too long."""
+        return bool(error.strip()) and overflow.is_overflow(400, error)
+
+    async def shorter_than_refused(self, turn: Turn, line: Line, error: bytes) -> Line | None:
+        """A shorter line, where the answer to this one began well and was such an error."""
+        return await self._shorter(turn, line, 400, error)
+
     async def _shorter_than(self, turn: Turn, line: Line, refused: int) -> Line | None:
         window, enough = self.window(), int(refused * KEPT)
         room = min(enough, room_in(window)) if window.binds else enough

@@ -318,6 +318,7 @@ class Call:
     async def converse(self, turn: Turn, line: Line) -> None:
         """Ask, run what is ours, ask again, until a round is for the client."""
         last_one, silent = False, False
+        self._delivery.writing.repeats = self._asker.is_overflow
         while True:
             try:
                 got = await self._asker.ask(turn, line, self._delivery, no_calls=last_one, may_trim=not silent)
@@ -377,12 +378,17 @@ class Call:
         return turn.number + 1 >= self._parts.config.stack_rounds or time.monotonic() > self._deadline
 
     async def _after_silence(self, turn: Turn, line: Line, spoken: Spoken) -> Line | None:
-        """The line to ask with again, where the answer to this one ended without a word because it was too long."""
-        if not self._delivery.writing.silent:
+        """The line to ask with again, where the answer to this one ended without a word because it was too long, or
+        with the word that it was."""
+        writing = self._delivery.writing
+        if writing.silent:
+            shorter = await self._asker.shorter_than_silence(turn, line)
+        elif refusal := writing.refusal:
+            shorter = await self._asker.shorter_than_refused(turn, line, refusal)
+        else:
             return None
-        shorter = await self._asker.shorter_than_silence(turn, line)
         if shorter is not None:
-            self._delivery.writing.again()
+            writing.again()
             self._record.unanswered(spoken.usage)
         return shorter
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from proxy.dialects import slices
 from proxy.dialects.sse import Events, SseEvent
-from proxy.stack.intercept import Calls, Event, Following, Owner, Piece, Refusing, Show, Shown
+from proxy.stack.intercept import Calls, Event, Following, Owner, Piece, Refusing, Repeating, Show, Shown
 from proxy.stack.transcript import REFUSED, Spoken, is_stack_tool
 
 BODY_LIMIT = 64 * 1024 * 1024
@@ -53,6 +53,8 @@ class Reading(ABC):
     """What ends a round of this dialect came."""
     silent: bool = False
     """It ended without a word, not even of an error."""
+    fault: bytes = b""
+    """What the provider said of that error, as JSON."""
 
     @abstractmethod
     def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
@@ -101,6 +103,8 @@ class Answering(ABC, Generic[R]):
         """Something of this round has left for the client, so it cannot be repeated."""
         self.begun = False
         """Bytes of an answer have left for the client."""
+        self.repeats: Repeating | None = None
+        """Whether a round can be asked again of which nothing was said but an error in these words."""
         self.is_error = False
         """This round's reply is no completion: an error status, or a content type that is not read."""
         self.error_body = b""
@@ -152,10 +156,22 @@ class Answering(ABC, Generic[R]):
         """This round has no call, and its ending was held because another round is to follow."""
         return self._show.goes_on and not self._show.finish_left
 
+    @property
+    def refusal(self) -> bytes:
+        """The error that is all this round said, where it can be asked again for that; else b""."""
+        return self._round.fault if self._intercept and self._is_repeated() else b""
+
+    def _is_repeated(self) -> bool:
+        fault, repeats = self._round.fault, self.repeats
+        return bool(fault) and not self._show.spoke and repeats is not None and repeats(fault)
+
     def again(self) -> None:
-        """Another round comes in the place of one that was silent."""
-        self._rounds -= 1
-        self._show.again()
+        """Another round comes in the place of one that said nothing. Where its beginning has left, that stays."""
+        if self._round.usage:
+            self._usages.pop()
+        if not self.round_shown:
+            self._rounds -= 1
+            self._show.again()
 
     @property
     def finished(self) -> bool:
@@ -246,19 +262,26 @@ class Answering(ABC, Generic[R]):
         quiet: list[bytes] = []
         out: list[bytes] = []
         passes, text, calls = self._passes()
+        speaks, border = False, 0 if reading.failed else None
         for event in self._events.feed(chunk):
             if not event.data and passes and says_nothing(event) and not (self.round_shown or self._fault or any(out)):
                 quiet.append(event.raw)
                 continue
             raw = self._renamed(event.raw)
             if raw and passes and plain(event.data, text=text, calls=calls):
+                speaks = True
                 out.append(raw)
             else:
                 # Before the event is read, so that an error in it finds the same whether or not it came with the rest.
                 self.round_shown = self.round_shown or any(out)
+                before = len(out)
                 out += self._seen(event)
+                if border is None and reading.failed:
+                    border = before
                 passes, text, calls = self._passes()
-        return b"".join(quiet) + self._left(b"".join(out))
+        self._show.spoke = self._show.spoke or speaks
+        told, fault = (out, []) if border is None else (out[:border], out[border:])
+        return b"".join(quiet) + self._left(b"".join(told), b"".join(fault))
 
     def _passes(self) -> tuple[bool, bool, bool]:
         """What of the next event needs no decision: anything plain, more of a text, more of a client's call. It stays
@@ -266,12 +289,18 @@ class Answering(ABC, Generic[R]):
         show = self._show
         return show.passes, show.passes_text, show.passes_calls
 
-    def _left(self, out: bytes) -> bytes:
-        """What really leaves now. A later round that fails before anything of it left may be repeated, so its error
-        waits for `finish`; so does the terminator of one that said nothing."""
-        if (self._rounds > 1 or self._round.silent) and self._round.failed and not self.round_shown:
-            self._fault += out
+    def _left(self, out: bytes, fault: bytes = b"") -> bytes:
+        """What really leaves now of what came, the `fault` last. A later round that fails before anything of it left
+        may be repeated, so its error waits for `finish`; so does the terminator of one that said nothing, and an error
+        for which a round is repeated."""
+        unshown = (self._rounds > 1 or self._round.silent) and self._round.failed and not self.round_shown
+        if unshown:
+            self._fault += out + fault
             return b""
+        if self._is_repeated():
+            self._fault += fault
+        else:
+            out += fault
         self.round_shown = self.round_shown or bool(out)
         out, self._pending = self._pending + out, b""
         return out

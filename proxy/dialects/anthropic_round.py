@@ -230,6 +230,7 @@ class Round(Reading):
                 events = self._end()
             case "error":
                 self.failed = True
+                self.fault = self.fault or fields.get("error", data)
                 events = (Fault(),)
             case _:
                 events = ()
@@ -240,6 +241,7 @@ class Round(Reading):
         fields = members_of(body)
         if "content" not in fields:
             self.failed = "error" in fields
+            self.fault = fields.get("error", b"")
             return []
         self.model = _word(fields, "model")
         found = [Piece((self._open(at, raw),), raw) for at, raw in enumerate(_items(fields["content"]))]

@@ -51,6 +51,12 @@ class Answer(Answering[Round]):
         super().begin_round(status, content_type, encoded=encoded)
         self._names = None
 
+    def again(self) -> None:
+        """Another round comes in the place of one that said nothing."""
+        super().again()
+        if not self.round_shown:
+            self._first = {}
+
     def broken(self, message: str) -> bytes:
         """Nothing: a chat has no event that clients take for an end that failed (they go on, or wait for ever)."""
         return b""

@@ -212,6 +212,7 @@ class Round(Reading):
         events: list[Event] = []
         if chunk.error:
             self.failed = True
+            self.fault = self.fault or slices.encoded(chunk.error)
             events.append(Fault())
         for choice in chunk.choices or ():
             self.choices = max(self.choices, len(chunk.choices or ()), choice.index + 1)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from proxy.dialects.known import Known
 from proxy.dialects.saying import Saying
-from proxy.stack.intercept import Following, Refusing
+from proxy.stack.intercept import Following, Refusing, Repeating
 from proxy.stack.transcript import Message, Request, Spoken
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -50,6 +50,8 @@ class Writing(Protocol):
     """Calls of the client's tools that are answered here and not shown; set before the first round."""
     follows: Following | None
     """Whether a round without a call is followed by another one, asked when its end comes; set before the first."""
+    repeats: Repeating | None
+    """Whether a round that said nothing but an error is asked for again; set before the first."""
     error_body: bytes
     """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
 
@@ -69,6 +71,10 @@ class Writing(Protocol):
         """This round ended without a word, and nothing of it has left: it can be asked again."""
 
     @property
+    def refusal(self) -> bytes:
+        """The error that is all this round said, where `repeats` has it asked again for that; else b""."""
+
+    @property
     def finished(self) -> bool:
         """The client has been told that the answer is over: no round can follow."""
 
@@ -82,7 +88,7 @@ class Writing(Protocol):
         """This round has no call, and its ending was held because another round is to follow."""
 
     def again(self) -> None:
-        """Another round comes in the place of one that was silent."""
+        """Another round comes in the place of one that said nothing."""
 
     def feed(self, chunk: bytes) -> bytes:
         """What leaves for the client now that `chunk` has come; b"" for nothing yet."""

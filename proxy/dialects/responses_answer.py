@@ -109,7 +109,7 @@ class Answer(Answering[Round]):
         self._sequence = self._place = -1
         """The numbers of the last event and of the last item that the client was told."""
         self._counted = (-1, -1)
-        """The same, when this round began."""
+        """The same, as of what has really left."""
         self._last = b""
         """The response that ended this round, as the provider told it."""
 
@@ -133,6 +133,12 @@ class Answer(Answering[Round]):
             return self._response(self._last, over=True)
         except slices.NotSliced:
             return b""
+
+    def again(self) -> None:
+        """Another round comes in the place of one that said nothing."""
+        super().again()
+        if not self.round_shown:
+            self._first = {}
 
     def broken(self, message: str) -> bytes:
         """Nothing: clients ask again where the connection is closed, and fail where an event says so."""
@@ -189,6 +195,12 @@ class Answer(Answering[Round]):
             return b""
         held = (self._show.held_finish, self._show.held_end)
         return b"".join(self._counted_on(piece.source) for piece in held if piece)
+
+    def _left(self, out: bytes, fault: bytes = b"") -> bytes:
+        left = super()._left(out, fault)
+        if left:
+            self._counted = (self._sequence, self._place)
+        return left
 
     # ------------------------------------------------------------------------------------------------------- responses
     def _response(self, raw: bytes, *, over: bool) -> bytes:

@@ -103,8 +103,9 @@ class Round(Reading):
         if not type_ and (told.object == "response" or told.output):
             return Heard(self._final(data, type_), told)
         if type_ in FAULTS or (not type_ and told.error):
-            self._named(response)
+            said = self._named(response)
             self.failed = True
+            self.fault = self.fault or _fault(data, told, said)
             return Heard((Fault(),), told)
         if type_ in FINALS:
             return Heard(self._final(response, type_), told)
@@ -230,6 +231,7 @@ class Round(Reading):
             self._list(slices.items(bytes(said.output)))
         if said.error or said.status == "failed":
             self.failed = True
+            self.fault = self.fault or slices.encoded(said.error)
             return (Fault(),)
         if not type_ and said.status and said.status not in OVER:
             return (Other(),)
@@ -326,3 +328,9 @@ def _words(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else slices.encoded(arguments).decode()
+
+
+def _fault(data: bytes, told: Told, said: TellsResponse | None) -> bytes:
+    """What an event that tells of a failure says of it: a whole response also repeats what was asked."""
+    error = told.error or (said.error if said else None)
+    return slices.encoded(error) if error or said else data

@@ -62,6 +62,8 @@ Following = Callable[[str], bool]
 """Whether another round follows one that has no call and ends with this word."""
 Refusing = Callable[[str, str], bool]
 """Whether a call of the client's, by name and arguments, is answered here all the same."""
+Repeating = Callable[[bytes], bool]
+"""Whether a round that said nothing but an error in these words is asked for again."""
 
 
 class Calls:
@@ -210,6 +212,10 @@ class Other(msgspec.Struct, frozen=True):
 Event = Opening | Text | Reasoning | CallPart | UsageTold | Finish | Fault | End | Other
 
 
+UNSAID = (Opening, UsageTold, Fault, End)
+"""What is no part of what is said."""
+
+
 class Piece(msgspec.Struct, frozen=True):
     """One chunk of an answer. `source` is the dialect's own and not looked into."""
 
@@ -258,6 +264,8 @@ class Show:
         self._speaking = False
         self._visible = False
         self._over = False
+        self.spoke = False
+        """More of this round has left than that it begins."""
         self.hides = False
         """This round has a call of ours."""
         self.goes_on = False
@@ -353,6 +361,7 @@ class Show:
 
     def _cut(self, piece: Piece) -> Shown:
         kept = tuple(shown for event in piece.events if (shown := self._shown(event, piece)) is not None)
+        self.spoke = self.spoke or any(not isinstance(event, UNSAID) for event in kept)
         untouched = self._round == 1 and kept == piece.events
         return Shown(piece, kept, untouched or any(isinstance(e, Fault) for e in kept))
 

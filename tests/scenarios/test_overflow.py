@@ -9,12 +9,13 @@ from contextlib import closing
 
 import pytest
 
+from proxy.scripted import Answer as Scripted
 from proxy.scripted import Model, Reply, ScriptedProvider, When, only_done, overflow, says, throttled
-from proxy.scripted.answer import EVENT_STREAM_TYPE
+from proxy.scripted.answer import EVENT_STREAM_TYPE, ErrorEvent
 from proxy.scripted.wordings import OVERFLOWS, THROTTLES
 from proxy.stack.pruning import CLEARED
 from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, push, recall
-from tests.tongues import MESSAGES
+from tests.tongues import MESSAGES, RESPONSES
 
 PLAIN = pytest.mark.asked("plain")
 STREAMED = pytest.mark.asked("streamed")
@@ -44,7 +45,7 @@ def worked(chat: Conversation, provider: ScriptedProvider, *results: str) -> Non
 @pytest.mark.rows("S4-24")
 @PLAIN
 def test_every_wording_of_overflow_is_trimmed_once_and_passes(stage: Stage, provider: ScriptedProvider) -> None:
-    """S9, S4-24: 34 wordings, each in its own envelope and status, over HTTP: the client sees its answer, the provider
+    """S9, S4-24: 35 wordings, each in its own envelope and status, over HTTP: the client sees its answer, the provider
     two requests, the second shorter."""
     proxy = stage.proxy(**UNFOLDED)
     for wording in OVERFLOWS:
@@ -135,6 +136,57 @@ def test_a_silent_stream_to_a_short_line_passes_as_it_came(stage: Stage, provide
 
     assert chat.returns(results[-1]).raw == b"data: [DONE]\n\n"
     assert len(provider.received) == 5
+
+
+IN_ONE = {"message": "Your input exceeds the context window of this model.", "code": "context_length_exceeded"}
+HASTE = {"message": "Rate limit reached for tokens per min. Please try again in 8s.", "code": "rate_limit_exceeded"}
+
+
+def error_in(error: dict[str, str], behind: int) -> Scripted:
+    """An answer that is an error behind so many events that only begin it."""
+    return says("unreached", error=ErrorEvent(error, after_events=behind, as_failed=behind > 1))
+
+
+@pytest.mark.rows("S4-24")
+@pytest.mark.parametrize("behind", [0, 1, 2])
+def test_an_overflow_told_inside_an_answer_is_trimmed_once_and_passes(
+    stage: Stage, provider: ScriptedProvider, behind: int
+) -> None:
+    """S9: 200, and then an error that says it: so OpenAI streams it, and gateways tell it in all three APIs."""
+    if behind > 1 and stage.tongue is not RESPONSES:
+        pytest.skip("an answer begins with two events in one API alone")
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    results = [words(6_000, f"result {n}") for n in range(4)]
+    worked(chat, provider, *results)
+    provider.will(error_in(IN_ONE, behind), does(op("status")), says("It fits now."), says("ok"))
+    stage.excuse()
+
+    answer = chat.returns(results[-1])
+
+    assert (answer.text, answer.ended) == ("It fits now.", True)
+    refused, passed = provider.received[-3:-1]
+    assert len(passed.raw) < 0.7 * len(refused.raw)
+    if stage.tongue is RESPONSES and answer.streamed:
+        assert [e["sequence_number"] for e in answer.events] == list(range(len(answer.events)))
+    assert chat.says("go on").text == "ok"
+
+
+@STREAMED
+@pytest.mark.parametrize("behind", [0, 1])
+def test_another_error_inside_an_answer_passes_as_it_came(
+    stage: Stage, provider: ScriptedProvider, behind: int
+) -> None:
+    """Nothing is trimmed for haste; nor for an overflow again and again."""
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    results = [words(6_000, f"result {n}") for n in range(4)]
+    worked(chat, provider, *results)
+    provider.will(error_in(HASTE, behind), error_in(IN_ONE, behind), error_in(IN_ONE, behind))
+
+    assert "Rate limit reached" in chat.returns(results[-1]).raw.decode()
+    assert len(provider.received) == 5
+    stage.excuse()
+    assert "exceeds the context window" in chat.tries().raw.decode()
+    assert len(provider.received) == 7
 
 
 # ------------------------------------------------------------------------------------------------------------- learned
