@@ -257,10 +257,9 @@ class Asker:
         return await self._decided(turn, left, (event,) if event else ()) or cleared
 
     async def _without_answers(self, turn: Turn, line: Line, most: int) -> Line | None:
-        """The line of a hidden round without what our own tools answered in this turn, as far as it is more than `most`
-        tokens: where all else has left it, that is what made it too long. None where nothing can go."""
-        over = self._tokens(turn, line) - most
-        event = withheld(turn.story, turn.entry.id, over) if turn.number else None
+        """The line without what our own tools answered, as far as it is more than `most` tokens: where all else has
+        left it, that is what made it too long. None where nothing can go."""
+        event = withheld(turn.story, line, self._tokens(turn, line) - most)
         return await self._decided(turn, line, (event,) if event else ())
 
     async def _decided(self, turn: Turn, line: Line, events: Sequence[FrameEvent]) -> Line | None:

@@ -38,6 +38,8 @@ SAID = "Additional user input, given while you work:\n- "
 LOOPING = "Error: not run. This call is part of a loop, and would give the same again."
 CLEARED = "[Old tool result content cleared]"
 GIVEN_AGAIN = "That earlier result is no longer in front of you."
+WITHHELD = "Error: this answer is left out, because your context window had no room for it."
+"""An answer of a tool of ours that a window had no room for: it is told so when the line is trimmed."""
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")
 IN_A_LINE = re.compile(r"\S[^\n]* → [^\n]*; all of it: stack_recall with ref=\"\w+\"")
 STATELESS = "stateless"
@@ -464,6 +466,7 @@ def _rewritten(before: Body, each: Round, stood: set[str]) -> Iterator[str]:
             or _is_retold(message)
             or ("unfolded" in breaks and _stood(message, written, stood))
             or ("block renewed" in breaks and _is_block(message))
+            or ("trim" in breaks and text_of(message).startswith(WITHHELD))
         ):
             between.append(written)  # behind all that stays it is simply new
     if strange:

@@ -55,11 +55,11 @@ def spare(story: Story, line: Line) -> int:
     return max(0, tokens - estimate_tokens(_trace(story, gone))) if gone else 0
 
 
-def withheld(story: Story, turn: str, over: int) -> Trimmed | None:
-    """The event that leaves out what our tools answered in this turn, the longest answer first, until the line has
-    `over` tokens less; None where no answer is long. What a frame was told as it began stays."""
+def withheld(story: Story, line: Line, over: int) -> Trimmed | None:
+    """The event that leaves out what our own tools answered, the longest answer first, until the line has `over` tokens
+    less; None where no answer on it is long. What a frame was told as it began stays."""
     found: list[tuple[str, str]] = []
-    for key, tokens in sorted(_answers_in(story, turn), key=lambda answer: -answer[1]):
+    for key, tokens in sorted(_answers_on(story, line), key=lambda answer: -answer[1]):
         if over <= 0:
             break
         over -= tokens
@@ -67,12 +67,14 @@ def withheld(story: Story, turn: str, over: int) -> Trimmed | None:
     return Trimmed((), "", answers=tuple(found), words=WITHHELD) if found else None
 
 
-def _answers_in(story: Story, turn: str) -> Iterator[tuple[tuple[str, str], int]]:
-    """Answers of some length that nothing stands for yet, by their calls, with their tokens."""
-    for made in (p.round for p in story.placed if p.round is not None and p.entry.id == turn):
+def _answers_on(story: Story, line: Line) -> Iterator[tuple[tuple[str, str], int]]:
+    """Answers of some length that stand on the line as they were given, by turn and call, with their tokens."""
+    shown = {m.wire for m in line.messages if m.answers}
+    rounds = [(p.entry.id, p.round) for p in story.placed if p.round is not None]
+    for turn, made in rounds:
         for result in made.results:
             key = (turn, call_key(made.number, result.answers))
-            if key not in story.tree.told and result.tokens >= LEAST_WITHHELD:
+            if result.wire in shown and key not in story.tree.told and result.tokens >= LEAST_WITHHELD:
                 yield key, result.tokens
 
 

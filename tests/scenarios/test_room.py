@@ -94,3 +94,27 @@ def test_an_answer_of_ours_that_made_a_round_too_long_is_left_out_of_it(
     assert provider.received[-1].messages[-1]["content"].startswith("Error: this answer is left out")
     stage.excuse()
     assert chat.says("go on").text == "on"
+
+
+@pytest.mark.rows("S4-24")
+@pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=9_000, refusal="openai")]}], indirect=True)
+def test_an_answer_of_ours_beside_calls_of_the_client_s_is_left_out_where_both_do_not_fit(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """The results that the client sent last stay, with the call they answer; what we answered beside them need not."""
+    chat = stage.chat(stage.proxy(**UNFOLDED))
+    provider.will(does(push("Look")), *(does(bash(f"step {n}")) for n in range(3)))
+    provider.will(does(pop("seen")), does(recall("Look", page="1-4"), bash("more")))
+    chat.says("do it all")
+    for number in range(3):
+        chat.returns(words(1_200, f"result {number}"))
+    provider.will(says("done"), says("on"))
+    stage.excuse()
+
+    answer = chat.returns(words(4_200, "the newest"))
+
+    assert (answer.status, answer.text) == (200, "done")
+    assert [received.status for received in provider.received[-2:]] == [400, 200]
+    assert words(4_200, "the newest") in [m["content"] for m in provider.received[-1].messages]
+    stage.excuse()
+    assert chat.says("go on").text == "on"
