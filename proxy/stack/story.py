@@ -177,6 +177,8 @@ class _Walk:
         if entry.alias and entry.alias in self._on_other_lines():
             self._renamed[entry.alias] = entry.id
         if entry.alias in self._adopted:
+            if not entry.adopts:
+                self._settle_before(entry)
             self._placed += [p if p.entry.is_beside else replace(p, at=entry.id) for p in self._adopted[entry.alias]]
             for event in events:  # a person may have decided something where the client's other form of it stood
                 self._tree = apply(self._tree, read_event(event), event.created)
@@ -188,6 +190,38 @@ class _Walk:
             known = self._adopted.get(overlay.id, ()) if overlay.kind is Kind.OVERLAY else ()
             self._placed += known or [Placed(overlay, _owner(self._tree), at=overlay.id)]
         self._tip = entry.id
+
+    def _settle_before(self, entry: Entry) -> None:
+        """What the client wrote anew right before `entry`, which is another form of a known one, belongs where that
+        belonged in whose place it stands, else where `entry` does: the frame that is active by now would take it
+        along when it ends."""
+        first = self._adopted[entry.alias][0]
+        stood = self._ledger.entries[entry.alias].parent
+        for at in reversed(self._written_anew()):
+            anew = self._placed[at]
+            before = self._adopted.get(stood, (first,))[-1]
+            same = anew.entry.message is not None and _role_of(before) == anew.entry.message.role
+            self._placed[at] = replace(anew, owner=self._owner_now(before if same else first))
+            stood = self._ledger.entries[stood].parent if stood in self._ledger.entries else ""
+
+    def _written_anew(self) -> list[int]:
+        """The places at the end, in order, of what was put since a state was gone on from and is no other form of
+        anything."""
+        found: list[int] = []
+        for at in range(len(self._placed) - 1, -1, -1):
+            placed = self._placed[at]
+            if placed.entry.is_beside:
+                continue
+            if placed.round or placed.at != placed.entry.id:
+                return found[::-1] if placed.at != placed.entry.id else []
+            found.append(at)
+            if placed.entry.adopts:
+                return found[::-1]
+        return []
+
+    def _owner_now(self, placed: Placed) -> str:
+        carried = self._tree.carried
+        return carried.get(placed.at) or carried.get(placed.entry.id, placed.owner)
 
     def _step(self, entry: Entry, events: Sequence[Event]) -> None:
         of_lines = [event for event in events if event.kind in KINDS]
@@ -255,6 +289,11 @@ def _beside(ledger: Ledger, entry: Entry, before: Sequence[Placed], *, older: bo
         return ()
     standing = {p.at for p in before}
     return [overlay for overlay in hanging if overlay.id not in standing]
+
+
+def _role_of(placed: Placed) -> str:
+    said = placed.round.spoken.message if placed.round else placed.entry.message
+    return said.role if said else ""
 
 
 def _heard(tree: Tree, overlay: Entry) -> Tree:

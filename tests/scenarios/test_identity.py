@@ -590,6 +590,29 @@ def test_a_changed_first_message_keeps_the_conversation(provider: ScriptedProvid
     assert chat.proxy.active() == "Auth"
 
 
+def test_a_message_that_the_client_changed_stays_with_the_parent_when_a_frame_ends(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """DESIGN 6 (Cline's environment, Qwen Code's folder listing): the words that a client writes anew are the parent's
+    as they were, and do not leave with the frame that is active by then. A line without them is refused where the
+    first message has to be the user's."""
+    provider.will(
+        does(push("Auth")), says("I have begun with the login."),
+        does(bash("ls")), does(pop("It works.")), says("The login works now."),
+    )  # fmt: skip
+    chat.says("Add a login. <folder>a.py</folder>")
+    chat.history[0] = {"role": "user", "content": "Add a login."}
+    chat.proxy.stage.excuse()
+    chat.says("Finish it.")
+    chat.proxy.stage.excuse()  # the parent's line is sent for the first time since
+    chat.returns("a.py, b.py")
+
+    assert chat.last is not None
+    assert chat.last.text == "The login works now."
+    line = texts(provider.received[-1].messages)
+    assert line[1] == "user: Add a login."
+
+
 def test_a_changed_system_text_is_the_same_conversation(provider: ScriptedProvider, chat: Conversation) -> None:
     """CLIENTS 2: dates in system texts change at midnight; the client's text of today leads the line."""
     provider.will(does(push("Auth")), says("one"), says("two"))
