@@ -12,14 +12,14 @@ What this module does not do: it reads no store (candidates come in as loaded le
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from proxy.stack.aligning import LIKENESS, align, likeness
 from proxy.stack.ledger import Entry, Kind, Ledger, Thread, message_id
-from proxy.stack.transcript import Request
+from proxy.stack.transcript import Message, Request
 from proxy.stack.walking import ATTEMPTS, walk
 
 RETRY_MS = 600_000
@@ -60,15 +60,28 @@ def match(ledger: Ledger, request: Request, path: tuple[Entry, ...] | None = Non
     messages = request.messages
     path = walk(ledger, messages) if path is None else path
     known_turn = any(e.kind is Kind.TURN or (e.message and e.message.role == "assistant") for e in path)
-    if len(path) == len(messages) and messages:
+    alike = known_turn and _begins_alike(ledger, path, messages[len(path) :])
+    if len(path) == len(messages) and messages and not alike:
         return (
             Match(How.RETRIED, path) if known_turn or path[-1].id in ledger.turns_under else Match(How.CONTINUED, path)
         )
     if aligned := align(ledger, request, path):
         return Match(How.ALIGNED, path, aligned.aliases, aligned.adopts)
-    if not known_turn:
+    if alike or not known_turn:
         return Match(How.NEW)
     return Match(How.BRANCHED if path[-1].id in ledger.has_child else How.CONTINUED, path)
+
+
+def _begins_alike(ledger: Ledger, path: tuple[Entry, ...], rest: Sequence[Message]) -> bool:
+    """Whether no more is shared than what an application begins all its sessions with, examples or a greeting: answers
+    without a call that nobody gave here, behind which the work went on otherwise. A session of a name is one."""
+    if ledger.conversation.hint or any(
+        e.kind is Kind.TURN or e.adopts or (e.message and e.message.calls) for e in path
+    ):
+        return False
+    if rest:
+        return rest[0].role == "user" and path[-1].id in ledger.has_child
+    return any(turn in ledger.has_child for turn in ledger.turns_under.get(path[-1].id, ()))
 
 
 def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:

@@ -130,6 +130,32 @@ def test_the_same_opening_after_its_follow_up_is_another_conversation(
     assert len(chat.proxy.conversations) == 2
 
 
+@pytest.mark.rows("X-02")
+@pytest.mark.parametrize("first", ["Build a shop.", "Build a rocket."], ids=["the same words", "other words"])
+def test_what_an_application_begins_every_session_with_makes_no_two_sessions_one(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation, first: str
+) -> None:
+    """X-02: examples in front of the user's words (aider) identify nobody, and neither session sees the other's."""
+    examples = [
+        {"role": "user", "content": "Change get_factorial() to use math.factorial."},
+        {"role": "assistant", "content": "To make this change we need to modify app.py."},
+    ]
+    other = stage.chat(chat.proxy, history=[dict(each) for each in examples])
+    chat.history = [dict(each) for each in examples]
+    provider.will(does(push("Shop")), says("The shop is begun."), says("It is open."), says("I begin."), says("Begun."))
+    chat.says("Build a shop.")
+    chat.says("Open it.")
+    other.says(first)
+    other.says("Go on.")
+
+    assert len(chat.proxy.conversations) == 2
+    assert "Shop" not in everything(provider.received[-1].messages)
+    provider.will(says("The first goes on."))
+    chat.says("Go on.")
+    assert len(chat.proxy.conversations) == 2
+    assert "The shop is begun." in everything(provider.received[-1].messages)
+
+
 @pytest.mark.rows("D6")
 def test_two_parallel_identical_openers_part_with_their_follow_ups(
     stage: Stage, provider: ScriptedProvider, chat: Conversation

@@ -136,6 +136,33 @@ def test_another_continuation_is_a_branch(book: Book) -> None:
     assert node in book.ledger.entries
 
 
+EXAMPLE = message("assistant", "To read a file, call the tool that reads files.")
+
+
+@pytest.mark.parametrize(
+    ("asked", "how"),
+    [
+        (request(ASK, EXAMPLE, message("user", "something else")), How.NEW),
+        (request(ASK, EXAMPLE, MORE), How.NEW),
+        (request(ASK, EXAMPLE, MORE, ANSWER, MORE), How.RETRIED),
+        (request(ASK, EXAMPLE, message("user", "and now, edited?"), ANSWER, MORE), How.ALIGNED),
+        (request(ASK, EXAMPLE, MORE, ANSWER, message("user", "no, something else")), How.BRANCHED),
+    ],
+    ids=["another session", "the same words again", "a retry", "rewritten", "a branch"],
+)
+def test_examples_that_every_session_begins_with_are_no_history(asked: Request, how: How) -> None:
+    book = Book()
+    book.answer(book.arrive(request(ASK, EXAMPLE, MORE), Match(How.NEW)), ANSWER)
+    book.answer(book.arrive(request(ASK, EXAMPLE, MORE, ANSWER, MORE)), message("assistant", "It is the same."))
+    assert matching.match(book.ledger, asked).how is how
+
+
+def test_a_history_with_calls_that_somebody_lived_through_may_branch_anywhere() -> None:
+    book = Book()
+    book.arrive(request(ASK, CALLED, RESULT, MORE), Match(How.NEW))
+    assert matching.match(book.ledger, request(ASK, CALLED, RESULT, ASK)).how is How.BRANCHED
+
+
 def test_where_two_answers_look_alike_the_newest_wins() -> None:
     book = Book()
     node = book.arrive(request(ASK), Match(How.NEW))
