@@ -260,6 +260,8 @@ def turn_id(request_node: str, attempt: int) -> str:
 ANSWER = "response_id"
 """The member of `Spoken.extra` with the id that the provider gave its answer, a JSON string, where clients may name it.
 """
+THOUGHT = ("think", "thinking")
+"""Tags in which a model thinks aloud where its provider takes its thoughts for words."""
 PAUSED = "pause_turn"
 """The word of a round that goes on with the next request, which ends with it."""
 EDITED = "applied_edits"
@@ -306,11 +308,31 @@ def seen_identity(rounds: Sequence[Round]) -> str:
 
 
 def forms(rounds: Sequence[Round]) -> set[str]:
-    """The identities a finished turn may come back under: whole, or without its text where it has calls (crewai drops
-    it)."""
-    if calls := seen_calls(rounds):
-        return {seen_identity(rounds), identity_of("assistant", "", calls)}
-    return {seen_identity(rounds)} if seen_text(rounds) or is_silent(rounds) else set()
+    """The identities a finished turn may come back under: whole, without its text where it has calls (crewai drops
+    it), or without what was thought aloud in it."""
+    text, calls = seen_text(rounds), seen_calls(rounds)
+    if not (calls or text or is_silent(rounds)):
+        return set()
+    found = {seen_identity(rounds)}
+    if calls:
+        found.add(identity_of("assistant", "", calls))
+    if _thinks(text) and (said := unthought(text)).strip():
+        found.add(identity_of("assistant", said, calls))
+    return found
+
+
+def _thinks(text: str) -> bool:
+    return any(f"</{tag}>" in text for tag in THOUGHT)
+
+
+def unthought(text: str) -> str:
+    """A text without what a model thinks aloud in tags, of which some write the closing one alone. Clients take it out
+    of what they keep (the AI SDK), or write it otherwise (pydantic-ai)."""
+    for tag in THOUGHT:
+        *before, last = text.split(f"</{tag}>")
+        said = (part.partition(f"<{tag}>") for part in before)
+        text = "".join(words for words, opened, _ in said if opened) + last
+    return text
 
 
 def is_silent(rounds: Sequence[Round]) -> bool:
@@ -328,10 +350,17 @@ def echoes(rounds: Sequence[Round], message: Message) -> bool:
         return False
     text, calls = seen_text(rounds), seen_calls(rounds)
     if calls and same_calls(calls, message.calls):
-        return not message.text.strip() or message.text.strip() == text.strip()
+        return not message.text.strip() or _same_words(text, message.text)
     if rounds and rounds[-1].last and rounds[-1].spoken.complete:
-        return False
+        return not calls and not message.calls and _thinks(text) and _same_words(text, message.text)
     return bool(message.text.strip()) and not message.calls and _cut_of(message.text.strip(), text.strip())
+
+
+def _same_words(ours: str, theirs: str) -> bool:
+    """The same text; less what was thought aloud, and the white space around that, where something was."""
+    if ours.strip() == theirs.strip() or not _thinks(ours):
+        return ours.strip() == theirs.strip()
+    return unthought(ours).split() == unthought(theirs).split() != []
 
 
 def _cut_of(told: str, text: str) -> bool:

@@ -1,6 +1,7 @@
 """Which conversation is this? A client's history is found again whatever the client did to it."""
 
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -55,6 +56,37 @@ def test_a_turn_is_known_in_every_form_clients_echo_it_in(
     spelled = '{"command":"%s"}' if stage.tongue is MESSAGES and not stage.streamed else '{"command": "%s"}'
     assert [c["function"]["arguments"] for c in line[2]["tool_calls"]] == [spelled % "ls", spelled % "pwd"]
     assert line[3]["content"] == "a.py  \n"
+
+
+@pytest.mark.spoken_in("chat", reason="elsewhere what a model thinks has blocks or items of its own")
+@pytest.mark.parametrize("kept", ["", "<think>\n{}\n</think>\n\n"], ids=["taken out", "written otherwise"])
+def test_a_turn_is_known_without_what_was_thought_aloud_in_it(
+    provider: ScriptedProvider, chat: Conversation, kept: str
+) -> None:
+    """DESIGN 5.2, reasoning does not count: many models write it into their words, in tags. The AI SDK takes it out of
+    what it gives back, pydantic-ai writes it in its own way."""
+
+    def tidied() -> None:
+        said = chat.history[-1]
+        parts = re.split(r"<think>(.*?)</think>\s*", said["content"], flags=re.DOTALL)
+        said["content"] = "".join(part if at % 2 == 0 else kept.format(part) for at, part in enumerate(parts)).strip()
+
+    provider.will(
+        does(push("Shop"), text="<think>A task.</think>"), says("<think>What now?</think>The shop is open."),
+        does(bash("ls"), text="<think>Let me see.</think>I look around."),
+        does(pop("It is closed."), text="<think>Enough.</think>"), says("I closed the shop.</think>It is closed."),
+        says("<think>Well.</think>You are welcome."),
+    )  # fmt: skip
+    chat.says("Open a shop.")
+    tidied()
+    chat.says("What is in it?")
+    tidied()
+    chat.returns("nothing")
+    chat.history[-1]["content"] = "It is closed."
+    chat.says("Thanks.")
+
+    assert [row["threads"] for row in chat.proxy.conversations] == [["main"]]
+    assert chat.proxy.statuses() == {"Open a shop.": "in_progress", "Shop": "completed"}
 
 
 @pytest.mark.rows("X-01", "X-02", "S1-36", "S1-97", "S1-101")

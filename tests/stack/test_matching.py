@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.stack import aligning, anchors, matching
-from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, Thread, turn_id
+from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, Thread, turn_id, unthought
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.transcript import Call, Message, Request, Spoken, identity_of
 
@@ -106,6 +106,33 @@ def test_rounds_of_one_turn_come_back_as_one_message() -> None:
     book.answer(node, pushed, message("assistant", "It is done."))
     seen = message("assistant", "Let me see.\n\nIt is done.")
     assert matching.match(book.ledger, request(ASK, seen, MORE)).depth == 2
+
+
+THOUGHT_ALOUD = "<think>It asks for a file.</think>\n\nI read it.\n\n<think>And now?</think>\nIt greets."
+
+
+@pytest.mark.parametrize(
+    ("echo", "is_known"),
+    [
+        (THOUGHT_ALOUD, True),
+        ("I read it.\n\n\nIt greets.", True),
+        ("I read it.\n\nIt greets.", True),
+        ("<think>\nIt asks for a file.\n</think>\n\nI read it.\n\nIt greets.", True),
+        ("<think>It asks for a file.</think>", False),
+        ("I read it. It says nothing.", False),
+    ],
+)
+@pytest.mark.parametrize("calls", [(), (READ,)], ids=["words", "words and a call"])
+def test_what_was_thought_aloud_does_not_count(echo: str, calls: tuple[Call, ...], *, is_known: bool) -> None:
+    book = Book()
+    book.answer(book.arrive(request(ASK), Match(How.NEW)), message("assistant", THOUGHT_ALOUD, calls))
+    assert (matching.match(book.ledger, request(ASK, message("assistant", echo, calls))).depth == 2) is is_known
+
+
+def test_thoughts_that_only_end_are_thoughts_too() -> None:
+    """Where the template of a model opens them, the model only closes them."""
+    assert unthought("It asks for a file.</think>I read it.") == "I read it."
+    assert unthought("if a < b: </thinking") == "if a < b: </thinking"
 
 
 def test_a_partial_answer_that_the_client_kept_is_the_turn() -> None:
