@@ -13,6 +13,7 @@ What this module does not do: it decides nothing and words nothing; each note is
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,12 +25,18 @@ from proxy.config import Config
 from proxy.errors import StoreError
 from proxy.scribe import Writer
 from proxy.shelf import Shelf
+from proxy.stack.context import on_line
 from proxy.stack.events import FrameEvent, recorded
+from proxy.stack.frames import path_to
 from proxy.stack.ledger import Entry, Kind, message_id
 from proxy.stack.matching import How
+from proxy.stack.observe.turns import user_spoke_last
 from proxy.standing import Standing, here
 
 log = logging.getLogger(__name__)
+
+BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)"')
+"""How the block of a frame begins."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +94,34 @@ def noted(standing: Standing, notes: Iterable[Note]) -> Standing:
 
 @dataclass(frozen=True)
 class Introduction:
-    """A history that the client compacted no longer shows where the work stands: the block follows its newest
-    message."""
+    """A history that the client compacted, or cut at its head, no longer shows where the work stands: the block follows
+    its newest message. A model that takes no words behind results is told with the user's next message."""
 
     teller: Teller
     actor: Actor
 
     def __call__(self, standing: Standing) -> Standing:
-        if standing.how is not How.COMPACTED or standing.mode == "passive":
+        if standing.mode == "passive":
+            return standing
+        if standing.how is not How.COMPACTED and not self._is_lost(standing):
             return standing
         return self.teller.told(standing, self.actor.block(here(standing), COMPACTED_TOKENS))
+
+    def _is_lost(self, standing: Standing) -> bool:
+        """Whether the client has just left out the call whose result tells the model which frame it is in, and nothing
+        on the line tells it instead."""
+        story, request = standing.story, standing.request
+        if standing.how is not How.ALIGNED or not story.tree.active:
+            return False
+        opened = [frame for frame in path_to(story.tree, story.tree.active) if frame.opening]
+        if not opened or not (self.teller.takes_words(request.model) or user_spoke_last(request.messages)):
+            return False
+        frame, shown = opened[-1], on_line(story)
+        if frame.opening is not None and any(p.entry.id == frame.opening.turn for p in shown):
+            return False
+        texts = (p.entry.message.text for p in shown if p.entry.is_beside and p.entry.message)
+        told = (block[1] for text in texts if (block := BLOCK.match(text)) and block[1] in story.tree.frames)
+        return not any(frame in path_to(story.tree, each) for each in told)
 
 
 def _told_anew(standing: Standing) -> Standing:

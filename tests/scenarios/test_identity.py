@@ -619,6 +619,28 @@ def test_a_history_cut_at_its_head_goes_on_with_its_frames(provider: ScriptedPro
     assert chat.proxy.active() == "Auth"
 
 
+def test_a_client_that_drops_the_beginning_of_a_frame_has_it_told_again_once(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """DESIGN 8: the call that began the frame went with the client's oldest messages, and what says which task the
+    model is at with it; as behind a history that the client compacted, the block follows the newest message."""
+    steps = [does(bash(f"step {n}"), text=f"Now comes step {n} of the login.") for n in range(4)]
+    provider.will(
+        does(push("Auth", criteria="the login works")), *steps, does(pop("built")), says("The login is built.")
+    )
+    chat.says("add a login")
+    for n in range(4):
+        if n:
+            del chat.history[1:3]
+        chat.proxy.stage.excuse()
+        chat.returns(f"result {n}")
+
+    lines = [texts(asked.messages)[1:] for asked in provider.received[3:-1]]
+    blocks = [sum("<stack-context session=" in said and "the login works" in said for said in line) for line in lines]
+    assert blocks == [1, 1, 1]
+    assert chat.proxy.statuses() == {"add a login": "in_progress", "Auth": "completed"}
+
+
 def test_a_small_output_that_is_cleared_keeps_its_bytes_on_the_line(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
