@@ -66,6 +66,8 @@ def test_the_model_only_reads_and_is_told_who_sets_it(arguments: dict[str, objec
     [
         ({"enabled": False, "minDuration": 1}, {"enabled": False, "min_duration": 1}),
         ({"autoCompleteOnIdle": False, "injectParentContext": True}, {"auto_complete": False, "parent_context": True}),
+        ({"enabled": "False", "minDuration": "60000"}, {"enabled": False, "min_duration": 60_000}),
+        ({"idleCompletionDelay": 1000.0, "minMessageCount": None}, {"idle_delay": 1000}),
         ({"addPattern": "@.*subagent"}, {"patterns": ["scout$", "@.*subagent"]}),
         ({"addPattern": "scout$"}, {"patterns": ["scout$"]}),
         ({"removePattern": "scout$"}, {"patterns": []}),

@@ -108,9 +108,11 @@ def test_the_preview_is_the_block_as_it_was_told_cut_with_what_is_missing() -> N
     shown = ask(desk, "stack_context_preview", maxLength=5)
     assert shown == f"{event.block[:5]}\n... {len(event.block) - 5:,} more characters"
     assert ask(desk, "stack_context_preview", maxLength="5") == shown
+    assert ask(desk, "stack_context_preview", maxLength=5.0) == shown
+    assert ask(desk, "stack_context_preview", maxLength=None) == event.block
     assert ask(desk_after(), "stack_context_preview").startswith("<stack-context")
-    for wrong in (0, -1, 10**9, True, "many", None, 2.5):
-        assert ask(desk, "stack_context_preview", maxLength=wrong).startswith("Error: maxLength is a number")
+    for wrong in (0, -1, 10**9, True, "many", [5], 2.5):
+        assert ask(desk, "stack_context_preview", maxLength=wrong).startswith("Error: maxLength must be a number")
 
 
 # ---------------------------------------------------------------------------------------------------------- compaction
@@ -199,3 +201,15 @@ def test_subagents_are_counted_with_rates_of_one_decimal() -> None:
     assert "At work: 2" in told
     assert "At work" not in ask(desk_after(*SUBAGENTS), "stack_stats", showActive=False)
     assert ask(desk_after(), "stack_stats", reset=True).startswith("Error: only a person counts anew")
+
+
+@pytest.mark.rows("S1-119", "S1-132")
+def test_subagents_are_counted_whichever_way_yes_and_no_are_written() -> None:
+    """S1-119, S1-132: some models write words in quotes, and null for what they leave out."""
+    desk = desk_after(*SUBAGENTS)
+    told = ask(desk, "stack_stats")
+
+    assert "At work" not in ask(desk, "stack_stats", showActive="False")
+    assert ask(desk, "stack_stats", reset="false", showActive=None) == told
+    assert ask(desk, "stack_stats", reset="true").startswith("Error: only a person counts anew")
+    assert ask(desk, "stack_stats", showActive="no") == "Error: showActive must be true or false."

@@ -120,6 +120,22 @@ def test_the_tree_without_show_full_leaves_out_what_lies_off_the_path() -> None:
     assert "fdeep" not in ask(desk, "stack_tree", showFull=False)
 
 
+@pytest.mark.rows("S1-108", "S1-132")
+def test_the_tree_is_drawn_whichever_way_yes_and_no_are_written() -> None:
+    """S1-108, S1-132: some models write words in quotes, and null for what they leave out."""
+    desk = desk_after(pushed("fa"), pushed("fdeep", "fa"), popped("fdeep"), popped("fa"), pushed("fb"))
+    asked = {
+        "false": ask(desk, "stack_tree", showFull=False),
+        "true": ask(desk, "stack_tree", showFull=True, showDetails=True),
+    }
+
+    assert ask(desk, "stack_tree", showFull="false", showDetails="False") == asked["false"]
+    assert ask(desk, "stack_tree", showFull="TRUE", showDetails="true") == asked["true"]
+    assert ask(desk, "stack_tree", showFull=None, showDetails=True) == asked["true"]
+    for wrong in ("some", 2, ["true"]):
+        assert ask(desk, "stack_tree", showFull=wrong) == "Error: showFull must be true or false."
+
+
 # ------------------------------------------------------------------------------------------------------------- details
 @pytest.mark.rows("S1-109", "S0-40")
 @pytest.mark.parametrize("reference", ["fauth", "faut", "auth", "AUTH"])

@@ -23,7 +23,7 @@ from proxy.stack.events import AutonomySet, FrameEvent, SuggestionsCleared
 from proxy.stack.frames import Frame
 from proxy.stack.observe.turns import keywords
 from proxy.stack.ranking import cut_for_display, extract_keywords, format_duration
-from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
+from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, flag_of, text_of
 
 HISTORY_SHOWN = 20  # S1-129
 LONGEST_LIST = 1_000
@@ -36,7 +36,7 @@ ROOT_NOTE = "This is the root frame: popping it ends the whole tree, until the u
 def autonomy(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """Show the rules that are in force here; change what the configuration lets the model change (S1-126)."""
     before = _rules(desk)
-    if _flag(arguments, "reset"):
+    if flag_of(arguments, "reset"):
         _may(desk, *sorted(_parts(desk)))
         return _chosen(desk, Chosen(desk.now), "What was chosen here is taken back.")
     wanted = _wanted(desk, arguments, before)
@@ -78,7 +78,7 @@ def _wanted(desk: Desk, arguments: Mapping[str, Any], rules: Autonomy) -> dict[s
         if (threshold := _number(arguments, name)) is not None:
             found[rule] = clamped(int(threshold))
     if arguments.get("suggestInContext") is not None:
-        found["suggest_in_context"] = _flag(arguments, "suggestInContext")
+        found["suggest_in_context"] = flag_of(arguments, "suggestInContext")
     enabled = set(rules.heuristics)
     if name := text_of(arguments, "enableHeuristic"):
         enabled.add(_heuristic(name))
@@ -195,17 +195,17 @@ def auto_suggest(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     events: list[FrameEvent] = []
     lines: list[str] = []
     if arguments.get("enable") is not None:
-        wanted = _flag(arguments, "enable")
+        wanted = flag_of(arguments, "enable")
         _may(desk, "suggestions")
         events.append(AutonomySet(replace(desk.tree.advice.chosen, at=desk.now, suggest_in_context=wanted)))
         lines.append(f"Suggestions in context are {'on' if wanted else 'off'}.")
     pending = waiting(desk.tree.advice, desk.now)
-    if _flag(arguments, "clearPending"):
+    if flag_of(arguments, "clearPending"):
         events.append(SuggestionsCleared(desk.now, waiting=True))
         lines.append(f"Taken back: {len(pending)}.")
         pending = ()
     lines += [f"Waiting: {each.text}" for each in pending] or ["Nothing waits."]
-    if _flag(arguments, "showHistory"):
+    if flag_of(arguments, "showHistory"):
         history = desk.tree.advice.history[-HISTORY_SHOWN:]
         lines += [_told_once(each, desk.now) for each in history] or ["Nothing was suggested yet."]
     return Outcome("\n".join(lines), tuple(events))
@@ -222,24 +222,13 @@ def _told_once(each: Suggestion, now: int) -> str:
 def autonomy_stats(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """The counts of suggestions and of what the proxy did by itself; with `reset` they begin anew (S1-130)."""
     told = ", ".join(f"{name} {count}" for name, count in asdict(stats(desk.tree.advice, desk.now)).items())
-    if not _flag(arguments, "reset"):
+    if not flag_of(arguments, "reset"):
         return Outcome(told)
     _may(desk, "stats")
     return Outcome(f"{told}\nThese counts begin anew.", (SuggestionsCleared(desk.now, counts=True),))
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments
-
-
-def _flag(arguments: Mapping[str, Any], name: str) -> bool:
-    value = arguments.get(name)
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    raise Mistake(f"Error: {name} must be true or false.")
-
-
 def _number(arguments: Mapping[str, Any], name: str) -> float | None:
     """None where it is left out."""
     value = arguments.get(name)

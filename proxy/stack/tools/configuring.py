@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.stack.patterns import fault_of
-from proxy.stack.tools.desk import Desk, Mistake, Outcome, Subagents, Tool, text_of
+from proxy.stack.tools.desk import Desk, Mistake, Outcome, Subagents, Tool, flag_of, text_of, whole_of
 
 SETTINGS = {
     "enabled": "enabled",
@@ -44,7 +44,7 @@ def config(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
         return Outcome(_told(holds))
     if not holds.model_may_configure:
         raise Mistake(_refused([*named, *(name for name in PATTERNS if text_of(arguments, name))]))
-    wanted = {SETTINGS[name]: _checked(name, arguments[name]) for name in named}
+    wanted: dict[str, object] = {SETTINGS[name]: _checked(arguments, name) for name in named}
     wanted |= {} if patterns is None else {"patterns": patterns}
     return Outcome(
         f"Set, for everybody: {', '.join(wanted)}. Call this without arguments to see what holds.", (), None, wanted
@@ -88,14 +88,11 @@ def _patterns(holds: Subagents, arguments: Mapping[str, Any]) -> list[str] | Non
     return list(dict.fromkeys((*kept, added))) if added else kept
 
 
-def _checked(name: str, value: object) -> object:
-    """A flag or a number, as it was given. What is out of bounds is refused where it is set."""
+def _checked(arguments: Mapping[str, Any], name: str) -> bool | int | None:
+    """A flag or a number that is given. What is out of bounds is refused where it is set."""
     if not SETTINGS[name]:
         raise Mistake(f"Error: {name} cannot be set: it is always as told.")
-    wants_number = name in _NUMBERS
-    if isinstance(value, bool) is wants_number or not isinstance(value, int):
-        raise Mistake(f"Error: {name} must be {'a whole number' if wants_number else 'true or false'}.")
-    return value
+    return whole_of(arguments, name) if name in _NUMBERS else flag_of(arguments, name)
 
 
 def _refused(wanted: list[str]) -> str:

@@ -27,7 +27,7 @@ from proxy.stack.pressure import tokens_on_line
 from proxy.stack.ranking import Count, clean, cut_for_display
 from proxy.stack.story import Story
 from proxy.stack.surroundings import view_of
-from proxy.stack.tools.desk import Budgets, Desk, Mistake, Outcome, Tool
+from proxy.stack.tools.desk import Budgets, Desk, Mistake, Outcome, Tool, whole_of
 from proxy.stack.transcript import Usage
 
 PREVIEW = 2_000
@@ -119,7 +119,7 @@ def _worth(prices: Prices) -> str:
 # ------------------------------------------------------------------------------------------------------------- preview
 def context_preview(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """The block of the active frame, cut at `maxLength` characters (S1-113)."""
-    return Outcome(cut(block_now(desk), _length(arguments.get("maxLength", PREVIEW))))
+    return Outcome(cut(block_now(desk), _length(arguments)))
 
 
 def block_now(desk: Desk) -> str:
@@ -145,12 +145,12 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}\n... {len(text) - most:,} more characters"
 
 
-def _length(told: object) -> int:
-    if isinstance(told, str) and told.strip().isdecimal():
-        told = int(told.strip()[:9])
-    if isinstance(told, bool) or not isinstance(told, int) or not 1 <= told <= LONGEST:
-        raise Mistake(f"Error: maxLength is a number of characters from 1 to {LONGEST:,}; default {PREVIEW:,}.")
-    return told
+def _length(arguments: Mapping[str, Any]) -> int:
+    wanted = f"a number of characters from 1 to {LONGEST:,}; default {PREVIEW:,}"
+    told = whole_of(arguments, "maxLength", wanted)
+    if told is not None and not 1 <= told <= LONGEST:
+        raise Mistake(f"Error: maxLength must be {wanted}.")
+    return PREVIEW if told is None else told
 
 
 # ---------------------------------------------------------------------------------------------------------- compaction

@@ -25,6 +25,9 @@ from proxy.stack.story import Story
 UNBOUNDED = 1 << 62
 UNKNOWN_PRICES = Prices(0.1, 1.0)
 """Of a model that nobody knows."""
+MOST_DIGITS = 18
+"""More of them are beyond every bound, however they go on."""
+_WORDS = {"true": True, "false": False}
 
 
 class Mistake(Exception):
@@ -165,3 +168,28 @@ def text_of(arguments: Mapping[str, Any], *names: str, required: str = "") -> st
     if required:
         raise Mistake(required)
     return ""
+
+
+def flag_of(arguments: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    """Yes or no, also as the word for it, as some models write it; `default` where it is left out. Raises Mistake."""
+    value = arguments.get(name)
+    if isinstance(value, str):
+        value = _WORDS.get(value.strip().lower(), value)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise Mistake(f"Error: {name} must be true or false.")
+    return value
+
+
+def whole_of(arguments: Mapping[str, Any], name: str, wanted: str = "a whole number") -> int | None:
+    """A whole number, also in digits as a text; None where it is left out. Raises Mistake, which says what is
+    `wanted`."""
+    value = arguments.get(name)
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value.strip()[:MOST_DIGITS])
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise Mistake(f"Error: {name} must be {wanted}.")

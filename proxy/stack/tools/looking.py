@@ -13,7 +13,7 @@ from typing import Any
 from proxy.stack.frames import BY_HAND, FINAL, Frame, Status, Tree, children, find, path_to
 from proxy.stack.made import with_artifacts
 from proxy.stack.ranking import clean, cut_for_display, format_duration
-from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
+from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, flag_of, text_of
 
 STATE_VERSION = 1
 """Of the shape of `state_of` (S1-07, S1-08)."""
@@ -112,7 +112,7 @@ def tree(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     reference = text_of(arguments, "rootID", "root_id")
     known = _as_it_stands(desk)
     root = frame_named(known, reference) if reference else None
-    full, details = bool(arguments.get("showFull", True)), bool(arguments.get("showDetails", False))
+    full, details = flag_of(arguments, "showFull", default=True), flag_of(arguments, "showDetails")
     return Outcome(drawn(known, root, full=full, details=details))
 
 

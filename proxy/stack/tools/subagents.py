@@ -19,7 +19,7 @@ from proxy.stack.frames import RETURNED, Frame, Tree
 from proxy.stack.ledger import Ledger
 from proxy.stack.ranking import cut_for_display, format_duration
 from proxy.stack.tools.completing import SUBAGENT
-from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, text_of
+from proxy.stack.tools.desk import Desk, Mistake, Outcome, Tool, flag_of, text_of
 
 TITLE = 30
 """Characters of a title in the list (S1-121)."""
@@ -105,10 +105,10 @@ def _line(frame: Frame, now: int) -> str:
 # --------------------------------------------------------------------------------------------------------------- stats
 def stats(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """The subagents of this conversation, counted (S1-119)."""
-    if arguments.get("reset"):
+    if flag_of(arguments, "reset"):
         raise Mistake("Error: only a person counts anew: POST /stack/subagents/reset. Call it without reset to read.")
     frames = subagents_of(desk.tree)
-    return Outcome("\n".join(_stats(desk, frames, active=bool(arguments.get("showActive", True)))))
+    return Outcome("\n".join(_stats(desk, frames, active=flag_of(arguments, "showActive", default=True))))
 
 
 def _stats(desk: Desk, frames: Sequence[Frame], *, active: bool) -> Iterator[str]:
