@@ -298,13 +298,14 @@ def descendants(tree: Tree, frame: str) -> tuple[Frame, ...]:
 
 
 def find(tree: Tree, reference: str) -> Frame | None:
-    """A frame by id, by a unique beginning of an id, or by a unique title (case does not count)."""
+    """A frame by id, by its title (case does not count), by a beginning of an id, or by a part of a title, each unique.
+    The whole title goes first, for an id may begin like a short one."""
     if reference in tree.frames:
         return tree.frames[reference]
     wanted = reference.strip().casefold()
     if not wanted:
         return None
-    by_id = [f for f in tree.frames.values() if len(wanted) > 2 and f.id.startswith(wanted)]
     by_title = [f for f in tree.frames.values() if f.title.casefold() == wanted]
+    by_id = [f for f in tree.frames.values() if len(wanted) > 2 and f.id.startswith(wanted)]
     partly = [f for f in tree.frames.values() if wanted in f.title.casefold()]
-    return next((found[0] for found in (by_id, by_title, partly) if len(found) == 1), None)
+    return next((found[0] for found in (by_title, by_id, partly) if len(found) == 1), None)

@@ -137,6 +137,15 @@ def test_the_tree_is_drawn_whichever_way_yes_and_no_are_written() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- details
+@pytest.mark.rows("S0-40")
+def test_a_whole_title_goes_before_an_id_that_begins_like_it() -> None:
+    """S0-40: an id is made of letters and digits, and may begin with a short word."""
+    desk = desk_after(pushed("fixture2", title="Auth"), popped("fixture2"), pushed("fother22", title="Fix"))
+
+    assert "id: fother22" in ask(desk, "stack_frame_details", frameID="fix")
+    assert "id: fixture2" in ask(desk, "stack_frame_details", frameID="fixt")
+
+
 @pytest.mark.rows("S1-109", "S0-40")
 @pytest.mark.parametrize("reference", ["fauth", "faut", "auth", "AUTH"])
 def test_details_are_found_by_id_its_beginning_or_title(reference: str) -> None:
