@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from proxy.stack.observe.step import decoded
 from proxy.stack.story import Placed
 from proxy.stack.transcript import Call
 
@@ -60,7 +61,8 @@ def frames_named(calls: Iterable[Call]) -> tuple[str, ...]:
 def _given(calls: Iterable[Call]) -> list[Mapping[str, Any]]:
     """The arguments of those that recall: their own, and what they hand on to an operation."""
     given = [_arguments(call) for call in calls if is_recall(call)]
-    return [*given, *(arguments["args"] for arguments in given if isinstance(arguments.get("args"), dict))]
+    handed_on = (decoded(a) if isinstance(a := arguments.get("args"), str) else a for arguments in given)
+    return [*given, *(each for each in handed_on if isinstance(each, dict))]
 
 
 def _refs(arguments: Mapping[str, Any]) -> list[str]:

@@ -189,6 +189,17 @@ def test_the_dispatcher_reaches_each_of_them_by_op_and_by_name() -> None:
             told = asked("stack", json.dumps({"op": op, "args": fine}), desk())
             assert told == asked(tool.name, json.dumps(fine), desk())
         assert asked("stack", json.dumps({"op": tool.op, **fine}), desk()) == told
+        assert asked("stack", json.dumps({"op": tool.op, "args": json.dumps(fine)}), desk()) == told
+        assert asked("stack", json.dumps({"op": tool.op, "args": {}, **fine}), desk()) == told
+
+
+@pytest.mark.rows("S1-132")
+@pytest.mark.parametrize("wrong", ["frameID=fauth", "[]", 7, ["fauth"], True])
+def test_arguments_for_an_operation_that_are_no_object_are_told_as_such(wrong: object) -> None:
+    """Run without them, it would do something else than was asked for."""
+    told = asked("stack", json.dumps({"op": "get_summary", "args": wrong}), desk())
+
+    assert told == "Error: args must be one JSON object: the arguments of the operation."
 
 
 # ------------------------------------------------------------------------------------------------------------- hostile

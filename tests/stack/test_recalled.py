@@ -72,8 +72,9 @@ def test_a_query_that_says_where_to_look_is_none_for_everywhere() -> None:
         Call("c2", "stack_recall", '{"query": "limits", "ref": "fabcd2345"}'),
         Call("c3", "stack", '{"op": "recall", "args": {"query": 429}}'),
         Call("c4", "stack_recall", '{"query": "token bucket"}'),
+        call("c7", "stack", op="recall", args='{"query": "quota"}'),
         Call("c5", "stack_recall", '{"query": ["a"]}'),
         Call("c6", "bash", '{"query": "ls"}'),
     ]
 
-    assert queries_named(calls) == ("token bucket", "429")
+    assert queries_named(calls) == ("token bucket", "429", "quota")

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from proxy.stack.observe.step import decoded
 from proxy.stack.ranking import truncate_to_tokens
 from proxy.stack.tools import (
     autonomy,
@@ -127,12 +128,18 @@ def _arguments(call: Call) -> Mapping[str, Any]:
 
 def _chosen(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
     if name == DISPATCHER:
-        name = str(arguments.get("op", ""))
-        inner = arguments.get("args")
-        arguments = (
-            inner if isinstance(inner, dict) else {k: v for k, v in arguments.items() if k not in ("op", "args")}
-        )
+        name, arguments = str(arguments.get("op", "")), _handed_on(arguments)
     tool = _BY_NAME.get(name)
     if tool is None:
         raise Mistake(f"Error: there is no operation {name[:80]!r}. Known: {', '.join(t.op for t in TOOLS)}.")
     return tool, arguments
+
+
+def _handed_on(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the dispatcher was given for the operation: in `args`, which some models write as a text, and beside it."""
+    inner = arguments.get("args")
+    if isinstance(inner, str):
+        inner = decoded(inner) if inner.strip() else None
+    if inner is not None and not isinstance(inner, dict):
+        raise Mistake("Error: args must be one JSON object: the arguments of the operation.")
+    return {**{key: value for key, value in arguments.items() if key not in ("op", "args")}, **(inner or {})}
