@@ -300,7 +300,8 @@ class Actor:
     # -------------------------------------------------------------------------------------------------------- folding
     def means(self, here: Here) -> Means:
         """What telling a file's content again takes: a part of the window at most."""
-        return Means(self.nonce(here.conversation), self.count, self._window(here).tokens // RECALL_PART)
+        room = self._window(here).tokens // RECALL_PART
+        return Means(self.nonce(here.conversation), self.count, room, self.watch.names)
 
     def _folding(self, here: Here, added: int | None, *, appended: bool = False) -> Folding:
         at_words = user_spoke_last(here.request.messages)

@@ -41,7 +41,7 @@ class Regret:
             if turn is not None and turn.kind is Kind.TURN:
                 story = standing.shelved.story(turn.parent)
                 if story.tree.awake:
-                    tools = regretted(standing.ledger, turn, story, results)
+                    tools = regretted(standing.ledger, turn, story, results, self.rules.names)
                     offered = standing.request.tool_names
                     self._count([tool if tool in offered else OTHER for tool in tools], standing)
         return standing

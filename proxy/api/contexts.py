@@ -34,7 +34,8 @@ async def show_preview(
 ) -> Response:
     """The block of the active frame as it was told; where none was, as it would be."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    story, stage = story_of(ledger, thread), asked.backstage
+    stage = asked.backstage
+    story = story_of(ledger, thread, stage.config.observed_tools)
     block, told = contexts.block_of_active(ledger, story, stage.config, _now(), stage.count)
     return Json(contexts.preview(story.tree.active, block, max_length, told=told))
 
@@ -45,7 +46,8 @@ async def show_explanation(asked: Asked, conversation: Id, thread: Thread = "") 
     by part, as it was when the block was told."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     stage = asked.backstage
-    return Json(explained.explained_told(ledger, story_of(ledger, thread), stage.config, _now(), stage.count))
+    story = story_of(ledger, thread, stage.config.observed_tools)
+    return Json(explained.explained_told(ledger, story, stage.config, _now(), stage.count))
 
 
 @router.get("/conversations/{conversation}/compactions", response_model=contexts.CompactionsTold, responses=UNKNOWN)

@@ -365,7 +365,9 @@ async def show_totals(
 ) -> Response:
     """Tokens and money: what the clients sent, what was sent upstream, and the difference. The newest rows stand at the
     end; `total` is that of all rows."""
-    told = await totals.sums(asked.backstage.store, asked.scope, by, conversation, fixed=fixed)
+    stage = asked.backstage
+    names = stage.config.observed_tools
+    told = await totals.sums(stage.store, asked.scope, by, conversation, names=names, fixed=fixed)
     end = max(0, len(told["rows"]) - offset)
     return Json({**told, "rows": told["rows"][max(0, end - limit) : end]})
 

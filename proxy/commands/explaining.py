@@ -37,7 +37,7 @@ def explain(
 async def _explained(config: Config, reference: str) -> Explained:
     async with opened(config) as store:
         ledger = await lookup.ledger_named(store, None, reference)
-        story, now = conversations.story_of(ledger), time.time_ns() // 1_000_000
+        story, now = conversations.story_of(ledger, names=config.observed_tools), time.time_ns() // 1_000_000
         return explained_told(ledger, story, config, now, TokenCounter().count)
 
 

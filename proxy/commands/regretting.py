@@ -48,7 +48,8 @@ async def _rows(config: Config, reference: str) -> list[RegretRow]:
     """The most frequent first."""
     async with opened(config) as store:
         only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
-        by_tool = (await sums(store, None, "conversation", only))["total"]["rereads_gone_by"] or {}
+        told = await sums(store, None, "conversation", only, names=config.observed_tools)
+        by_tool = told["total"]["rereads_gone_by"] or {}
     found: list[RegretRow] = []
     for tool, times in sorted(by_tool.items(), key=lambda row: (-row[1], row[0])):
         rule = config.output_rules.of(tool)

@@ -70,14 +70,14 @@ def _by(word: str) -> By:
 async def _sums(config: Config, by: By, reference: str, *, fixed: bool) -> Any:
     async with opened(config) as store:
         only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
-        return await sums(store, None, by, only, fixed=fixed)
+        return await sums(store, None, by, only, names=config.observed_tools, fixed=fixed)
 
 
 async def _report(config: Config, by: By, reference: str, *, fixed: bool) -> None:
     async with opened(config) as store:
         only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
         read = await read_receipts(store, None, only, fixed=fixed)
-        added = await added_up(store, None, by, read)
+        added = await added_up(store, None, by, read, config.observed_tools)
     if not added.rows and not read.unsettled:
         say("No requests yet. Point a client at the proxy, and look again.")
         return

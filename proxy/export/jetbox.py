@@ -29,7 +29,6 @@ from proxy.stack.facts import steps_of
 from proxy.stack.frames import Frame, Status, Tree, children, path_to
 from proxy.stack.observe import observe
 from proxy.stack.observe.commands import probes
-from proxy.stack.observe.names import NAMES
 from proxy.stack.transcript import Call, canonical_arguments
 from proxy.views.loops import loop_rows
 from proxy.views.parts import is_error
@@ -174,13 +173,13 @@ def _position(tree: Tree, path: tuple[Frame, ...], depth: int) -> int:
 def _standing(material: Material, actions: list[Action]) -> list[str]:
     """Actions in a loop that was warned of and goes on (S3-25, S3-28)."""
     looped = {name for row in loop_rows(material.ledger) if row["standing"] for name in row["signatures"]}
-    found = (action for action in actions if looped and loops.signature(action.call, NAMES) in looped)
+    found = (action for action in actions if looped and loops.signature(action.call, material.names) in looped)
     return list(dict.fromkeys(action.signature for action in found))
 
 
 def _probes(material: Material) -> dict[str, bool]:
     """How the newest command of each kind ended (S3-05)."""
-    ran = [one for step in steps_of(material.story.placed) for one in observe(step).commands]
+    ran = [one for step in steps_of(material.story.placed) for one in observe(step, material.names).commands]
     return {f"{kind}_ok": ok for kind, ok in probes(ran).items()}
 
 

@@ -24,12 +24,14 @@ MOST = 100_000
 @dataclass(frozen=True)
 class Material:
     """`story` is the path that is told; `records` are the requests of the whole conversation, oldest first, without
-    bodies. `request` is the newest one on that path, with the client's body, where one was kept."""
+    bodies. `request` is the newest one on that path, with the client's body, where one was kept. `names` say what the
+    client's tools are for."""
 
     ledger: Ledger
     story: Story
     records: tuple[RequestRecord, ...] = ()
     request: RequestRecord | None = None
+    names: Names = NAMES
 
     @property
     def id(self) -> str:
@@ -46,7 +48,8 @@ async def gathered(store: Store, ledger: Ledger, thread: str = "", names: Names 
     story = story_of(ledger, thread, names)
     owner = ledger.conversation
     records = await store.requests(owner.tenant, owner.id, MOST)
-    return Material(ledger, story, tuple(reversed(records)), await _newest(store, ledger, story, records))
+    newest = await _newest(store, ledger, story, records)
+    return Material(ledger, story, tuple(reversed(records)), newest, names)
 
 
 async def _newest(

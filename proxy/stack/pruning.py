@@ -24,6 +24,7 @@ from proxy.stack.context import Line
 from proxy.stack.events import Replaced
 from proxy.stack.names import ranked_names
 from proxy.stack.observe.files import touched_by
+from proxy.stack.observe.names import NAMES, Names
 from proxy.stack.observe.results import exit_code
 from proxy.stack.output_rules import NO_RULES, OutputRule, OutputRules
 from proxy.stack.ranking import Count, cut_for_display
@@ -148,7 +149,7 @@ def candidates(story: Story, line: Line, rules: OutputRules = NO_RULES) -> tuple
         spared += estimated(output.text)
         if spared <= PROTECTED:
             continue
-        crumb = breadcrumb(output, rule)
+        crumb = breadcrumb(output, rule, rules.names)
         gain = estimated(output.text) - estimated(crumb)
         if gain > 0:
             saved += gain
@@ -187,13 +188,13 @@ def _answered(story: Story) -> Iterator[Placed]:
     return takewhile(lambda placed: placed is not newest, story.placed)
 
 
-def breadcrumb(output: Output, rule: OutputRule | None = None) -> str:
+def breadcrumb(output: Output, rule: OutputRule | None = None, names: Names = NAMES) -> str:
     """What stays of an output: which call it was, how large it was, how it ended, the names in it, and the ref
     (S2-12 to S2-14); below it what of its beginning and its end its rule keeps (S2-44)."""
     text = output.text
     code = exit_code(text)
     parts = [
-        f"{CLEARED} {_what(output.call)}: {text.count(chr(10)) + 1:,} lines, {len(text):,} characters",
+        f"{CLEARED} {_what(output.call, names)}: {text.count(chr(10)) + 1:,} lines, {len(text):,} characters",
         f"exit code {code}" if code is not None else "",
         *_names(text),
         f'all of it: stack_recall with ref="{ref_of(output.placed)}"',
@@ -204,9 +205,9 @@ def breadcrumb(output: Output, rule: OutputRule | None = None) -> str:
     return "\n".join([crumb, *(f"[{where}:]\n{words}" for where, words in kept if words)])
 
 
-def _what(call: Call) -> str:
+def _what(call: Call, names: Names) -> str:
     """`read src/a.py`, or the tool and the beginning of its arguments."""
-    if paths := [touched.path for touched in touched_by(call)]:
+    if paths := [touched.path for touched in touched_by(call, names)]:
         return f"{call.name} {', '.join(paths[:PATHS])}"
     return f"{call.name} {cut_for_display(call.arguments, WHAT)}"
 

@@ -24,6 +24,7 @@ from proxy.stack.events import read_event
 from proxy.stack.facts import said_by
 from proxy.stack.ledger import Entry, Kind, Ledger, seen_calls
 from proxy.stack.observe.files import touched_by
+from proxy.stack.observe.names import NAMES, Names
 from proxy.stack.observe.results import failed
 from proxy.stack.observe.step import Done
 from proxy.stack.rereading import GIVEN_AGAIN, is_note, part_asked, same_file
@@ -78,13 +79,13 @@ class _Asking(msgspec.Struct, frozen=True):
         return bool(apart(tree, self.on_line, pieces_of(self.story, [placed]))[1])
 
 
-def read_again(ledger: Ledger, ours: Container[str]) -> dict[str, ReadAgain]:
+def read_again(ledger: Ledger, ours: Container[str], names: Names = NAMES) -> dict[str, ReadAgain]:
     """What was read again, by the entry that the asking request ended with. `ours` are those of them that were answered
-    from our line; all others went upstream as the client sent them."""
+    from our line; all others went upstream as the client sent them. `names` say which tools read."""
     found: dict[str, ReadAgain] = {}
     before: dict[str, list[_Read]] = {}
     stories: dict[str, Story] = {}
-    for read in _reads(ledger):
+    for read in _reads(ledger, names):
         earlier = [one for one in before.get(read.name, ()) if one.has_all_of(read)]
         before.setdefault(read.name, []).append(read)
         if not earlier or read.asked.kind is not Kind.TURN:
@@ -113,23 +114,26 @@ def _is_bare_note(read: _Read, asking: _Asking) -> bool:
     return message is not None and is_note(message.text) and not given
 
 
-def regretted(ledger: Ledger, turn: Entry, story: Story, results: Sequence[Entry]) -> tuple[str, ...]:
+def regretted(
+    ledger: Ledger, turn: Entry, story: Story, results: Sequence[Entry], names: Names = NAMES
+) -> tuple[str, ...]:
     """The tools by which a turn, whose request ended the path of `story`, asked for what our line no longer had:
     `results` are what came back. The same as `read_again` says of them, found without looking at everything: for a
     counter that runs along. Nothing where no line of ours was asked from, or nothing had left it."""
-    reads = [read for entry in results if (read := _read(ledger, entry)) is not None and read.asked.id == turn.id]
+    found_reads = (_read(ledger, entry, names) for entry in results)
+    reads = [read for read in found_reads if read is not None and read.asked.id == turn.id]
     if not reads:
         return ()
     asking = _asking(ledger, turn, {story.tip: story})
     found: list[str] = []
     for read in reads:
-        earlier = [one for one in _reads_of(ledger, asking, read) if one.has_all_of(read)]
+        earlier = [one for one in _reads_of(ledger, asking, read, names) if one.has_all_of(read)]
         again = _judged(ledger, asking, earlier, is_ours=True) if earlier else None
         found += [read.tool] * (again.gone if again else 0)
     return tuple(found)
 
 
-def _reads_of(ledger: Ledger, asking: _Asking, again: _Read) -> Iterator[_Read]:
+def _reads_of(ledger: Ledger, asking: _Asking, again: _Read, names: Names) -> Iterator[_Read]:
     """Reads of the file on the path that is read `again`. Calls that do not have its name among their arguments are
     passed over, which is nearly all of them, and those of other files of that name."""
     name = again.name
@@ -138,27 +142,27 @@ def _reads_of(ledger: Ledger, asking: _Asking, again: _Read) -> Iterator[_Read]:
         message = said_by(placed)
         if message is None:
             continue
-        calls |= {call.id for call in message.calls if name in call.arguments and _names_file(call, again.path)}
-        if message.answers in calls and (read := _read(ledger, placed.entry)) is not None:
+        calls |= {call.id for call in message.calls if name in call.arguments and _names_file(call, again.path, names)}
+        if message.answers in calls and (read := _read(ledger, placed.entry, names)) is not None:
             yield read
 
 
-def _names_file(call: Call, path: str) -> bool:
-    return any(same_file(touched.path, path) for touched in touched_by(call))
+def _names_file(call: Call, path: str, names: Names) -> bool:
+    return any(same_file(touched.path, path) for touched in touched_by(call, names))
 
 
 # ---------------------------------------------------------------------------------------------------------------- reads
-def _reads(ledger: Ledger) -> Iterator[_Read]:
+def _reads(ledger: Ledger, names: Names) -> Iterator[_Read]:
     """The reads that worked, in the order of their results, each once: a client that rewrites its history gives results
     again."""
     seen: set[tuple[str, str]] = set()
     for entry in sorted(ledger.entries.values(), key=lambda entry: entry.seq):
-        read = _read(ledger, entry, seen)
+        read = _read(ledger, entry, names, seen)
         if read is not None:
             yield read
 
 
-def _read(ledger: Ledger, entry: Entry, seen: set[tuple[str, str]] | None = None) -> _Read | None:
+def _read(ledger: Ledger, entry: Entry, names: Names, seen: set[tuple[str, str]] | None = None) -> _Read | None:
     """The read that an entry is the result of, if it is one. `seen` are turns and calls that were told of already."""
     message = entry.message
     asked = _asked(ledger, entry, message.answers) if message and message.answers else None
@@ -169,7 +173,7 @@ def _read(ledger: Ledger, entry: Entry, seen: set[tuple[str, str]] | None = None
         if (asker.id, call.id) in seen:
             return None
         seen.add((asker.id, call.id))
-    touched = touched_by(call)
+    touched = touched_by(call, names)
     is_read = len(touched) == 1 and touched[0].how == READ
     if not is_read or failed(Done(call, message.text, entry.id, failed=message.failed)):
         return None

@@ -23,6 +23,7 @@ from proxy.stack.compaction import CHANGED, READ, Touched
 from proxy.stack.events import Folded, FrameEvent, Woken
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe.files import touched_by
+from proxy.stack.observe.names import NAMES, Names
 from proxy.stack.ranking import longest_fitting
 from proxy.stack.stored import Piece, apart, between_markers, everything, pieces_of
 from proxy.stack.story import Story, follow
@@ -51,11 +52,13 @@ CUT = 'Cut here. The rest: stack_recall with ref "{entry}".'
 
 
 class Means(msgspec.Struct, frozen=True):
-    """What supplying takes: the nonce of the conversation's markers, a counter, and the tokens one result may get."""
+    """What supplying takes: the nonce of the conversation's markers, a counter, the tokens one result may get, and what
+    the client's tools are for."""
 
     nonce: str
     count: Callable[[str], int]
     room: int
+    names: Names = NAMES
 
 
 class _Access(msgspec.Struct, frozen=True):
@@ -105,14 +108,14 @@ def supplied(
     noted -= {entry for entry, text in told.items() if GIVEN_AGAIN in text}
     if not noted:
         return ()
-    accesses = _accesses(pieces_of(story, everything(ledger, story)))
+    accesses = _accesses(pieces_of(story, everything(ledger, story), means.names), means.names)
     found: dict[str, str] = {}
     for at, note in enumerate(accesses):
         if note.piece.id not in noted or note.piece.at not in on_line or not note.is_note:
             continue
         needed = _newest_content(accesses[:at], note, told | found, on_line)
         if needed is None:
-            needed = _on_another_branch(ledger, story, note, on_line)
+            needed = _on_another_branch(ledger, story, note, on_line, means.names)
         away, _ = apart(story.tree, on_line, needed)
         if away:
             found[note.piece.id] = _told(note.piece.text, away, means)
@@ -120,13 +123,13 @@ def supplied(
 
 
 # ------------------------------------------------------------------------------------------------------------ accesses
-def _accesses(pieces: Iterable[Piece]) -> list[_Access]:
+def _accesses(pieces: Iterable[Piece], names: Names) -> list[_Access]:
     """The texts that hold what is in a file, in their order. Calls that name several files are answered by no note."""
-    return [access for piece in pieces if piece.call for access in _of_call(piece, piece.call)]
+    return [access for piece in pieces if piece.call for access in _of_call(piece, piece.call, names)]
 
 
-def _of_call(piece: Piece, call: Call) -> Iterator[_Access]:
-    touched = () if call.is_ours else touched_by(call)
+def _of_call(piece: Piece, call: Call, names: Names) -> Iterator[_Access]:
+    touched = () if call.is_ours else touched_by(call, names)
     if len(touched) == 1 and piece.is_call is (touched[0].how == CHANGED):
         yield _access(piece, call, touched[0])
 
@@ -181,12 +184,15 @@ def _newest_content(
     return None
 
 
-def _on_another_branch(ledger: Ledger, story: Story, note: _Access, on_line: Container[str]) -> tuple[Piece, ...]:
+def _on_another_branch(
+    ledger: Ledger, story: Story, note: _Access, on_line: Container[str], names: Names
+) -> tuple[Piece, ...]:
     """What was read on a path that the client has left: it remembers the file all the same. The newest path first."""
     tips = [entry for entry in ledger.entries if entry not in ledger.has_child and entry != story.tip]
     for tip in tips[: -BRANCHES - 1 : -1]:
         left = follow(ledger, ledger.path(tip), {})
-        content = _newest_content(_accesses(pieces_of(left, left.placed)), note, story.tree.replaced, on_line)
+        accesses = _accesses(pieces_of(left, left.placed, names), names)
+        content = _newest_content(accesses, note, story.tree.replaced, on_line)
         if content is not None:
             return content
     return ()

@@ -19,6 +19,7 @@ from proxy.stack.context import owner_of
 from proxy.stack.frames import Tree, owners_shown, path_to
 from proxy.stack.ledger import Ledger
 from proxy.stack.observe.files import touched_by
+from proxy.stack.observe.names import NAMES, Names
 from proxy.stack.ranking import cut_for_display, escape_xml
 from proxy.stack.story import Placed, Story, story_at
 from proxy.stack.transcript import Call, Message
@@ -85,7 +86,7 @@ def _adopted(ledger: Ledger, tip: str) -> list[str]:
     return [e.adopts for e in ledger.path(tip) if e.adopts in ledger.entries] if tip in ledger.entries else []
 
 
-def pieces_of(story: Story, placed: Iterable[Placed]) -> tuple[Piece, ...]:
+def pieces_of(story: Story, placed: Iterable[Placed], names: Names = NAMES) -> tuple[Piece, ...]:
     """The stored texts of entries, in order: what was said, then the calls with their arguments, then results. What
     our own tools answered stands in no entry, so it is not among them."""
     found: list[Piece] = []
@@ -94,28 +95,28 @@ def pieces_of(story: Story, placed: Iterable[Placed]) -> tuple[Piece, ...]:
         message = standing.round.spoken.message if standing.round else standing.entry.message
         if message is None:
             continue
-        found += _pieces(story, standing, message, calls)
+        found += _pieces(story, standing, message, calls, names)
         calls |= {c.id: c for c in message.calls}
     return tuple(found)
 
 
-def _pieces(story: Story, placed: Placed, message: Message, calls: Mapping[str, Call]) -> Iterator[Piece]:
+def _pieces(story: Story, placed: Placed, message: Message, calls: Mapping[str, Call], names: Names) -> Iterator[Piece]:
     call = calls.get(message.answers) if message.answers else None
     entry = placed.entry.id[:ENTRY_SHOWN] + (f"/{placed.round.number}" if placed.round else "")
     ref = owner_of(story, placed).partition("#")[0] or entry
     at = placed.at or placed.entry.id
     base = Piece(ref, entry, at, placed.owner, message.role, "", message.text, call, id=placed.entry.id)
     if message.text:
-        yield replace(base, source=_source(call) if call else "")
+        yield replace(base, source=_source(call, names) if call else "")
     elif not message.calls:
         yield replace(base, source=f"no text, {len(message.wire)} bytes of other content")
     for made in message.calls:
-        yield replace(base, source=f"call {_source(made)}", text=made.arguments, call=made)
+        yield replace(base, source=f"call {_source(made, names)}", text=made.arguments, call=made)
 
 
-def _source(call: Call) -> str:
+def _source(call: Call, names: Names) -> str:
     """`read src/a.py`: the tool, and the first file it names."""
-    files = touched_by(call)
+    files = touched_by(call, names)
     return f"{call.name} {files[0].path}" if files else call.name
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from proxy.report import SUMMARY, By, Receipt, Row, total, totals, without_fixed
 from proxy.stack.ledger import Ledger
+from proxy.stack.observe.names import Names
 from proxy.stack.read_again import ReadAgain, read_again
 from proxy.store import RequestRecord, Store
 from proxy.views import lookup
@@ -75,10 +76,12 @@ def receipt_in(record: RequestRecord) -> Receipt | None:
         return None
 
 
-async def sums(store: Store, scope: Scope, by: By, conversation: str = "", *, fixed: bool = True) -> Totals:
-    """What `/stack/totals` answers."""
+async def sums(  # noqa: PLR0913  whose receipts, which of them, and how they are told
+    store: Store, scope: Scope, by: By, conversation: str = "", *, names: Names, fixed: bool = True
+) -> Totals:
+    """What `/stack/totals` answers. `names` say which tools read files."""
     read = await read_receipts(store, scope, conversation, fixed=fixed)
-    added = await added_up(store, scope, by, read)
+    added = await added_up(store, scope, by, read, names)
     return {
         "by": by,
         "fixed": fixed,
@@ -90,7 +93,7 @@ async def sums(store: Store, scope: Scope, by: By, conversation: str = "", *, fi
     }
 
 
-async def added_up(store: Store, scope: Scope, by: By, read: Read) -> Sums:
+async def added_up(store: Store, scope: Scope, by: By, read: Read, names: Names) -> Sums:
     """The sums with their titles, how frames stand, and what was read again. Forgotten conversations tell nothing."""
     if by not in ("conversation", "frame"):
         rows = totals(read.receipts, by, zone=None)
@@ -98,14 +101,14 @@ async def added_up(store: Store, scope: Scope, by: By, read: Read) -> Sums:
             for row, receipt in zip(rows, read.receipts, strict=True):
                 row.title, row.status = moment(receipt.created), receipt.status
         return Sums(rows, total(read.receipts))
-    told = await _told(store, scope, read)
+    told = await _told(store, scope, read, names)
     rows = totals(read.receipts, by, again=told.again)
     for row in rows:
         row.title, row.status = told.called.get(row.key, ("", ""))
     return Sums(rows, total(read.receipts, again=told.again))
 
 
-async def _told(store: Store, scope: Scope, read: Read) -> _Told:
+async def _told(store: Store, scope: Scope, read: Read, names: Names) -> _Told:
     """Looked up in every conversation that has one of the receipts."""
     wanted: dict[str, list[Receipt]] = {}
     for receipt in read.receipts:
@@ -120,7 +123,8 @@ async def _told(store: Store, scope: Scope, read: Read) -> _Told:
                 if ledger is not None:
                     told.called.update(_titles(ledger))
                     # A fifth of a second for a thousand reads: requests that are being answered do not wait for it.
-                    told.again.update(await asyncio.to_thread(_read_again, ledger, wanted[known.id], read.entries))
+                    receipts = wanted[known.id]
+                    told.again.update(await asyncio.to_thread(_read_again, ledger, receipts, read.entries, names))
         except lookup.Unreadable:  # what it cost is told all the same
             told.called[known.id] = (lookup.UNREADABLE, "")
     return told
@@ -133,11 +137,13 @@ def _titles(ledger: Ledger) -> dict[str, tuple[str, str]]:
     return {**frames, ledger.conversation.id: (root.title if root else "", "")}
 
 
-def _read_again(ledger: Ledger, receipts: Iterable[Receipt], entries: Mapping[str, str]) -> dict[str, ReadAgain]:
+def _read_again(
+    ledger: Ledger, receipts: Iterable[Receipt], entries: Mapping[str, str], names: Names
+) -> dict[str, ReadAgain]:
     """By the ids of requests. Of several that ended with the same entry, the newest was asked again for the others."""
     newest = {entries[receipt.id]: receipt for receipt in receipts if receipt.status != SUMMARY}
     ours = {entry for entry, receipt in newest.items() if receipt.status == "full"}
-    found = read_again(ledger, ours)
+    found = read_again(ledger, ours, names)
     return {receipt.id: found[entry] for entry, receipt in newest.items() if entry in found}
 
 

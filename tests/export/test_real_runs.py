@@ -11,7 +11,7 @@ import pytest
 
 from proxy.dialects import DIALECTS, Known
 from proxy.export.importing import imported
-from proxy.scripted import ScriptedProvider, says
+from proxy.scripted import ScriptedProvider, call, says
 from proxy.stack.context import unpaired
 from proxy.stack.transcript import is_stack_tool
 from proxy.store.opening import open_store
@@ -160,6 +160,22 @@ def test_actions_in_a_loop_that_goes_on_are_told_as_such(stage: Stage, provider:
     assert (state["blocked_actions"], state["loop_counts"][signature]) == ([signature], 4)
     assert [(row["signature"], row["attempt_count"]) for row in looped] == [(signature, 4)]
     assert after["blocked_actions"] == []
+
+
+@pytest.mark.rows("X-17", "S3-05", "S3-25")
+def test_what_a_configured_tool_runs_is_told_as_commands_are(stage: Stage, provider: ScriptedProvider) -> None:
+    """X-17, S3-05, S3-25: how the tests ended, and the loop, whatever words the model puts beside the command."""
+    proxy = stage.proxy(observe__do_it__role="shell", observe__do_it__arguments="line")
+    provider.will(*[does(call("do_it", line="pytest", description=f"try {n}")) for n in range(4)], says("I stop."))
+    chat = stage.chat(proxy, tools=("do_it",))
+    chat.says("run the tests")
+    for _ in range(4):
+        chat.returns("2 failed, 3 passed")
+
+    state = file_in(exported(proxy, "jetbox"), "state.json")
+
+    assert state["last_probe_state"] == {"test_ok": False}
+    assert len(state["blocked_actions"]) == 4
 
 
 def file_in(archive: bytes, name: str) -> Any:

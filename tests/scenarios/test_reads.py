@@ -86,6 +86,31 @@ def test_an_output_told_in_a_line_is_one_that_left(
     assert regrets(chat.proxy) == ({"read": 1} if settings else {})
 
 
+@pytest.mark.rows("X-17", "S2-15", "S2-44")
+@pytest.mark.parametrize(
+    ("tool", "settings", "counted"),
+    [
+        ("fetch_text", {"observe__fetch_text__role": "read"}, {"fetch_text": 1}),
+        ("read", {"observe__read__role": "none"}, {}),
+    ],
+    ids=["one of their own", "one that only sounds like it"],
+)
+def test_which_tool_reads_is_as_it_is_configured(
+    stage: Stage, provider: ScriptedProvider, tool: str, settings: dict[str, object], counted: dict[str, int]
+) -> None:
+    """X-17, S2-15, S2-44: among the figures of the process, and in what is told of the conversation."""
+    chat = stage.chat(stage.proxy(view="minimal", **settings), tools=(tool,))
+    paths = [f"src/part_{n}.py" for n in range(12)]
+    provider.will(*(does(call(tool, path=path)) for path in (*paths, paths[0])), says("Done."))
+    chat.says("Read all of it.")
+    for path in (*paths, paths[0]):
+        chat.returns(f"the text of {path}\n" * 40)
+
+    told = chat.proxy.get("/stack/totals?by=conversation")["total"]
+    assert regrets(chat.proxy) == counted
+    assert (told["rereads_gone_by"] or {}) == counted
+
+
 @pytest.mark.rows("S2-15")
 def test_what_went_up_as_the_client_sent_it_lacked_nothing(stage: Stage, provider: ScriptedProvider) -> None:
     """S2-15: the file had been folded, and then the client asked without us."""

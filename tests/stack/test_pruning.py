@@ -13,6 +13,8 @@ from proxy.dialects import OPENAI_CHAT
 from proxy.scribe import Writer
 from proxy.stack.context import Line, assemble, unpaired
 from proxy.stack.events import Replaced, Rooted, Trimmed
+from proxy.stack.observe import NAMES
+from proxy.stack.output_rules import OutputRules
 from proxy.stack.pruning import CLEARED, LEAST_SAVED, PROTECTED, candidates, cut, cuts, estimated
 from proxy.stack.story import Story
 from proxy.stack.tools import run
@@ -135,6 +137,19 @@ def test_results_of_our_own_tools_are_never_cleared() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- breadcrumb
+@pytest.mark.rows("X-17", "S2-12")
+def test_the_path_that_a_configured_tool_read_is_told() -> None:
+    """X-17, S2-12: however far back it stands in the arguments."""
+    calls = [call(f"c{n}", "fetch_text", reason="because " * 40, target=f"src/file{n}.py") for n in range(4)]
+    talk = worked(*outputs_of(30_000, 30_000, 20_000, 20_000), calls=calls)
+    names = NAMES.extended({"fetch_text": {"role": "read", "arguments": ["target"]}})
+
+    crumbs = [event.text for event in candidates(talk.story, line_of(talk), OutputRules((), names))]
+
+    assert len(crumbs) == 2
+    assert all(f"fetch_text src/file{n}.py: 1 lines" in crumb for n, crumb in zip((1, 0), crumbs, strict=True))
+
+
 @pytest.mark.rows("S2-12", "S2-13", "S2-14", "S4-33", "S4-34")
 def test_a_breadcrumb_tells_what_was_there_and_recall_gives_it_back() -> None:
     """S2-12 to S2-14, S4-33, S4-34: phrase, tool, path, names, exit code, size, ref; the stored text is untouched."""

@@ -1,8 +1,10 @@
 """Reading a file again: a note that points at something which left the line gets its content back."""
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.stack.events import Replaced, Rooted
+from proxy.stack.observe import NAMES
 from proxy.stack.rereading import Means, is_note, supplied
 from tests.stack.forest import NONCE, Talk, call, count
 
@@ -223,6 +225,20 @@ def test_an_error_is_no_content() -> None:
     again = reads(talk, CLAUDE)
 
     assert CONTENT in told(talk, *gone)[again]
+
+
+@pytest.mark.rows("X-17")
+def test_a_note_of_a_configured_tool_is_given_its_content() -> None:
+    """X-17: what reads and what writes is what the configuration says."""
+    names = NAMES.extended({"fetch_text": {"role": "read", "arguments": ["target"]}, "put_text": "write"})
+    talk = begun()
+    ident = f"call-{len(talk.ledger.entries)}"
+    gone = [changes(talk, "put_text", content="print(1)\n")]
+    talk.model(("", (call(ident, "fetch_text", target="src/a.py"),)))
+    again = talk.client("tool", CLAUDE, ident)
+
+    assert told(talk, *gone) == {}
+    assert '"content": "print(1)\\n"' in told(talk, *gone, means=replace(MEANS, names=names))[again]
 
 
 # ---------------------------------------------------------------------------------------------------------------- paths

@@ -72,7 +72,7 @@ def found(desk: Desk, reference: str, *, searched: bool) -> Found:
     if frame and _is_named(frame, reference):
         return _of_frame(desk, desk.ledger, desk.story, frame)
     placed = everything(desk.ledger, desk.story)
-    pieces = pieces_of(desk.story, placed)
+    pieces = pieces_of(desk.story, placed, desk.settings.names)
     if other := _of_entry(desk, reference, placed) or _of_file(
         reference, pieces, desk.settings.names, searched=searched
     ):
@@ -99,7 +99,8 @@ def _beside(desk: Desk) -> Iterable[tuple[Ledger, Story]]:
 def _whole_history(desk: Desk) -> tuple[Piece, ...]:
     """Everything this conversation and those beside it hold, the nearest last."""
     stories = [*_beside(desk), (desk.ledger, desk.story)]
-    return tuple(piece for ledger, story in stories for piece in pieces_of(story, everything(ledger, story)))
+    names = desk.settings.names
+    return tuple(p for ledger, story in stories for p in pieces_of(story, everything(ledger, story), names))
 
 
 def _is_named(frame: Frame, reference: str) -> bool:
@@ -115,7 +116,7 @@ def _of_frame(desk: Desk, ledger: Ledger, story: Story, frame: Frame) -> Found:
     below = [f for f in children(tree, frame.id) if f.id not in own]
     listed = cut_for_display(", ".join(f"{c.id} {c.title}" for c in below), LISTED_CHARACTERS)
     beside = f" Frames below it, whose texts follow its own: {listed}." if below else ""
-    pieces = pieces_of(story, everything(ledger, story))
+    pieces = pieces_of(story, everything(ledger, story), desk.settings.names)
     first = _of_frames(ledger, tree, own, pieces)
     shown = set(map(id, first))
     rest = _of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
@@ -129,7 +130,7 @@ def _of_subagents(desk: Desk, frames: Iterable[Frame]) -> Iterator[Piece]:
     delegated = {frame.conversation for frame in frames if frame.conversation}
     for ledger, story in _beside(desk) if delegated else ():
         if ledger.conversation.id in delegated:
-            yield from pieces_of(story, everything(ledger, story))
+            yield from pieces_of(story, everything(ledger, story), desk.settings.names)
 
 
 def _of_frames(ledger: Ledger, tree: Tree, frames: Collection[str], pieces: Iterable[Piece]) -> list[Piece]:
@@ -162,7 +163,7 @@ def _of_entry(desk: Desk, reference: str, placed: Sequence[Placed]) -> Found | N
         return None
     here = placed if any(p.entry.id == ids[0] for p in placed) else follow(ledger, ledger.path(ids[0]), {}).placed
     shown = ids[0][:ENTRY_SHOWN]
-    pieces = [p for p in pieces_of(desk.story, here) if p.id == ids[0]]
+    pieces = [p for p in pieces_of(desk.story, here, desk.settings.names) if p.id == ids[0]]
     return Found(f"Entry {shown}.", tuple(p for p in pieces if not number or p.entry == f"{shown}/{number}"))
 
 
