@@ -294,7 +294,8 @@ class Shelf:
     ) -> tuple[Ledger, ...]:
         """Conversations of the same tenant that may be recalled from beside this one: the one it came from, those that
         came from it as far as they are at hand or `delegated` names them, and those that folded or opened one of
-        `frames` (full ids). Without the store these are not known, and nothing else is lost."""
+        `frames` (full ids). Without the store these are not known, and nothing else is lost; nor is it where one of
+        them cannot be read."""
         known = shelved.ledger.conversation
         here = {c: s for (tenant, c), s in self._shelved.items() if tenant == shelved.tenant}
         found = [c for c, s in here.items() if s.ledger.conversation.parent == known.id]
@@ -302,9 +303,19 @@ class Shelf:
         with suppress(StoreError):
             held = [await self._store.holding(shelved.tenant, kind, f) for f in frames for kind in NAMING]
             found += [c.id for c in held if c is not None]
-            others = [await self.get(shelved.tenant, c) for c in dict.fromkeys(found) if c != known.id]
-            return tuple(s.ledger for s in others if s is not None)
-        return ()
+        others = await self._readable(shelved.tenant, (c for c in dict.fromkeys(found) if c != known.id))
+        return tuple(s.ledger for s in others)
+
+    async def _readable(self, tenant: str, conversations: Iterable[str]) -> list[Shelved]:
+        """Those of these that can be read; once it is the store that fails, those at hand."""
+        got, fails = [], False
+        for conversation in conversations:
+            try:
+                shelved = self._known(tenant, conversation) if fails else await self.get(tenant, conversation)
+            except StoreError as error:
+                shelved, fails = None, error.code != StoreError.code
+            got += [shelved] if shelved else []
+        return got
 
     async def sessions(self, tenant: str, hint: str) -> tuple[str, ...]:
         """Conversations under a session the client names, the newest first."""

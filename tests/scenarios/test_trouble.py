@@ -8,8 +8,20 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.scripted import Answer, Call, Model, Received, ScriptedProvider, Usage, overflow, says, status, throttled
-from tests.harness import Conversation, Habits, Stage, bash, does, op, plan, pop, push, recall, texts
+from proxy.scripted import (
+    Answer,
+    Call,
+    Model,
+    Received,
+    ScriptedProvider,
+    Usage,
+    call,
+    overflow,
+    says,
+    status,
+    throttled,
+)
+from tests.harness import Conversation, Habits, RunningProxy, Stage, bash, does, op, plan, pop, push, recall, texts
 
 LIMITS = {
     "retry-after": "7",
@@ -153,12 +165,16 @@ def one_of_two_broken(stage: Stage, provider: ScriptedProvider, damage: str) -> 
         provider.will(does(push(f"Part {number}")), does(bash(), text=f"I look at part {number} of it."), says("done"))
         chat.says("the very same opening")
         chat.returns("a result")
+    damaged(proxy, chats[0], damage)
+    return chats
+
+
+def damaged(proxy: RunningProxy, chat: Conversation, damage: str) -> None:
     proxy.stop()
     assert proxy.config.store_path is not None
     with closing(sqlite3.connect(proxy.config.store_path)) as store, store:
-        store.execute(damage, (named(chats[0]),))
+        store.execute(damage, (named(chat),))
     proxy.start()
-    return chats
 
 
 def named(chat: Conversation) -> str:
@@ -204,6 +220,39 @@ def test_a_conversation_goes_on_that_opens_like_one_that_cannot_be_read(
 
     assert (answer.stack_status, named(whole)) == ("full", was)
     assert passed.stack_status.startswith("bypass; reason=")
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_beside_a_subagent_that_cannot_be_read_what_the_other_did_is_recalled(
+    stage: Stage, provider: ScriptedProvider, damage: str
+) -> None:
+    """Also what was said in the conversation itself."""
+    stage.looks_into_store = False
+    proxy = stage.proxy()
+    parent = stage.chat(proxy, tools=("bash", "task"))
+    children = [stage.chat(proxy) for _ in range(2)]
+    prompts = ("Look at the lexer module.", "Look at the parser module.")
+    provider.will(does(*(call("task", prompt=prompt) for prompt in prompts)))
+    parent.says("Make the build green.")
+    for child, prompt in zip(children, prompts, strict=True):
+        provider.will(does(bash("pytest")), says("Seen."))
+        child.says(prompt)
+        child.returns(f"{prompt} There is a plum in it.")
+    provider.will(does(push("Mend")), does(pop("Mended with a quince.")), says("Both are mended."))
+    parent.returns("Seen.", "Seen.")
+    root = proxy.frames(named(parent))["Make the build green."]["sessionID"]
+    damaged(proxy, children[0], damage)
+    provider.will(does(recall(root, query="plum")), says("I see."))
+    provider.will(does(call("stack_recall", query="quince")), says("I see."))
+
+    parent.says("What did they see?")
+    told = str(provider.received[-1].messages[-1]["content"])
+    parent.says("And what did you do?")
+    then = str(provider.received[-1].messages[-1]["content"])
+
+    assert f">>\n{prompts[1]} There is a plum in it.\n<<end" in told
+    assert f"{prompts[0]} There is a plum" not in told
+    assert "Mended with a quince." in then
 
 
 @pytest.mark.rows("X-14")

@@ -449,6 +449,19 @@ def test_a_conversation_it_was_delegated_to_is_recalled_from_too() -> None:
     assert texts(recall(desk, "froot", query="8080")) == ["The port is 8080."]
 
 
+def test_a_conversation_beside_it_that_makes_no_sense_to_us_costs_only_what_is_in_it() -> None:
+    """It was written by a newer version."""
+    novel, helper = Talk(), Talk()
+    novel.client("user", "Look for the door")
+    novel.ledger.add_event(Event(novel.tip, 0, novel.ledger.seq, "novel", "", b'{"type":"novel"}'))
+    helper.client("user", "Look for the port")
+    helper.model(("The port is 8080.", ()))
+    desk = replace(begun().desk(), beside=(novel.ledger, helper.ledger))
+
+    assert texts(run(desk, call("k", "stack_recall", query="8080")).text) == ["The port is 8080."]
+    assert recall(desk, "nowhere").startswith("Error: nothing is stored under")
+
+
 # ----------------------------------------------------------------------------------------------------------------- ref
 @pytest.mark.rows("S0-40")
 @pytest.mark.parametrize("ref", ["fauth", "fau", "Check the login", "login", 'ref="fauth"', "<fauth>"])

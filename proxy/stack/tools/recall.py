@@ -90,10 +90,15 @@ def found(desk: Desk, reference: str, *, searched: bool) -> Found:
 
 
 def _beside(desk: Desk) -> Iterable[tuple[Ledger, Story]]:
-    """The conversations this one was delegated to, or came from, as far as they are at hand: their newest paths."""
+    """The conversations this one was delegated to, or came from, as far as they are at hand and make sense to us: their
+    newest paths."""
     for ledger in desk.beside:
         if tip := ledger.newest_tip():
-            yield ledger, follow(ledger, ledger.path(tip.id), {})
+            try:
+                story = follow(ledger, ledger.path(tip.id), {})
+            except (msgspec.MsgspecError, LookupError):  # damaged, or written by a newer version
+                continue
+            yield ledger, story
 
 
 def _whole_history(desk: Desk) -> tuple[Piece, ...]:
