@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from proxy.stack.context import owner_of
 from proxy.stack.frames import Tree, owners_shown, path_to
-from proxy.stack.ledger import Ledger
+from proxy.stack.ledger import Kind, Ledger
 from proxy.stack.observe.files import touched_by
 from proxy.stack.observe.names import NAMES, Names
 from proxy.stack.ranking import cut_for_display, escape_xml
@@ -88,12 +88,13 @@ def _adopted(ledger: Ledger, tip: str) -> list[str]:
 
 def pieces_of(story: Story, placed: Iterable[Placed], names: Names = NAMES) -> tuple[Piece, ...]:
     """The stored texts of entries, in order: what was said, then the calls with their arguments, then results. What
-    our own tools answered stands in no entry, so it is not among them."""
+    our own tools answered stands in no entry, so it is not among them; nor are notes of ours: the user never said them,
+    and they were true of their moment."""
     found: list[Piece] = []
     calls: dict[str, Call] = {}
     for standing in placed:
         message = standing.round.spoken.message if standing.round else standing.entry.message
-        if message is None:
+        if message is None or standing.entry.kind is Kind.OVERLAY:
             continue
         found += _pieces(story, standing, message, calls, names)
         calls |= {c.id: c for c in message.calls}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.scripted import ScriptedProvider, call, says
 from proxy.stack.pruning import CLEARED
 from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, everything, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
@@ -53,6 +53,23 @@ def test_what_a_person_does_while_the_agent_works_is_told_with_its_next_request(
     assert "tokens come out" in notes(later[0])[0]
     assert chat.last is not None
     assert chat.last.headers["x-stack-frame"] == lexer
+
+
+def test_what_it_was_told_is_no_words_of_the_users_to_be_recalled(stage: Stage, provider: ScriptedProvider) -> None:
+    """L3: recall gives what the client and the model said. What we told beside it was true of its moment."""
+    chat = stage.chat()
+    sought = call("stack_recall", query="user changed the frames by hand")
+    provider.will(does(push("Parser")), does(bash("ls")), says("hm"), does(pop("It parses.")), does(sought), says("ok"))
+    chat.says("build a parser")
+    pushed(chat, "Lexer")
+    chat.returns("lexer.py")
+    provider.will(does(pop("It lexes.")))
+
+    chat.says("go on")
+
+    assert len(notes(stage.lines()[2])) == 1
+    told = next(text for text in texts(stage.lines()[-1]) if "all of these words" in text)
+    assert "The user changed the frames by hand:" not in told
 
 
 def test_it_holds_over_a_restart_and_is_told_then(stage: Stage, provider: ScriptedProvider) -> None:

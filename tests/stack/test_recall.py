@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from proxy.stack import story
 from proxy.stack.events import Activated, Entered, Folded, Popped, Replaced, Rooted
 from proxy.stack.frames import Status
-from proxy.stack.ledger import Entry, Event
+from proxy.stack.ledger import Entry, Event, Kind
 from proxy.stack.stored import everything
 from proxy.stack.tools import run
 from proxy.stack.tools.desk import Desk, Settings
 from proxy.stack.tools.recall import RECALL
+from proxy.stack.transcript import Message, identity_of
 from tests.stack.forest import NONCE, Talk, call, count, popped, pushed
 
 BETWEEN = re.compile(rf'<<recall ([^\n]*)>>\n(.*?)\n<<end nonce="{NONCE}">>', re.DOTALL)
@@ -122,6 +123,17 @@ def test_what_our_own_tools_answered_is_not_given_back() -> None:
     told_in_a_frame(talk, "fauth", "x")
 
     assert "answer to" not in recall(talk.desk(), "froot")
+
+
+def test_what_we_told_the_model_beside_the_users_words_is_not_given_back() -> None:
+    """L3: it was true of its moment, and the user never said it; what the user said from beside is theirs."""
+    talk = begun()
+    for kind, words in ((Kind.OVERLAY, "Your window is nearly full."), (Kind.SAID, "Mind the window.")):
+        message = Message("user", words.encode(), identity_of("user", words), words)
+        talk.ledger.add(Entry(words, talk.tip, talk.ledger.seq, kind, "thread", message))
+
+    assert texts(recall(talk.desk(), "froot")) == ["Build the shop", "Mind the window."]
+    assert texts(run(talk.desk(), call("k", "stack_recall", query="window")).text) == ["Mind the window."]
 
 
 def test_a_message_without_text_says_what_it_holds() -> None:
