@@ -34,10 +34,14 @@ from proxy.tariffs import Tariff
 from proxy.tokens import TokenCounter
 from proxy.transport import HttpUpstream, Pool
 from proxy.upstream import outgoing_headers
+from proxy.views.conversations import last_rows
+from proxy.views.shapes import ConversationRow
 from proxy.views.totals import receipt_in
 
 NEWEST = 1_000
 """Requests looked at: the newest."""
+LOADED = 50
+"""Conversations that are read, to see whether they can be: those worked in last."""
 BYPASSED = 0.01
 """Share of requests that went around us from which something is wrong."""
 FAILED = 0.05
@@ -238,10 +242,21 @@ async def _contents(config: Config) -> list[Check]:
         async with opened(config) as store:
             health = store.health()
             records = await store.requests(None, "", NEWEST)
+            rows = await last_rows(store, None, LOADED)
     except ProxyError as error:
         return [Check("finding", "store", f"{error} ({error.code})")]
     size = f"{health.where}: {counted(health.conversations, 'conversation')}, {health.size_bytes:,} bytes"
-    return [Check("ok", "store", size), *judged(records, config.tariff_of)]
+    return [Check("ok", "store", size), _read(rows), *judged(records, config.tariff_of)]
+
+
+def _read(rows: Sequence[ConversationRow]) -> Check:
+    """Whether the conversations worked in last make sense: the requests of one that does not go around us."""
+    broken = [row["id"] for row in rows if "unreadable" in row]
+    if not broken:
+        return Check("ok", "conversations", f"the {len(rows)} worked in last can be read")
+    told = f"{len(broken)} of the {len(rows)} worked in last cannot be read ({', '.join(broken)}), so they go around us"
+    todo = "damaged, or of a newer callstack; `callstack forget ID` would delete one"
+    return Check("finding", "conversations", f"{told}: {todo}")
 
 
 def judged(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:

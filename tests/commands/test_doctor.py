@@ -30,7 +30,7 @@ def test_a_healthy_store_has_no_finding_and_what_cannot_bejudged_is_said(stocked
     assert code == 0
     assert found["upstream"][0] == "unsure"
     assert {name for name, (state, _) in found.items() if state == "ok"} == {
-        "configuration", "port", "tokenizer", "data", "store", "bypass", "errors", "history",
+        "configuration", "port", "tokenizer", "data", "store", "conversations", "bypass", "errors", "history",
     }  # fmt: skip
 
 
@@ -59,6 +59,20 @@ def test_a_damaged_store_is_told_and_left_where_it_is(own_stock: Stocked) -> Non
     assert (code, found["store"][0]) == (1, "finding")
     assert "set it aside" in found["store"][1]
     assert file.read_bytes() == damaged
+
+
+def test_a_conversation_that_cannot_be_read_is_named(own_stock: Stocked) -> None:
+    """It is of a newer version; the other is not."""
+    with closing(sqlite3.connect(own_stock.shell.data / "callstack.db")) as store, store:
+        novel = "UPDATE events SET kind = 'novel', data = '{\"type\":\"novel\"}' WHERE conversation = ?"
+        store.execute(novel, (own_stock.newer.conversation,))
+
+    code, found = checks(own_stock.shell)
+
+    state, told = found["conversations"]
+    assert (code, state) == (1, "finding")
+    assert f"1 of the 2 worked in last cannot be read ({own_stock.newer.conversation})" in told
+    assert "callstack forget" in told
 
 
 def test_a_store_that_is_locked_is_not_said_to_be_set_aside(own_stock: Stocked) -> None:
