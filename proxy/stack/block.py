@@ -150,9 +150,10 @@ def render_block(  # noqa: PLR0913  a block is these facts and nothing else; eac
     """
     view = view_of(tree, frame_id, now)
     count = cache(count)  # most texts are the same in every attempt to make it fit
+    beside = Beside(view, count, _sibling)
     told = budgets if figures else None
     return within_budgets(
-        lambda shares: replace(drawn(view, shares, count, urge=not plain), budgets=told),
+        lambda shares: replace(drawn(view, shares, count, beside, urge=not plain), budgets=told),
         wrapper_of(session, frame_id, nonce),
         view,
         budgets,
@@ -184,10 +185,10 @@ def within_budgets(
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
-def drawn(view: View, shares: Shares, count: Count, *, urge: bool) -> Drawn:
-    """The parts within these shares; with `urge` also what comes next."""
+def drawn(view: View, shares: Shares, count: Count, finished: Beside | None, *, urge: bool) -> Drawn:
+    """The parts within these shares, those beside it where `finished` tells them; with `urge` also what comes next."""
     path = path_shown(view, shares, count, _ancestor)
-    beside = siblings_shown(view, shares.siblings, count, _sibling)
+    beside = finished.within(shares.siblings) if finished else {}
     for_plan = int(shares.current * PLAN_SHARE) if view.plan else 0
     current = [_current(view.frame, shares.current, for_plan, count), *_plan(view, for_plan, count)]
     if urge and shares.current:
@@ -217,17 +218,40 @@ def path_shown(view: View, shares: Shares, count: Count, draw: Callable[[Frame, 
     return {f.id: shown[f.id] for f in chosen if f is not parent}
 
 
-def siblings_shown(
-    view: View, budget: int, count: Count, draw: Callable[[View, Frame, int, Count], str]
-) -> dict[str, str]:
-    """What was finished beside this frame and beside its parents, under one budget (C2), as `draw` writes it, by id."""
-    if not view.finished or not budget:
-        return {}
-    share = share_of(budget, sum(map(len, view.levels)))
-    shown = {frame.id: draw(view, frame, share, count) for level in view.levels for frame in level}
-    costs = {frame: count(text) for frame, text in shown.items()}
-    chosen = select_siblings(view.levels, costs, budget - WRAPPER).chosen
-    return {frame.id: shown[frame.id] for frame in chosen}
+class Beside:
+    """What was finished beside a frame and beside its parents, as `draw` writes it within so many tokens, by id.
+
+    A block is drawn until it fits, and there may be a thousand of them: each is written once for a share, and only
+    where it has room for its title."""
+
+    def __init__(self, view: View, count: Count, draw: Callable[[View, Frame, int, Count], str]) -> None:
+        self._view, self._count = view, count
+        self._ranked = {frame.id: frame for level in view.levels for frame in level}
+        self._text = cache(lambda frame, share: draw(view, self._ranked[frame], share, count))
+
+    def within(self, budget: int) -> dict[str, str]:
+        """Those that fit one budget (C2)."""
+        if not self._view.finished or not budget:
+            return {}
+        share = share_of(budget, len(self._ranked))
+        costs = _Costs(lambda frame: self._count(self._text(frame, share)))
+        chosen = select_siblings(self._view.levels, costs, budget - WRAPPER, self._least).chosen
+        return {frame.id: self._text(frame.id, share) for frame in chosen}
+
+    def _least(self, frame: Frame) -> int:
+        return self._count(self._text(frame.id, 0))
+
+
+class _Costs(dict[str, int]):
+    """Tokens by frame, each asked for when somebody wants to know."""
+
+    def __init__(self, cost: Callable[[str], int]) -> None:
+        super().__init__()
+        self._cost = cost
+
+    def __missing__(self, frame: str) -> int:
+        found = self[frame] = self._cost(frame)
+        return found
 
 
 def _ancestor(frame: Frame, share: int, count: Count) -> str:
@@ -313,9 +337,10 @@ def _standings(view: View) -> list[str]:
 
 # ------------------------------------------------------------------------------------------------------------ elements
 def described(frame: Frame, attributes: Mapping[str, str], share: int, count: Count, name: str = "frame") -> str:
-    """A frame within `share` tokens."""
-    around = count(element(name, attributes, title_of(frame)))
-    return element(name, attributes, *details(frame, share - around, share, count))
+    """A frame within `share` tokens, or by its title alone, where they hold no more."""
+    bare = element(name, attributes, title_of(frame))
+    left = share - count(bare) if share > 0 else 0
+    return element(name, attributes, *details(frame, left, share, count)) if left > 0 else bare
 
 
 def title_of(frame: Frame) -> str:

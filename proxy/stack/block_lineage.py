@@ -33,7 +33,7 @@ def render_lineage(  # noqa: PLR0913  as the flat form
     Of the budgets only those for the whole and for ancestors count."""
     view, count, about = view_of(tree, frame_id, now), cache(count), leaf("about", ABOUT)
     return within_budgets(
-        lambda shares: replace(drawn(view, shares, count, urge=False), siblings="", current="", about=about),
+        lambda shares: replace(drawn(view, shares, count, None, urge=False), siblings="", current="", about=about),
         {"note": NOTE, "nonce": nonce},
         view,
         budgets,

@@ -22,13 +22,13 @@ import msgspec
 
 from proxy.stack.block import (
     PLAN_SHARE,
+    Beside,
     BlockBudgets,
     Shares,
     described,
     details,
     element,
     path_shown,
-    siblings_shown,
     title_of,
     within_budgets,
     wrapper_of,
@@ -65,14 +65,14 @@ def render_nested(  # noqa: PLR0913  as the flat form
     tree: Tree, frame_id: str, *, nonce: str, now: int, budgets: BlockBudgets, count: Count, session: str = ""
 ) -> str:
     """The block of a frame as it is entered; `now` is in ms."""
-    view = view_of(tree, frame_id, now)
-    draw = partial(_drawn, view, cache(count))
+    view, count = view_of(tree, frame_id, now), cache(count)
+    draw = partial(_drawn, view, count, Beside(view, count, lambda _, f, share, c: _child(f, share, c)))
     return within_budgets(draw, wrapper_of(session, frame_id, nonce), view, budgets, count)
 
 
-def _drawn(view: View, count: Count, shares: Shares) -> _Nest:
+def _drawn(view: View, count: Count, finished: Beside, shares: Shares) -> _Nest:
     path = path_shown(view, shares, count, _inside)
-    beside = siblings_shown(view, shares.siblings, count, lambda _, f, share, c: _child(f, share, c))
+    beside = finished.within(shares.siblings)
     own = _inside(view.frame, shares.current - int(shares.current * PLAN_SHARE if view.plan else 0), count)
     following = next_planned(view.frame, view.family) if shares.current else None
     shown = {f.id: path[f.id] for f in reversed(view.lineage) if f.id in path}

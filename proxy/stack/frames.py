@@ -232,6 +232,15 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     def current(self) -> Frame:
         return self.frames[self.active]
 
+    @cached_property
+    def below(self) -> Mapping[str, tuple[Frame, ...]]:
+        """The children of each frame that has any, in order of birth; under the empty id the roots. Whoever goes
+        through a tree asks for those of every frame."""
+        found: dict[str, list[Frame]] = {}
+        for frame in self.frames.values():
+            found.setdefault(frame.parent, []).append(frame)
+        return {parent: tuple(frames) for parent, frames in found.items()}
+
 
 # -------------------------------------------------------------------------------------------------------------- views
 def ancestors(tree: Tree, frame: str) -> Iterator[Frame]:
@@ -273,7 +282,7 @@ def owners_shown(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
 
 def children(tree: Tree, frame: str) -> tuple[Frame, ...]:
     """In order of birth."""
-    return tuple(f for f in tree.frames.values() if f.parent == frame)
+    return tree.below.get(frame, ())
 
 
 def siblings(tree: Tree, frame: str) -> tuple[Frame, ...]:

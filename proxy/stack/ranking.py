@@ -131,6 +131,17 @@ def extract_keywords(text: str) -> frozenset[str]:
     return frozenset(w for w in found if len(w) >= SHORTEST_KEYWORD and w not in STOP_WORDS)
 
 
+def keywords_held(keywords: frozenset[str], text: str) -> int:
+    """How many of `keywords` are keywords of `text`. A thousand siblings are asked at once, and most words of theirs
+    hold none: only what does is taken apart."""
+    folded = text.casefold()
+    wanted = [keyword for keyword in keywords if keyword in folded]
+    if not wanted:
+        return 0
+    holding = [w for w in set(_WORDS.findall(text)) if any(map(w.casefold().__contains__, wanted))]
+    return len(keywords & extract_keywords(" ".join(holding)))
+
+
 def _camel_parts(word: str) -> list[str]:
     """`parseXMLTree` is parse, XML, Tree: a border before each capital that begins a word."""
     starts = [0]
@@ -215,11 +226,10 @@ def score_ancestor(frame: Frame, depth: int, age_hours: float) -> float:
 
 def shared_words(frame: Frame, keywords: frozenset[str]) -> SharedWords:
     """`keywords` are those of the frame that is being entered."""
-    results = f"{frame.results} {frame.results_compacted}"
     return SharedWords(
-        SIBLING_CRITERIA_HIT * len(keywords & extract_keywords(f"{frame.title} {frame.criteria}")),
-        SIBLING_RESULTS_HIT * len(keywords & extract_keywords(results)),
-        SIBLING_ARTIFACT_HIT * len(keywords & extract_keywords(" ".join(frame.artifacts))),
+        SIBLING_CRITERIA_HIT * keywords_held(keywords, f"{frame.title} {frame.criteria}"),
+        SIBLING_RESULTS_HIT * keywords_held(keywords, f"{frame.results} {frame.results_compacted}"),
+        SIBLING_ARTIFACT_HIT * keywords_held(keywords, " ".join(frame.artifacts)),
     )
 
 
@@ -245,11 +255,18 @@ class Selection(msgspec.Struct, frozen=True):
     omitted: int
 
 
-def within(frames: Iterable[Frame], costs: Mapping[str, int], budget: int) -> tuple[Frame, ...]:
-    """The frames, first come first served, that fit `budget` tokens; one that does not fit is skipped."""
+Least = Callable[[Frame], int]
+"""Tokens that a frame takes at least, told sooner than what it takes."""
+
+
+def within(
+    frames: Iterable[Frame], costs: Mapping[str, int], budget: int, least: Least = lambda _: 0
+) -> tuple[Frame, ...]:
+    """The frames, first come first served, that fit `budget` tokens; one that does not fit is skipped, and its cost not
+    asked for where the `least` it takes is too much."""
     chosen: list[Frame] = []
     for frame in frames:
-        if costs[frame.id] <= budget:
+        if least(frame) <= budget and costs[frame.id] <= budget:
             chosen.append(frame)
             budget -= costs[frame.id]
     return tuple(chosen)
@@ -291,10 +308,12 @@ def relevant_siblings(
     )
 
 
-def select_siblings(levels: Sequence[Sequence[Frame]], costs: Mapping[str, int], budget: int) -> Selection:
+def select_siblings(
+    levels: Sequence[Sequence[Frame]], costs: Mapping[str, int], budget: int, least: Least = lambda _: 0
+) -> Selection:
     """Of `levels` (the nearest first, ranked) what fits one `budget`; shown level by level, most recent first (S1-57,
     C2)."""
-    chosen = {f.id for f in within((f for level in levels for f in level), costs, budget)}
+    chosen = {f.id for f in within((f for level in levels for f in level), costs, budget, least)}
     shown = [f for level in levels for f in sorted(level, key=_age_order) if f.id in chosen]
     return Selection(tuple(shown), sum(map(len, levels)) - len(shown))
 
