@@ -22,9 +22,14 @@ LEAST_TOLD = 20_000
 """Tokens of a conversation that a client may have compacted: none does while there is room."""
 LEAST_TEXT = 1_000
 """Characters of a summary; a shorter first message is somebody's prompt."""
+MOST_TEXT = 100_000
+"""Characters of it that are looked at: nobody sums up in more, and somebody's paste may have megabytes."""
 LEAST_QUOTE = 24
 """Characters of a message that tell one conversation from another."""
 LEAST_NAMES = 8
+MOST_NAMES = 500
+"""Of the names in a summary, those that are looked for, from all over it; every one is looked for in all that was said.
+"""
 KNOWN_NAMES = 0.6
 """Of the names in a summary, those that the old conversation must hold."""
 
@@ -33,7 +38,8 @@ def retold(ledger: Ledger, request: Request) -> Match | None:
     """The old conversation goes on where it stood, if `request` opens with a summary of it."""
     tip = ledger.newest_tip()
     thread = ledger.threads.get(tip.thread) if tip else None
-    text = next((m.text for m in request.messages if m.role == "user"), "")
+    whole = next((m.text for m in request.messages if m.role == "user"), "")
+    text = whole[:MOST_TEXT]
     if tip is None or thread is None or not thread.tool_names:
         return None
     if thread.tool_names != request.tool_names or thread.system_hash != request.system_hash:
@@ -44,7 +50,7 @@ def retold(ledger: Ledger, request: Request) -> Match | None:
         return None
     everything = ledger.entries.values()  # a second summary quotes what was said before the first one
     said = [e.message.text.strip() for e in everything if e.message and e.message.role == "user"]
-    if text.strip() in said or not any(len(one) >= LEAST_QUOTE and one in text for one in said):
+    if whole.strip() in said or not any(len(one) >= LEAST_QUOTE and one in text for one in said):
         return None
     return Match(How.COMPACTED, adopts=tip.id) if _is_known(text, ledger) else None
 
@@ -68,9 +74,10 @@ def _tokens(ledger: Ledger, entry: Entry) -> int:
 
 def _is_known(text: str, ledger: Ledger) -> bool:
     """Whether nearly everything that has a name in `text` has one in the conversation."""
-    names = names_in([Message("user", b"", "", text)])
-    if len(names) < LEAST_NAMES:
+    found = names_in([Message("user", b"", "", text)])
+    if len(found) < LEAST_NAMES:
         return False
+    names = sorted(found)[:: -(-len(found) // MOST_NAMES)]
     told = "\n".join(
         [
             *(e.message.text for e in ledger.entries.values() if e.kind is Kind.MESSAGE and e.message),
@@ -78,4 +85,5 @@ def _is_known(text: str, ledger: Ledger) -> bool:
             *(c.arguments for rounds in ledger.rounds.values() for r in rounds for c in r.spoken.message.calls),
         ]
     )
-    return sum(name in told for name in names) >= KNOWN_NAMES * len(names)
+    words = "\n".join(set(told.split()))  # no name has white space in it, and most words are said again and again
+    return sum(name in words for name in names) >= KNOWN_NAMES * len(names)

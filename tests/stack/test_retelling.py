@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from proxy.stack import retelling
@@ -115,3 +117,25 @@ def test_a_summary_that_was_sent_before_is_no_news(old: Watched) -> None:
 
     assert retold(watched.ledger, opening(SUMMARY)) is None
     assert len(ASKED) > retelling.LEAST_QUOTE
+
+
+def test_a_paste_of_megabytes_that_quotes_a_long_conversation_is_told_apart_soon() -> None:
+    """One conversation of 600 KB, and a first message of thrice that holds every word of it: 13 s, where each name of
+    the one is looked for in the other."""
+    text = "\n".join(f"- line {n} of src/file_{n}.py: Error{n} failed at {n * 7}" for n in range(10_000))
+    pasted = Watched(folds=False).user(text).says("Noted.")
+    pasted.ledger.threads["main"] = Thread("main", "system", ("bash", "edit"))
+    again = opening(text + text.replace("src/", "lib/") + text.replace("Error", "Warning"))
+
+    began = time.process_time()
+    retold(pasted.ledger, again)
+
+    assert time.process_time() - began < 1
+
+
+def test_of_many_names_those_from_all_over_it_decide(monkeypatch: pytest.MonkeyPatch, old: Watched) -> None:
+    monkeypatch.setattr(retelling, "MOST_NAMES", 8)
+    unknown = " ".join(f"zz_name_{n}" for n in range(40))
+
+    assert retold(old.ledger, opening(SUMMARY)) is not None
+    assert retold(old.ledger, opening(f"{SUMMARY} {unknown}")) is None
