@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from proxy.api.answers import Json
+from proxy.api.answers import Json, answered
 from proxy.api.asking import UNKNOWN, Asked, Id, Thread
 from proxy.stack.autonomy.rules import NAMES, Combiner, Level, clamped
 from proxy.views import autonomy, conversations, lookup
@@ -61,8 +61,8 @@ class TakenBack(TypedDict):
 async def show_autonomy(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
     """The level, the thresholds, each heuristic's score with what it is made of, and what was suggested."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    story = conversations.story_of(ledger, thread)
-    return Json(autonomy.explained(ledger, story, asked.backstage.config, _now()))
+    config = asked.backstage.config
+    return await answered(lambda: autonomy.explained(ledger, conversations.story_of(ledger, thread), config, _now()))
 
 
 @router.patch("/conversations/{conversation}/autonomy", response_model=autonomy.AutonomyTold, responses=UNKNOWN)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Response
+from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
@@ -154,7 +155,7 @@ async def inject(asked: Asked, conversation: Id, wanted: InjectionWanted) -> Res
 
 async def _path(asked: Asked, conversation: str, thread: str) -> Path:
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    return Path(ledger, story_of(ledger, thread), time.time_ns() // 1_000_000)
+    return Path(ledger, await run_in_threadpool(story_of, ledger, thread), time.time_ns() // 1_000_000)
 
 
 def _answered(asked: Asked, path: Path, events: Sequence[Event], told: object) -> Response:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from proxy.api.answers import Json
+from proxy.api.answers import answered
 from proxy.api.asking import UNKNOWN, Asked, Id, Thread
 from proxy.stack.made import with_artifacts
 from proxy.stack.tools.contexts import LONGEST, PREVIEW
@@ -22,7 +22,9 @@ async def show_context(asked: Asked, conversation: Id, thread: Thread = "") -> R
     """What the line of the active frame is made of: budgets, what its block chose, sizes, the newest usage."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     stage = asked.backstage
-    return Json(contexts.context_told(ledger, story_of(ledger, thread), stage.config, _now(), stage.count))
+    return await answered(
+        lambda: contexts.context_told(ledger, story_of(ledger, thread), stage.config, _now(), stage.count)
+    )
 
 
 @router.get("/conversations/{conversation}/context/preview", response_model=contexts.Preview, responses=UNKNOWN)
@@ -35,9 +37,13 @@ async def show_preview(
     """The block of the active frame as it was told; where none was, as it would be."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     stage = asked.backstage
-    story = story_of(ledger, thread, stage.config.observed_tools)
-    block, told = contexts.block_of_active(ledger, story, stage.config, _now(), stage.count)
-    return Json(contexts.preview(story.tree.active, block, max_length, told=told))
+
+    def preview() -> contexts.Preview:
+        story = story_of(ledger, thread, stage.config.observed_tools)
+        block, told = contexts.block_of_active(ledger, story, stage.config, _now(), stage.count)
+        return contexts.preview(story.tree.active, block, max_length, told=told)
+
+    return await answered(preview)
 
 
 @router.get("/conversations/{conversation}/explain", response_model=explained.Explained, responses=UNKNOWN)
@@ -46,22 +52,27 @@ async def show_explanation(asked: Asked, conversation: Id, thread: Thread = "") 
     by part, as it was when the block was told."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     stage = asked.backstage
-    story = story_of(ledger, thread, stage.config.observed_tools)
-    return Json(explained.explained_told(ledger, story, stage.config, _now(), stage.count))
+
+    def explained_now() -> explained.Explained:
+        story = story_of(ledger, thread, stage.config.observed_tools)
+        return explained.explained_told(ledger, story, stage.config, _now(), stage.count)
+
+    return await answered(explained_now)
 
 
 @router.get("/conversations/{conversation}/compactions", response_model=contexts.CompactionsTold, responses=UNKNOWN)
 async def show_compactions(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
     """What left the line, by how it did, and what waits to leave it or to come back."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    return Json(contexts.compactions_told(story_of(ledger, thread)))
+    return await answered(lambda: contexts.compactions_told(story_of(ledger, thread)))
 
 
 @router.get("/frames/{frame}/summary", response_model=contexts.SummaryTold, responses=UNKNOWN)
 async def show_summary(asked: Asked, frame: Id) -> Response:
     """What a frame came to, or has so far: results, artifacts, decisions."""
     _, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
-    return Json(contexts.summary_told(with_artifacts(story, asked.backstage.config.observed_tools).tree.frames[frame]))
+    names = asked.backstage.config.observed_tools
+    return await answered(lambda: contexts.summary_told(with_artifacts(story, names).tree.frames[frame]))
 
 
 def _now() -> int:

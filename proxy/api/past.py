@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from fastapi.concurrency import run_in_threadpool
 from typing_extensions import TypedDict
 
-from proxy.api.answers import Json
+from proxy.api.answers import answered
 from proxy.api.asking import UNKNOWN, Asked, AsOf, Id, Thread
 from proxy.stack.ledger import Ledger
+from proxy.stack.observe.names import Names
 from proxy.stack.story import Story
 from proxy.views import lookup, noted, tasks
 from proxy.views import resume as resuming
@@ -44,7 +46,8 @@ async def list_decisions(
 ) -> Response:
     """What frames decided, also what no longer holds, with the times from which and to which it held."""
     ledger, story = await _path(asked, conversation, thread, as_of)
-    return Json({"decisions": noted.decision_rows(ledger, story, frame=frame, holding=bool(as_of.strip()))})
+    holding = bool(as_of.strip())
+    return await answered(lambda: {"decisions": noted.decision_rows(ledger, story, frame=frame, holding=holding)})
 
 
 @router.get("/artifacts", response_model=Artifacts, responses=UNKNOWN)
@@ -53,24 +56,32 @@ async def list_artifacts(
 ) -> Response:
     """What frames made, with the times from which and to which it held."""
     ledger, story = await _path(asked, conversation, thread, as_of)
-    names = asked.backstage.config.observed_tools
-    return Json({"artifacts": noted.artifact_rows(ledger, story, names, frame=frame, holding=bool(as_of.strip()))})
+    names, holding = asked.backstage.config.observed_tools, bool(as_of.strip())
+    return await answered(
+        lambda: {"artifacts": noted.artifact_rows(ledger, story, names, frame=frame, holding=holding)}
+    )
 
 
 @router.get("/edges", response_model=Edges, responses=UNKNOWN)
 async def list_edges(asked: Asked, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
     """What belongs to what: subtasks, retries, and dependencies where the client's own plan names them."""
     _, story = await _path(asked, conversation, thread, as_of)
-    return Json({"edges": tasks.edges(story)})
+    return await answered(lambda: {"edges": tasks.edges(story)})
 
 
 @router.get("/resume", response_model=resuming.Resume, responses=UNKNOWN)
 async def show_resume(asked: Asked, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
     """Where the work stands: the way from the goal, what was done last, what is not to be tried again, what is next."""
-    return Json(resuming.resume(*await _path(asked, conversation, thread, as_of)))
+    ledger, story = await _path(asked, conversation, thread, as_of)
+    return await answered(lambda: resuming.resume(ledger, story))
 
 
 async def _path(asked: Asked, conversation: str, thread: str, as_of: str) -> tuple[Ledger, Story]:
     at = moment_in(as_of)
-    ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
-    return ledger, story_of(ledger, thread, asked.backstage.config.observed_tools)
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return await run_in_threadpool(_path_in, ledger, at, thread, asked.backstage.config.observed_tools)
+
+
+def _path_in(ledger: Ledger, at: int | None, thread: str, names: Names) -> tuple[Ledger, Story]:
+    ledger = ledger_at(ledger, at)
+    return ledger, story_of(ledger, thread, names)

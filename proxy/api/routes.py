@@ -31,7 +31,7 @@ from proxy.api import (
     speaking,
     subagents,
 )
-from proxy.api.answers import Error, Json
+from proxy.api.answers import Error, Json, answered
 from proxy.api.asking import ERRORS, UNKNOWN, Asked, Asking, AsOf, Id, Limit, Offset, Thread
 from proxy.api.backstage import Backstage
 from proxy.api.description import description
@@ -80,7 +80,7 @@ class LoopsCleared(TypedDict):
 async def list_loops(asked: Asked, conversation: Id) -> Response:
     """Loops that the model was warned of, the oldest first."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    return Json({"loops": loops.loop_rows(ledger)})
+    return await answered(lambda: {"loops": loops.loop_rows(ledger)})
 
 
 @router.delete("/conversations/{conversation}/loops", response_model=LoopsCleared, responses=UNKNOWN)
@@ -179,7 +179,7 @@ async def set_mode(asked: Asked, conversation: Id, wanted: ModeWanted) -> Respon
 async def list_threads(asked: Asked, conversation: Id) -> Response:
     """The paths that client loops continue, the one that grew last at the end."""
     ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    return Json({"threads": conversations.thread_rows(ledger)})
+    return await answered(lambda: {"threads": conversations.thread_rows(ledger)})
 
 
 # ------------------------------------------------------------------------------------------------------------- export
@@ -241,13 +241,18 @@ async def list_frames(
 ) -> Response:
     """Frames in order of birth."""
     at = moment_in(as_of)
-    ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
-    story = conversations.story_of(ledger, thread, asked.backstage.config.observed_tools)
+    whole = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
     related = conversations.Related(parent, ancestors_of, descendants_of, siblings_of)
-    chosen = conversations.chosen_frames(story.tree, status or "", related)
-    if view == "task":
-        return Json({"frames": [task_frame(story.tree, frame.id) for frame in chosen]})
-    return Json({"frames": conversations.frame_rows(ledger, story, chosen)})
+
+    def frames() -> dict[str, Any]:
+        ledger = ledger_at(whole, at)
+        story = conversations.story_of(ledger, thread, asked.backstage.config.observed_tools)
+        chosen = conversations.chosen_frames(story.tree, status or "", related)
+        if view == "task":
+            return {"frames": [task_frame(story.tree, frame.id) for frame in chosen]}
+        return {"frames": conversations.frame_rows(ledger, story, chosen)}
+
+    return await answered(frames)
 
 
 @router.get(
@@ -269,29 +274,41 @@ async def show_tree(
     """The tree as `stack_tree` draws it for the model, with words on where a frame comes from and whether it is
     folded; as JSON where Accept asks for it."""
     at = moment_in(as_of)
-    ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
-    story = conversations.story_of(ledger, thread, asked.backstage.config.observed_tools)
-    if "application/json" in accept:
-        return Json(conversations.state(ledger, story))
-    text = conversations.tree_text(ledger, story, details=details)
-    return PlainTextResponse(text.encode("utf-8", "backslashreplace"))
+    whole = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+
+    def drawn() -> Response:
+        ledger = ledger_at(whole, at)
+        story = conversations.story_of(ledger, thread, asked.backstage.config.observed_tools)
+        if "application/json" in accept:
+            return Json(conversations.state(ledger, story))
+        text = conversations.tree_text(ledger, story, details=details)
+        return PlainTextResponse(text.encode("utf-8", "backslashreplace"))
+
+    return await run_in_threadpool(drawn)
 
 
 @router.get("/conversations/{conversation}/state", response_model=State, responses=UNKNOWN)
 async def show_state(asked: Asked, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
     """All frames of a path, whose the active one is, and the roots."""
     at = moment_in(as_of)
-    ledger = ledger_at(await lookup.ledger_of(asked.backstage.store, asked.scope, conversation), at)
-    return Json(
-        conversations.state(ledger, conversations.story_of(ledger, thread, asked.backstage.config.observed_tools))
-    )
+    whole = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+
+    def state() -> State:
+        ledger = ledger_at(whole, at)
+        return conversations.state(
+            ledger, conversations.story_of(ledger, thread, asked.backstage.config.observed_tools)
+        )
+
+    return await answered(state)
 
 
 @router.get("/frames/{frame}", response_model=FrameDetail, responses=UNKNOWN)
 async def show_frame(asked: Asked, frame: Id) -> Response:
     """One frame with its place in the tree."""
     ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
-    return Json(conversations.frame_detail(ledger, story, frame, asked.backstage.config.observed_tools))
+    return await answered(
+        lambda: conversations.frame_detail(ledger, story, frame, asked.backstage.config.observed_tools)
+    )
 
 
 @router.post(
@@ -322,7 +339,7 @@ async def show_log(
 ) -> Response:
     """Everything a frame did, oldest first, also what is no longer sent."""
     ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
-    return Json(logs.frame_log(ledger, story, frame, raw=raw))
+    return await answered(lambda: logs.frame_log(ledger, story, frame, raw=raw))
 
 
 # ----------------------------------------------------------------------------------------------------------- requests
@@ -345,13 +362,15 @@ async def list_requests(
 @router.get("/requests/{request}", response_model=RequestDetail, responses=UNKNOWN)
 async def show_request(asked: Asked, request: Id) -> Response:
     """One request: what the client sent, each body sent for it, the receipt."""
-    return Json(requests.request_detail(await requests.stored_request(asked.backstage.store, asked.scope, request)))
+    stored = await requests.stored_request(asked.backstage.store, asked.scope, request)
+    return await answered(lambda: requests.request_detail(stored))
 
 
 @router.get("/requests/{request}/diff", response_model=RequestDifference, responses=UNKNOWN)
 async def show_difference(asked: Asked, request: Id) -> Response:
     """The client's body against each body sent, message by message."""
-    return Json(requests.request_difference(await requests.stored_request(asked.backstage.store, asked.scope, request)))
+    stored = await requests.stored_request(asked.backstage.store, asked.scope, request)
+    return await answered(lambda: requests.request_difference(stored))
 
 
 @router.get("/totals", response_model=Totals)

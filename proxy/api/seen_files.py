@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from fastapi.concurrency import run_in_threadpool
 
-from proxy.api.answers import Json
+from proxy.api.answers import answered
 from proxy.api.asking import UNKNOWN, Asked, Id, Thread
 from proxy.stack.filemap import BUDGET
 from proxy.views import lookup
@@ -30,5 +29,4 @@ async def show_map(
     """The definitions in files that were read or written, those first that others refer to most."""
     stage = asked.backstage
     ledger = await lookup.ledger_of(stage.store, asked.scope, conversation)
-    story = story_of(ledger, thread)
-    return Json(await run_in_threadpool(seen_files, ledger, story, stage.config, tokens, stage.count))
+    return await answered(lambda: seen_files(ledger, story_of(ledger, thread), stage.config, tokens, stage.count))

@@ -5,6 +5,7 @@ All that has to be waited for is read here, so what makes the files waits for no
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,7 +46,7 @@ class Material:
 
 async def gathered(store: Store, ledger: Ledger, thread: str = "", names: Names = NAMES) -> Material:
     """Of the path that grew last, or of a thread. Raises UnknownFrame for a thread that is not there, StoreError."""
-    story = story_of(ledger, thread, names)
+    story = await asyncio.to_thread(story_of, ledger, thread, names)  # requests that are being answered do not wait
     owner = ledger.conversation
     records = await store.requests(owner.tenant, owner.id, MOST)
     newest = await _newest(store, ledger, story, records)

@@ -7,6 +7,7 @@ the active frame is a property of a path, not of a conversation.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -60,7 +61,7 @@ async def conversation_row(store: Store, ledger: Ledger, until: int | None = Non
     conversation = ledger.conversation
     known = await store.requests(conversation.tenant, conversation.id, COUNTED)
     requests = [request for request in known if until is None or request.created <= until]
-    tree = newest_story(ledger).tree
+    tree = (await asyncio.to_thread(newest_story, ledger)).tree  # requests that are being answered do not wait for it
     root = root_of(tree)
     return {
         "id": conversation.id,

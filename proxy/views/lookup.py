@@ -9,6 +9,7 @@ tells of that one and goes on with the others.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -107,7 +108,8 @@ async def frame_of(store: Store, scope: Scope, frame: str) -> tuple[Ledger, Stor
     for kind in BORN:
         held = await store.holding(scope, kind, frame)
         ledger = await loaded(store, held) if held else None
-        if ledger is not None and (story := story_with(ledger, frame)) is not None:
+        # A path of thousands of messages takes a while to fold, and requests that are being answered do not wait.
+        if ledger is not None and (story := await asyncio.to_thread(story_with, ledger, frame)) is not None:
             return ledger, story
     raise UnknownFrame(
         f"There is no frame {shown(frame)}. GET /stack/conversations/{{id}}/frames lists those of a conversation."

@@ -8,7 +8,7 @@ which zone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
@@ -61,6 +61,10 @@ async def read_receipts(
 ) -> Read:
     """The newest receipts. Without `fixed`, the client's tools and system text are left out of them."""
     records = await store.requests(scope, conversation, limit)
+    return await asyncio.to_thread(_settled, records, limit, fixed=fixed)  # so many take seconds
+
+
+def _settled(records: Sequence[RequestRecord], limit: int, *, fixed: bool) -> Read:
     settled = [(record, receipt) for record in reversed(records) if (receipt := receipt_in(record)) is not None]
     found = [receipt for _, receipt in settled]
     told = found if fixed else [without_fixed(receipt) for receipt in found]
@@ -95,13 +99,18 @@ async def sums(  # noqa: PLR0913  whose receipts, which of them, and how they ar
 
 async def added_up(store: Store, scope: Scope, by: By, read: Read, names: Names) -> Sums:
     """The sums with their titles, how frames stand, and what was read again. Forgotten conversations tell nothing."""
-    if by not in ("conversation", "frame"):
+    told = await _told(store, scope, read, names) if by in ("conversation", "frame") else None
+    return await asyncio.to_thread(_summed, by, read, told)
+
+
+def _summed(by: By, read: Read, told: _Told | None) -> Sums:
+    """`told` where rows are conversations or frames."""
+    if told is None:
         rows = totals(read.receipts, by, zone=None)
         if by == "request":
             for row, receipt in zip(rows, read.receipts, strict=True):
                 row.title, row.status = moment(receipt.created), receipt.status
         return Sums(rows, total(read.receipts))
-    told = await _told(store, scope, read, names)
     rows = totals(read.receipts, by, again=told.again)
     for row in rows:
         row.title, row.status = told.called.get(row.key, ("", ""))
@@ -121,8 +130,8 @@ async def _told(store: Store, scope: Scope, read: Read, names: Names) -> _Told:
             with lookup.reading(known.id):
                 ledger = await store.load(known.tenant, known.id)
                 if ledger is not None:
-                    told.called.update(_titles(ledger))
                     # A fifth of a second for a thousand reads: requests that are being answered do not wait for it.
+                    told.called.update(await asyncio.to_thread(_titles, ledger))
                     receipts = wanted[known.id]
                     told.again.update(await asyncio.to_thread(_read_again, ledger, receipts, read.entries, names))
         except lookup.Unreadable:  # what it cost is told all the same
