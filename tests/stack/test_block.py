@@ -1,5 +1,6 @@
 """The frame block: what a frame is told, in which words of XML, within which budget."""
 
+import time
 from xml.etree import ElementTree
 
 import pytest
@@ -440,3 +441,20 @@ def test_a_frame_without_words_still_has_a_block() -> None:
     bare = replace(tree, frames={"froot": replace(tree.root, criteria="")})
 
     assert parsed(block(bare)).find("current-frame/title") is not None
+
+
+def test_a_thousand_finished_siblings_hold_nobody_up() -> None:
+    """1.5 s, where all their words are taken apart, and each is written in every attempt to make the block fit."""
+    events: list[FrameEvent] = [rooted()]
+    for n in range(1_000):
+        words = " ".join(f"{a}word{n % 7}{b}" for a in "abcdefghijklmnopqrst" for b in "abcdefghijklmnopqrst")
+        title = f"Fix login {n}" if n % 5 == 0 else f"Make {n}"
+        events += [pushed(f"f{n}", title=title), popped(f"f{n}", f"{words} {n}")]
+    tree = grown(*events, pushed("fnow", title="Fix login token"))
+
+    began = time.process_time()
+    told = block(tree)
+
+    assert time.process_time() - began < 0.7
+    assert 'count="1000"' not in told
+    assert len(refs(told)) > 3

@@ -18,6 +18,7 @@ from proxy.stack.ranking import (
     estimate_tokens,
     extract_keywords,
     format_duration,
+    keywords_held,
     longest_fitting,
     next_planned,
     position_of,
@@ -294,3 +295,13 @@ def test_the_next_sibling_is_the_first_planned_behind_else_an_earlier_one() -> N
     behind, wrapped, none = family, family[:2], family[1:2]
 
     assert [f.id if f else "" for f in (next_planned(family[1], m) for m in (behind, wrapped, none))] == ["c", "a", ""]
+
+
+@given(
+    st.lists(st.sampled_from(["parse", "xml", "tree", "straße", "strasse", "login", "fix", "ǆ", "i̇stanbul"])),
+    st.text(st.sampled_from("parseXMLTree_ Straßeǅİ-./login"), max_size=60),
+)
+def test_keywords_held_by_a_text_are_those_it_shares(wanted: list[str], text: str) -> None:
+    keywords = frozenset(wanted) | extract_keywords(text[:9])
+
+    assert keywords_held(keywords, text) == len(keywords & extract_keywords(text))

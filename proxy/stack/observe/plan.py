@@ -256,7 +256,8 @@ def reconciled(known: Sequence[Mirrored], seen: PlanSeen) -> Changes:
 
 def _of_list(known: Sequence[Mirrored], items: Sequence[Item]) -> Changes:
     pairs = _paired(known, items)
-    left = [was for at, was in enumerate(known) if at not in set(pairs.values()) and was.status in LIVE]
+    found = set(pairs.values())
+    left = [was for at, was in enumerate(known) if at not in found and was.status in LIVE]
     taken = {was.key for was in known if was.status in LIVE}
     moved = []
     for at, item in enumerate(items):
