@@ -161,6 +161,8 @@ class _Walk:
         self._adopted, self._along, self._lines = story.adopted, story.along, story.lines
         self._elsewhere: Mapping[str, str] | None = None
         self._renamed: dict[str, str] = {}
+        self._standing: set[str] = set()
+        self._looked_at = 0
 
     def story(self) -> Story:
         aside = self._at.aside
@@ -185,11 +187,21 @@ class _Walk:
                 self._lines = after(self._lines, read_event(event), event.created)
         elif entry.alias not in self._renamed:
             self._step(entry, events)
-        for overlay in _beside(self._ledger, entry, self._placed, older=not self._along):
+        for overlay in self._beside(entry):
             self._tree = _heard(self._tree, overlay)
             known = self._adopted.get(overlay.id, ()) if overlay.kind is Kind.OVERLAY else ()
             self._placed += known or [Placed(overlay, _owner(self._tree), at=overlay.id)]
         self._tip = entry.id
+
+    def _beside(self, entry: Entry) -> Sequence[Entry]:
+        """What hangs on an entry and does not stand on the path yet, as what was said within a turn does."""
+        hanging = _hanging(self._ledger, entry, older=not self._along)
+        if not hanging:
+            return ()
+        # Only what came since is looked at: a thousand notes on a path of ten thousand entries took 0.3 s.
+        self._standing.update(p.at for p in self._placed[self._looked_at :])
+        self._looked_at = len(self._placed)
+        return [overlay for overlay in hanging if overlay.id not in self._standing]
 
     def _settle_before(self, entry: Entry) -> None:
         """What the client wrote anew right before `entry`, which is another form of a known one, belongs where that
@@ -275,20 +287,16 @@ def _by_place(placed: Iterable[Placed], *, along: bool) -> Mapping[str, Sequence
     return found
 
 
-def _beside(ledger: Ledger, entry: Entry, before: Sequence[Placed], *, older: bool) -> Sequence[Entry]:
-    """What hangs on an entry and does not stand on the path yet, as what was said within a turn does. Where the client
-    rewrote the entry, and nothing went along with that (`older`), what the user said behind its older forms stays, and
-    what the model was told of a root there."""
+def _hanging(ledger: Ledger, entry: Entry, *, older: bool) -> Sequence[Entry]:
+    """What hangs on an entry. Where the client rewrote it, and nothing went along with that (`older`), what the user
+    said behind its older forms stays, and what the model was told of a root there."""
     hanging = list(ledger.overlays.get(entry.id, ()))
     form = entry.alias if older else ""
     while form:
         told = any(event.kind == ROOT_TOLD for event in ledger.events.get(form, ()))
         hanging += [overlay for overlay in ledger.overlays.get(form, ()) if told or overlay.kind is Kind.SAID]
         form = ledger.entries[form].alias if form in ledger.entries else ""
-    if not hanging:
-        return ()
-    standing = {p.at for p in before}
-    return [overlay for overlay in hanging if overlay.id not in standing]
+    return hanging
 
 
 def _role_of(placed: Placed) -> str:
