@@ -21,7 +21,7 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from proxy import overflow
-from proxy.acting import RECALL_PART, binds, without_bound
+from proxy.acting import RECALL_PART
 from proxy.asking import (
     MOST_MESSAGES,
     Asker,
@@ -36,18 +36,18 @@ from proxy.asking import (
 )
 from proxy.bookkeeping import LOOPING_CALL, client_chain
 from proxy.delivery import Delivery, Reply, why_cancelled
-from proxy.dialects import Unreadable, Wanted
+from proxy.dialects import Unreadable
 from proxy.errors import BadRequest, ProxyError, Stopped, StoreError, UpstreamError
 from proxy.loop_warnings import refuses
 from proxy.meanwhile import Meanwhile
 from proxy.overheard import overheard
-from proxy.passing import Passing, bypass, is_fine, record_of, renamed, under_its_name
+from proxy.passing import Passing, bypass, is_fine, less_bound, record_of, renamed, unbound, under_its_name
 from proxy.patience import within
 from proxy.recalling import beside, elsewhere
 from proxy.referring import whole
 from proxy.stack.context import Line
 from proxy.stack.transcript import Request, Spoken
-from proxy.standing import Arrival, Standing, made_behind_ours
+from proxy.standing import Arrival, Standing
 from proxy.turn import Turn
 from proxy.upstream import Answer, Route
 
@@ -127,7 +127,7 @@ async def _without_us(passing: Passing, reply: Reply, reason: str) -> None:
     """Our bookkeeping failed: pass, unless the operator's policy forbids it. Raises Withheld."""
     if passing.parts.config.fail_policy == "closed":
         raise Withheld(reason)
-    await bypass(passing, reply, reason)
+    await bypass(await unbound(passing), reply, reason)
 
 
 class Call:
@@ -267,19 +267,12 @@ class Call:
 
     def _own_request(self) -> Request:
         """The client's request, less the reasoning that its provider binds to a prefix only a line of ours has (L8)."""
-        own, model = self._request, self._route.model
+        own = self._request
         if own.body is not self._incoming.body:
             own = replace(own, body=self._incoming.body)
-        config, dialect = self._parts.config, self._parts.dialect
-        behind = made_behind_ours(self._standing.ledger, self._standing.story, len(own.messages))
-        if not behind or self._standing.status == "bypass" or not binds(config, dialect, model):
+        if self._standing.status == "bypass":
             return own
-        bare = without_bound(config, dialect, own, model, own.messages)
-        messages = tuple(bare[at] if at in behind else message for at, message in enumerate(own.messages))
-        if messages == own.messages:
-            return own
-        head = [m.wire for m in own.head]
-        return replace(own, body=b"".join(dialect.render(own, messages, head, Wanted(include_usage=False))))
+        return less_bound(self._parts, self._route, own, self._standing)
 
     def _turn_or_none(self) -> Turn | None:
         """A turn is recorded where the request stands on a path; a side request leaves none."""

@@ -3,9 +3,10 @@
     bypass         our bookkeeping failed, or nothing can be read: a header says why
     pass_through   a request to an endpoint that is none of ours
 
-The law: **what passes is not touched**, and what the provider answers neither. With one exception, because the client
-of a thread that we kept short may send more than fits: where the provider refuses a request for its length, it is
-asked once more with what is left of it (stateless).
+The law: **what passes is not touched**, and what the provider answers neither. With two exceptions, both for threads
+that had lines of ours. Their clients may send more than fits: where the provider refuses a request for its length, it
+is asked once more with what is left of it (stateless). And reasoning that was made behind our tools and texts is bound
+to them: the provider would refuse it in the client's own history, so it is left out there (L8).
 
 What this module does not do: it records no turn. What the client will echo has no place on any path.
 """
@@ -13,20 +14,29 @@ What this module does not do: it records no turn. What the client will echo has 
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing
 
 import msgspec
 from msgspec.structs import replace
 
 from proxy import overflow
+from proxy.acting import binds, without_bound
 from proxy.asking import Incoming, Overlong, Parts, quotes_of, shortened_request, weighed
 from proxy.bookkeeping import Record
 from proxy.delivery import Reply, fail, why_cancelled
-from proxy.dialects import dialect_at, slices
-from proxy.errors import UpstreamError
+from proxy.dialects import Wanted, dialect_at, slices
+from proxy.errors import StoreError, UpstreamError
+from proxy.patience import within
 from proxy.referring import names_more
 from proxy.stack.transcript import Request
+from proxy.standing import Arrival, Standing, made_behind_ours
 from proxy.upstream import Answer, Route, outgoing_headers
+
+log = logging.getLogger(__name__)
+
+AT_HAND_S = 0.1
+"""How long a request waits to be found in its conversation before it passes; what is at hand is found at once."""
 
 
 class Passing(msgspec.Struct, frozen=True):
@@ -42,6 +52,41 @@ async def bypass(passing: Passing, reply: Reply, reason: str) -> None:
     """Without us, and a header that says why."""
     record = record_of(passing.parts, passing.incoming, passing.route, "bypass", reason)
     await _pass(passing, reply, record)
+
+
+async def unbound(passing: Passing) -> Passing:
+    """The same without the reasoning that its provider would refuse (L8), where its conversation is at hand: what keeps
+    a request from being placed may keep the store from being read."""
+    parts, incoming, route, request = passing.parts, passing.incoming, passing.route, passing.request
+    if request is None or not binds(parts.config, parts.dialect, route.model):
+        return passing
+    arrival = Arrival(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
+    try:
+        standing = await within(AT_HAND_S, parts.reception.beside(arrival, ""))
+        if standing is None:
+            return passing
+        own = replace(renamed(request, route.model), body=incoming.body)
+        left = less_bound(parts, route, own, standing)
+    except (StoreError, TimeoutError):
+        return passing
+    except Exception:  # our bookkeeping has failed once already, and the agent must not notice
+        log.exception("what is bound cannot be told", extra={"request": incoming.id})
+        return passing
+    return replace(passing, incoming=replace(incoming, body=left.body))
+
+
+def less_bound(parts: Parts, route: Route, own: Request, standing: Standing) -> Request:
+    """A client's own request, less the reasoning that its provider binds to a prefix only a line of ours has (L8)."""
+    config, dialect, model = parts.config, parts.dialect, route.model
+    behind = made_behind_ours(standing.ledger, standing.story, len(own.messages))
+    if not behind or not binds(config, dialect, model):
+        return own
+    bare = without_bound(config, dialect, own, model, own.messages)
+    messages = tuple(bare[at] if at in behind else message for at, message in enumerate(own.messages))
+    if messages == own.messages:
+        return own
+    head = [m.wire for m in own.head]
+    return replace(own, body=b"".join(dialect.render(own, messages, head, Wanted(include_usage=False))))
 
 
 async def pass_through(parts: Parts, incoming: Incoming, reply: Reply, model: str | None) -> None:

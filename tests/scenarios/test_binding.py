@@ -10,7 +10,8 @@ import pytest
 
 from proxy.scripted import Answer, Model, Received, ScriptedProvider, When, says
 from proxy.stack.pruning import CLEARED
-from tests.harness import Conversation, Stage, bash, does, everything, pop, push
+from tests.harness import Answer as Answered
+from tests.harness import Conversation, Stage, bash, does, everything, pop, push, texts
 from tests.scenarios.bound import BoundModel
 
 BOUND, FREE = "claude-opus-5.5", "some-free-model"
@@ -131,6 +132,24 @@ def another_each_time(received: Received) -> Answer:
     return says(f"two {received.number}", reasoning="second")
 
 
+def passes(chat: Conversation, words: str, times: int = 1) -> Answered:
+    """What is answered past us while another process holds the store's lock, `times` over: the first of these waits for
+    the lock in vain, those behind it are not even placed."""
+    path = chat.proxy.config.store_path
+    assert path is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as intruder:
+        intruder.execute("BEGIN EXCLUSIVE")
+        chat.history.append({"role": "user", "content": words})
+        until = time.monotonic() + 10
+        while not (past := chat.tries()).stack_status.startswith("bypass") and time.monotonic() < until:
+            chat.proxy.stage.excuse()
+        for _ in range(times - 1):
+            past = chat.tries()
+        intruder.execute("ROLLBACK")
+    assert past.stack_status == "bypass; reason=store_locked"
+    return past
+
+
 @pytest.mark.asked("plain")
 def test_what_was_thought_while_the_store_was_away_is_left_out(stage: Stage, provider: ScriptedProvider) -> None:
     """It stands in the client's history alone, and comes to us with it."""
@@ -139,16 +158,7 @@ def test_what_was_thought_while_the_store_was_away_is_left_out(stage: Stage, pro
     provider.will(says("one", reasoning="first"))
     chat.says("go")
     provider.when(When(user="while it is locked"), another_each_time, loop=True)
-    path = proxy.config.store_path
-    assert path is not None
-    with closing(sqlite3.connect(path, isolation_level=None)) as intruder:
-        intruder.execute("BEGIN EXCLUSIVE")
-        chat.history.append({"role": "user", "content": "while it is locked"})
-        until = time.monotonic() + 10
-        while not (past := chat.tries()).stack_status.startswith("bypass") and time.monotonic() < until:
-            stage.excuse()
-        intruder.execute("ROLLBACK")
-    assert past.stack_status.startswith("bypass")
+    past = passes(chat, "while it is locked")
     chat.history.append(chat.habits.echo(past.message))
     proxy.until_the_store_is_back()
     provider.will(says("three", reasoning="third"), says("four"))
@@ -157,6 +167,37 @@ def test_what_was_thought_while_the_store_was_away_is_left_out(stage: Stage, pro
         assert (chat.says(words).status, chat.last.stack_status if chat.last else "") == (200, "full")
 
     assert [thoughts(r) for r in provider.asked[-2:]] == [["first"], ["first", "third"]]
+
+
+@pytest.mark.asked("plain")
+def test_while_the_store_is_away_what_was_thought_behind_our_tools_is_left_out(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """DESIGN 11: the client's own bytes, but for what the provider would refuse them for."""
+    chat.model = BOUND
+    woken(chat, provider, BOUND)
+    provider.when(When(user="while it is locked"), another_each_time, loop=True)
+    passes(chat, "while it is locked", times=2)
+
+    for left in provider.asked[-2:]:
+        assert thoughts(left) == ["first"]
+        assert texts(left.messages)[1:] == texts(chat.history)
+        assert "stack_" not in str(left.body)
+    chat.proxy.until_the_store_is_back()
+
+
+@pytest.mark.spoken_in("chat", reason=SIGNED)
+@pytest.mark.asked("plain")
+def test_while_the_store_is_away_the_clients_bytes_go_where_nothing_is_bound(
+    chat: Conversation, provider: ScriptedProvider, stage: Stage
+) -> None:
+    chat.model = FREE
+    woken(chat, provider, FREE)
+    provider.when(When(user="while it is locked"), another_each_time, loop=True)
+    passes(chat, "while it is locked", times=2)
+
+    assert provider.asked[-1].raw == stage.notes[-1].body
+    chat.proxy.until_the_store_is_back()
 
 
 @pytest.mark.spoken_in("messages", reason="the API in which a loop opens with its reasoning")
