@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from proxy.asking import Parts
 from proxy.errors import StoreError
-from proxy.stack.frames import descendants
+from proxy.stack.frames import Tree, descendants, find
 from proxy.stack.ledger import Ledger
-from proxy.stack.recalled import frames_named, is_recall, queries_named
+from proxy.stack.recalled import frames_named, is_recall, queries_named, refs_named
 from proxy.stack.stored import ENTRY_SHOWN, Piece
 from proxy.stack.tools.desk import Elsewhere
-from proxy.stack.transcript import Spoken
+from proxy.stack.transcript import Call, Spoken
 from proxy.store import Finished
 from proxy.turn import NOWHERE, Turn
 
@@ -37,18 +37,29 @@ MOST_QUERIES = 3
 """Queries of one round that are looked for."""
 PATIENCE_S = 2.0
 """How long a round waits for what they find. The first search of a process takes the time of reading all there is."""
+MOST_DELEGATED = 16
+"""Conversations delegated to, the newest ones, that a query without a ref is looked for in; each may have to be read
+from the store."""
 ROLE = "finished frame"
 
 
 async def beside(parts: Parts, turn: Turn, spoken: Spoken) -> tuple[Ledger, ...]:
     """Conversations that the recalls of a round may look into."""
-    if not any(is_recall(call) for call in spoken.own_calls):
+    calls = [call for call in spoken.own_calls if is_recall(call)]
+    if not calls:
         return ()
-    tree, named = turn.story.tree, frames_named(spoken.own_calls)
-    unknown = [frame for frame in named if frame not in tree.frames]
-    known = (f for frame in named if frame in tree.frames for f in (tree.frames[frame], *descendants(tree, frame)))
-    delegated = [frame.conversation for frame in known if frame.conversation]
-    return await parts.shelf.beside(turn.standing.shelved, unknown, delegated)
+    tree = turn.story.tree
+    unknown = [frame for frame in frames_named(calls) if frame not in tree.frames]
+    return await parts.shelf.beside(turn.standing.shelved, unknown, _delegated(tree, calls))
+
+
+def _delegated(tree: Tree, calls: Sequence[Call]) -> Iterator[str]:
+    """Conversations in which frames worked that these calls mean, by id or by title, or that a query may be about."""
+    refs = (*frames_named(calls), *refs_named(calls))
+    for frame in dict.fromkeys(found.id for ref in refs if (found := find(tree, ref))):
+        yield from (f.conversation for f in (tree.frames[frame], *descendants(tree, frame)) if f.conversation)
+    if queries_named(calls):
+        yield from [f.conversation for f in tree.frames.values() if f.conversation][-MOST_DELEGATED:]
 
 
 async def elsewhere(parts: Parts, turn: Turn, spoken: Spoken, ledgers: tuple[Ledger, ...]) -> Mapping[str, Elsewhere]:

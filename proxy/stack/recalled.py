@@ -54,8 +54,12 @@ def queries_named(calls: Iterable[Call]) -> tuple[str, ...]:
 def frames_named(calls: Iterable[Call]) -> tuple[str, ...]:
     """Refs of these calls that look like the full id of a frame. It may be one of an earlier conversation: a client
     that compacts and says no session begins a new one."""
-    refs = (ref for arguments in _given(calls) for ref in _refs(arguments))
-    return tuple(dict.fromkeys(frame for ref in refs for frame in FRAME_ID.findall(ref)))
+    return tuple(dict.fromkeys(frame for ref in refs_named(calls) for frame in FRAME_ID.findall(ref)))
+
+
+def refs_named(calls: Iterable[Call]) -> tuple[str, ...]:
+    """Refs of these calls as they were written, each once: an id, a title, a path."""
+    return tuple(dict.fromkeys(ref for given in _given(calls) for ref in _refs(given)))
 
 
 def _given(calls: Iterable[Call]) -> list[Mapping[str, Any]]:

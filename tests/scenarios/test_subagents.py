@@ -75,6 +75,31 @@ def test_what_a_subagent_did_is_recalled_by_the_ref_of_its_frame(
     assert all(words in told for words in ('"pytest"', "2 failed, 40 passed", "Two: a and b."))
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [{"ref": PROMPT}, {"ref": TASK, "query": "40 passed"}, {"query": "40 passed"}],
+    ids=["by its title", "by the title above it", "by words alone"],
+)
+def test_what_a_subagent_did_is_recalled_after_a_restart_by_names_and_words(
+    stage: Stage, provider: ScriptedProvider, asked: Json
+) -> None:
+    """Its conversation is not at hand any more, and nothing in the call says which one that is."""
+    proxy = stage.proxy()
+    parent = stage.chat(proxy, tools=(*TOOLS, "task"))
+    child = stage.chat(proxy, tools=("bash",))
+    provider.will(does(call("task", prompt=PROMPT)), does(bash("pytest")), says("Two: a and b."), says("I begin."))
+    parent.says(TASK)
+    child.says(PROMPT)
+    child.returns("2 failed, 40 passed")
+    parent.returns("Two: a and b.")
+    proxy.restart()
+    provider.will(does(call("stack_recall", **asked)), says("I see."))
+
+    parent.says("What did it see?")
+
+    assert "2 failed, 40 passed" in str(provider.received[-1].messages[-1]["content"])
+
+
 @pytest.mark.rows("C23", "S1-71f")
 def test_two_subagents_at_once_end_each_by_its_own_result(stage: Stage, provider: ScriptedProvider) -> None:
     proxy = stage.proxy()
