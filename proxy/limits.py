@@ -34,6 +34,8 @@ V = TypeVar("V")
 
 OUTPUT_RESERVE = 32_000
 """Tokens kept free for the answer at most (S4-20)."""
+FILLED = 0.9
+"""Of a window, what a prompt fills at most, however short the answers of its model are (C13)."""
 NAMED_FOR_S = 24 * 3600.0
 """How long a limit that a provider named is believed: accounts move between tiers."""
 SIZED_FOR_S = 3600.0
@@ -78,9 +80,10 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def prompt_limit(window: int, max_output: int) -> int:
-    """What of a window a prompt may fill, cached tokens included (S4-20); at least half of it, for there are models
-    whose answer may be as long as their window."""
-    return max(window - min(max_output, OUTPUT_RESERVE), window // 2)
+    """What of a window a prompt may fill, cached tokens included (S4-20): all but what the answer may take, and a tenth
+    is kept free in any case (C13); at least half of it, for there are models whose answer may be as long as their
+    window."""
+    return max(min(window - min(max_output, OUTPUT_RESERVE), int(window * FILLED)), window // 2)
 
 
 @dataclass(slots=True)

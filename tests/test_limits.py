@@ -37,9 +37,11 @@ def limits(clock: Clock) -> Limits:
 
 @pytest.mark.rows("S4-20", "C13")
 def test_a_prompt_leaves_room_for_the_answer() -> None:
-    """S4-20: window less the smaller of the model's output limit and 32,000."""
+    """S4-20: window less the smaller of the model's output limit and 32,000; C13: and never more than 0.9 of it."""
     assert prompt_limit(200_000, max_output=64_000) == 168_000
-    assert prompt_limit(200_000, max_output=8_000) == 192_000
+    assert prompt_limit(200_000, max_output=24_000) == 176_000
+    assert prompt_limit(200_000, max_output=8_000) == 180_000
+    assert prompt_limit(1_000_000, max_output=64_000) == 900_000
 
 
 def test_a_small_window_keeps_half_of_itself_for_the_prompt() -> None:
