@@ -230,14 +230,26 @@ _connected: ContextVar[bool] = ContextVar("connected", default=False)
 class _Connection(ResponseHandler):
     """A connection that goes on when all that waits was taken; the library parses on with every event that is, which
     doubles the pieces of a burst. Its clock is looked at when it strikes; the library sets another one with every read.
+
+    The library's parser stops one piece late, which may be when reading has long gone on: behind a first pause every
+    read that leaves nothing has to ask it for more, or the end of the answer stays in it.
     """
 
     _heard_at = 0.0
+    _was_paused = False
+
+    def set_response_params(self, **params: Any) -> None:
+        self._was_paused = False
+        super().set_response_params(**params)
+
+    def pause_reading(self) -> None:
+        self._was_paused = True
+        super().pause_reading()
 
     def resume_reading(self, *args: Any, **kwargs: Any) -> None:
         answer = self._payload
         waits = answer is not None and not answer.is_eof() and answer._buffer
-        if self._reading_paused and not waits:
+        if self._was_paused and not waits:
             super().resume_reading(*args, **kwargs)
 
     def _reschedule_timeout(self) -> None:

@@ -50,6 +50,8 @@ BACK_S = 10
 WAIT_S = 30.0
 """How long a test waits for a byte. A request of a hundred hidden calls with huge arguments says none before its end:
 5 s on a machine in peace, twice that on a slow and busy one."""
+PATIENCE_MS = 10_000
+"""A busy machine must not turn a request into a bypass; a test of the budget sets its own."""
 
 
 # ---------------------------------------------------------------------------------------------------- what a model says
@@ -540,6 +542,7 @@ class Stage:
             "upstreams.default.url": self.provider.url,
             "data": str(self.folder / f"data{len(self.proxies)}"),
             "wake_at_tokens": "0",
+            "assembly_budget_ms": str(PATIENCE_MS),
             **{key.replace("__", "."): str(value) for key, value in settings.items()},
         }
         running = RunningProxy(load_config(flags), self)

@@ -508,6 +508,33 @@ async def test_s11_what_waits_is_handed_on_before_more_is_read() -> None:
         assert taken == whole
 
 
+@pytest.mark.parametrize("ahead", range(120, 140))
+async def test_a_burst_of_small_pieces_does_not_keep_the_end_of_an_answer(ahead: int) -> None:
+    """Somewhere here lies the number of pieces behind which the library stops for a while."""
+    piece, taken = b"1\r\nx\r\n", asyncio.Event()
+
+    def script(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while await scripted.read_request(reader):
+                writer.write(STREAM + piece * ahead)
+                await taken.wait()
+                writer.write(piece + b"0\r\n\r\n")
+
+        return run
+
+    async with provider(script) as there, upstream_at(there.url) as upstream:
+        for _ in range(2):
+            taken.clear()
+            answer, arrived = await upstream.send("GET", "/v1/x", b"", [], b""), 0
+            async with asyncio.timeout(5):
+                async for chunk in answer.chunks():
+                    arrived += len(chunk)
+                    if arrived == ahead:
+                        taken.set()
+            assert arrived == ahead + 1
+        assert there.connections == 1
+
+
 async def test_s5_an_answer_may_take_longer_than_a_silence() -> None:
     def slowly(scripted: Provider) -> Script:
         async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
