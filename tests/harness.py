@@ -40,6 +40,7 @@ from proxy.scripted import Call, Received, ScriptedProvider, call
 from proxy.scripted.counting import default_counter, parts_of
 from proxy.scripted.http1 import Request
 from tests import laws
+from tests.ports import held_port, port_of
 from tests.tongues import CHAT, Heard, Tongue, neutral, tongue_at
 
 Json = dict[str, Any]
@@ -162,8 +163,10 @@ class RunningProxy:
     def __init__(self, config: Config, stage: Stage) -> None:
         self.config = config
         self.stage = stage
-        self.port = 0
+        self._place = held_port()
+        self.port = port_of(self._place)
         self.headers: dict[str, str] = {}
+        self._listens = False
         self._leave: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
 
@@ -172,7 +175,7 @@ class RunningProxy:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), name="proxy")
         self._thread.start()
         assert ready.wait(WAIT_S), "the proxy did not start"
-        assert self.port, "the proxy failed to start"
+        assert self._listens, "the proxy failed to start"
         return self
 
     async def _serve(self, ready: threading.Event) -> None:
@@ -195,8 +198,8 @@ class RunningProxy:
         server.lifespan = settings.lifespan_class(settings)
         try:
             await server.startup()
+            self._listens = server.started
             if server.started:
-                self.port = server.servers[0].sockets[0].getsockname()[1]
                 ready.set()
                 await left.wait()
                 await _shut(server)
@@ -213,6 +216,11 @@ class RunningProxy:
     def restart(self) -> None:
         self.stop()
         self.start()
+
+    def leave(self) -> None:
+        """Stop for good."""
+        self.stop()
+        self._place.close()
 
     # ------------------------------------------------------------------------------------------------------ asking it
     def post(self, body: bytes, headers: Mapping[str, str] | None = None, *, streamed: bool = False) -> Answer:
@@ -632,7 +640,7 @@ class Stage:
 
     def stop(self) -> None:
         for proxy in self.proxies:
-            proxy.stop()
+            proxy.leave()
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.ports import held_port, port_of
 
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 30
@@ -42,9 +43,8 @@ class Served:
 @contextmanager
 def serve(upstream: str, data: Path, *settings: str) -> Iterator[Served]:
     """`callstack serve` until the block ends; then it must go by itself, with exit code 0."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    place = held_port()
+    port = port_of(place)
     served = Served(f"http://127.0.0.1:{port}", data.with_suffix(".log"))
     command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--upstream", upstream, "--data", str(data)]
     chosen = [part for setting in settings for part in ("--set", setting)]
@@ -61,6 +61,8 @@ def serve(upstream: str, data: Path, *settings: str) -> Iterator[Served]:
             process.kill()
             process.wait()
             raise
+        finally:
+            place.close()
     assert code in (0, -signal.SIGTERM), served.log.read_text()
 
 

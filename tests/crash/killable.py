@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from proxy.config_sources import load_config
-from tests.harness import RunningProxy, Stage
+from tests.harness import PATIENCE_MS, RunningProxy, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +20,8 @@ class KillableProxy(RunningProxy):
     def __init__(self, stage: Stage, environment: Mapping[str, str] | None = None, **settings: object) -> None:
         """`environment` is added to that of the tests."""
         self.data = stage.folder / "data"
-        flags = {"upstreams.default.url": stage.provider.url, "data": str(self.data), **settings}
+        flags = {"upstreams.default.url": stage.provider.url, "data": str(self.data), "assembly_budget_ms": PATIENCE_MS}
+        flags |= settings
         super().__init__(load_config(flags), stage)
         self._assigned = [part for key, value in flags.items() for part in ("--set", f"{key}={value}")]
         self._environment = {**os.environ, **(environment or {})}
@@ -36,7 +37,6 @@ class KillableProxy(RunningProxy):
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("clients"):
-                self.port = int(line.split(":")[-1].split("/")[0])
                 return self
         raise AssertionError((self.stage.folder / "proxy.log").read_text()[-2000:])
 

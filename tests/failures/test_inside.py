@@ -13,6 +13,7 @@ from proxy.shelf import Shelf
 from tests.crash.killable import KillableProxy
 from tests.failures.conftest import Agent, at_work
 from tests.harness import Conversation, Stage
+from tests.ports import held_port, port_of
 
 
 @pytest.mark.rows("X-14")
@@ -64,18 +65,19 @@ def test_given_an_upstream_that_is_down_then_the_error_has_the_apis_shape_and_th
     stage: Stage, provider: ScriptedProvider
 ) -> None:
     """X-19."""
-    with ScriptedProvider() as going:
-        chat = Conversation(stage.proxy(upstreams__default__url=going.url), streamed=False)
-        agent = at_work(chat, going)
-        before, port = agent.frames(), going.port
-    refused = chat.proxy.post(chat.body())
-    assert refused.status == 502
-    assert refused.json["error"]["type"] == "api_error"
-    assert agent.frames() == before
-    with ScriptedProvider(port=port) as back:
-        back.will(says("here again"))
-        assert chat.says("and now?").stack_status == "full"
-    assert agent.frames() == before
+    with held_port() as place:
+        with ScriptedProvider(port=port_of(place)) as going:
+            chat = Conversation(stage.proxy(upstreams__default__url=going.url), streamed=False)
+            agent = at_work(chat, going)
+            before = agent.frames()
+        refused = chat.proxy.post(chat.body())
+        assert refused.status == 502
+        assert refused.json["error"]["type"] == "api_error"
+        assert agent.frames() == before
+        with ScriptedProvider(port=port_of(place)) as back:
+            back.will(says("here again"))
+            assert chat.says("and now?").stack_status == "full"
+        assert agent.frames() == before
 
 
 def test_given_no_tokenizer_then_frames_are_kept_with_estimated_counts(

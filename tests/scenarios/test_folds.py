@@ -805,7 +805,7 @@ def test_two_replicas_decide_alike(stage: Stage, provider: ScriptedProvider) -> 
 
     assert len(traces(lines[0])) == 2
     assert lines[0] == lines[1]
-    stage.proxies.pop().stop()  # the judge knows a conversation by its id, and this one is in two stores
+    stage.proxies.pop().leave()  # the judge knows a conversation by its id, and this one is in two stores
     del stage.notes[-2:]
 
 

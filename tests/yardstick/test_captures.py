@@ -6,7 +6,6 @@ calls, required reasoning; growth and asleep bytes are held to zero as well.
 """
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import held_port, port_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -29,12 +30,6 @@ pytestmark = [
 Replayed = Callable[..., dict[str, Any]]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def replayed(tmp_path: Path) -> Replayed:
     """Replays the captures with these options, of every dialect unless one is named; the figures, once the yardstick
@@ -46,9 +41,10 @@ def replayed(tmp_path: Path) -> Replayed:
         serve = f"{sys.executable} -m proxy serve {where} {chosen}"
         figures = tmp_path / "figures.json"
         start = ["--start", f"env PYTHONPATH={ROOT} {serve}", "--json", str(figures)]
-        ports = ["--proxy", f"http://127.0.0.1:{free_port()}", "--upstream-port", str(free_port())]
-        command = [sys.executable, "-m", "yardstick.captures", "--dialect", dialect, *ports, *start, *options]
-        done = subprocess.run(command, cwd=SHARED, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        with held_port() as here, held_port() as there:
+            ports = ["--proxy", f"http://127.0.0.1:{port_of(here)}", "--upstream-port", str(port_of(there))]
+            command = [sys.executable, "-m", "yardstick.captures", "--dialect", dialect, *ports, *start, *options]
+            done = subprocess.run(command, cwd=SHARED, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
         return dict(json.loads(figures.read_text()))
 
