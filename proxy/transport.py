@@ -251,6 +251,8 @@ class _Connection(ResponseHandler):
         waits = answer is not None and not answer.is_eof() and answer._buffer
         if self._was_paused and not waits:
             super().resume_reading(*args, **kwargs)
+            if self._reading_paused:  # by what the parser still had
+                self._drop_timeout()
 
     def _reschedule_timeout(self) -> None:
         self._heard_at = self._loop.time()

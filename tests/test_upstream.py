@@ -550,10 +550,12 @@ async def test_s5_an_answer_may_take_longer_than_a_silence() -> None:
         assert await (await upstream.send("GET", "/v1/x", b"", [], b"")).body() == b"xxxxxx"
 
 
-async def test_s5_a_client_that_reads_slowly_is_no_silence_of_the_provider() -> None:
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_s5_a_client_that_reads_slowly_is_no_silence_of_the_provider(chunked: bool) -> None:
     whole = 1024 * 1024
-    ok = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % whole
-    held_back = answering(ok + bytes(whole))
+    ok = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % whole + bytes(whole)
+    pieces = STREAM + (b"40\r\n" + bytes(64) + b"\r\n") * (whole // 64) + b"0\r\n\r\n"
+    held_back = answering(pieces if chunked else ok)
     async with provider(held_back) as there, upstream_at(there.url, idle_timeout_s=0.05) as upstream:
         arriving = (await upstream.send("GET", "/v1/x", b"", [], b"")).chunks()
         taken = len(await anext(arriving))
