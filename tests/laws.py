@@ -129,10 +129,14 @@ class Evidence:
 
     def on_the_line_of(self, frame: str, line: str) -> bool:
         """Whether work in `frame` stands on the line of the frame `line`: a frame that was seen in what the client
-        says has none of its own. A line that names no frame (passive) is that of any."""
-        while frame != line and self.seen.get(frame):
+        says has none of its own, also where what was pushed in it returns to it. A line that names no frame (passive)
+        is that of any."""
+        return line == "" or self._with_a_line(frame) == self._with_a_line(line)
+
+    def _with_a_line(self, frame: str) -> str:
+        while self.seen.get(frame):
             frame = self.seen[frame]
-        return line in ("", frame)
+        return frame
 
 
 # ------------------------------------------------------------------------------------------------------------- reading

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from proxy.dialects import slices
 from proxy.stack.transcript import Call, Message, identity_of
 
-HEAD_ROLES = ("system", "developer")
 TEXT_PARTS = ("text", "input_text", "output_text")
 THOUGHT = "thinking"
 """A part of a content that holds what the model thought, as Mistral's reasoning models write it."""

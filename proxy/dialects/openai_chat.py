@@ -20,7 +20,6 @@ import msgspec
 from proxy.dialects import slices
 from proxy.dialects.chat_answer import Answer
 from proxy.dialects.chat_message import (
-    HEAD_ROLES,
     read_message,
     retold,
     system_message,
@@ -34,7 +33,7 @@ from proxy.dialects.dialect import Body, Dialect, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.saying import chat_said
-from proxy.stack.transcript import Message, Request
+from proxy.stack.transcript import HEAD_ROLES, Message, Request
 
 FUNCTIONS = "functions"
 """How tools were offered once. Beside them the API takes neither `tools` nor messages with `tool_calls`, so none of

@@ -23,7 +23,6 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.dialects import slices
-from proxy.dialects.chat_message import HEAD_ROLES
 from proxy.dialects.dialect import Appending, Body, Dialect, Headers, References, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.known import Known, Unreadable
@@ -62,7 +61,7 @@ from proxy.dialects.responses_kept import keeps, lasting, opening
 from proxy.dialects.responses_seen import seen
 from proxy.dialects.saying import response_said
 from proxy.stack.context import NEVER_ANSWERED
-from proxy.stack.transcript import Message, Request, Source, identity_of
+from proxy.stack.transcript import HEAD_ROLES, Message, Request, Source, identity_of
 
 PREVIOUS = "previous_response_id"
 READABLE = "reasoning.encrypted_content"

@@ -13,9 +13,9 @@ from itertools import takewhile
 from typing import Any
 
 from proxy.replaying.recording import Json, NotReplayable
+from proxy.stack.transcript import HEAD_ROLES
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-HEAD_ROLES = ("system", "developer")
 TOLD = 3
 """Oddities of one kind that are told one by one."""
 

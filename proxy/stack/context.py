@@ -25,7 +25,7 @@ from proxy.stack.events import call_key
 from proxy.stack.frames import Tree, owners_shown, path_to
 from proxy.stack.ledger import JOINT, Kind
 from proxy.stack.story import Placed, Story
-from proxy.stack.transcript import Call, Message
+from proxy.stack.transcript import HEAD_ROLES, Call, Message
 
 NEVER_ANSWERED = "(cancelled: the client returned no result for this call)"
 """The result of a call that the client never answered (S4-53)."""
@@ -259,8 +259,8 @@ def _groups_shown(view: str) -> int:
 
 
 def _glimpse(tree: Tree, above: Sequence[Placed], groups: int) -> list[Placed]:
-    """All user messages, what is sealed, and the last complete call groups; the group that opened the frame is not one
-    of them. A result is shown with the call before it: ids repeat."""
+    """All user messages and instructions, what is sealed, and the last complete call groups; the group that opened the
+    frame is not one of them. A result is shown with the call before it: ids repeat."""
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
     kept = calls[len(calls) - groups :] if groups else []
     kept += [p for p in above if p.entry.id in tree.sealed]
@@ -271,7 +271,7 @@ def _glimpse(tree: Tree, above: Sequence[Placed], groups: int) -> list[Placed]:
         message = placed.round.spoken.message if placed.round else placed.entry.message
         if message and message.role == "assistant":
             answered = {c.id for c in message.calls} if id(placed) in wanted else set()
-        if id(placed) in wanted or _is_user(placed) or (message and message.answers in answered):
+        if id(placed) in wanted or _is_told(placed) or (message and message.answers in answered):
             shown.append(placed)
     return shown
 
@@ -282,8 +282,10 @@ def _without_reasoning(units: Iterable[Unit], scribe: Scribe) -> Iterable[Unit]:
         yield unit._replace(message=bare)
 
 
-def _is_user(placed: Placed) -> bool:
-    return placed.round is None and placed.entry.message is not None and placed.entry.message.role == "user"
+def _is_told(placed: Placed) -> bool:
+    """Whether it is what the model is told: the user's words, and instructions in mid-history."""
+    message = None if placed.round else placed.entry.message
+    return message is not None and (message.role == "user" or message.role in HEAD_ROLES)
 
 
 # ------------------------------------------------------------------------------------------------------------- pairing

@@ -27,6 +27,8 @@ SPOKEN_BYTES = 500
 CHARACTER_BYTES = 3
 """What a character takes in a text that is not ASCII, about: mostly two, and two again as UTF-8, which the interpreter
 keeps beside the text once somebody asked for it (a text that ends with white space is not asked)."""
+HEAD_ROLES = ("system", "developer")
+"""Of the messages that give the model its instructions, in front of a conversation or in the middle of it."""
 STACK_PREFIX = "stack_"
 """Every tool of ours starts with it, except the dispatcher, which is the bare word `stack`."""
 

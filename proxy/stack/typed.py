@@ -22,7 +22,7 @@ import msgspec
 from proxy.stack.deeds import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.stack.frames import RETURNED
 from proxy.stack.observe.turns import untagged
-from proxy.stack.transcript import Message
+from proxy.stack.transcript import HEAD_ROLES, Message
 
 WORD = "/stack"
 MARK = "[callstack]"
@@ -31,7 +31,6 @@ LONGEST = 4_000
 """Characters of a command; what is longer is a text."""
 LOOKED_AT = 200_000
 """Characters of a message, with what the client put around the words, in which a command is looked for."""
-HEADS = ("system", "developer")
 
 _COMMAND = re.compile(rf"{WORD}(?:[ \t]+(?P<verb>\S+)(?:[ \t]+(?P<rest>\S.*))?)?[ \t]*")
 _MAYBE = re.compile(rf"{WORD}(?=[\s<]|\Z)")
@@ -105,7 +104,7 @@ def _is_ours(message: Message) -> bool:
 
 def _is_added(message: Message) -> bool:
     """Whether the client added it to the user's words by itself."""
-    return message.role in HEADS or (
+    return message.role in HEAD_ROLES or (
         message.role == "user" and "<" in message.text and not untagged(message.text, 4096)
     )
 

@@ -17,11 +17,10 @@ from typing import Any
 
 import msgspec
 
-from proxy.stack.transcript import Call, identity_of
+from proxy.stack.transcript import HEAD_ROLES, Call, identity_of
 from proxy.views.shapes import Difference, MessageChange, NamedChanges
 
 CHANGES = KEPT, FIRST_BYTES, LEFT_OUT, INSERTED = "kept", "first bytes", "left out", "inserted"
-HEAD_ROLES = frozenset({"system", "developer"})
 EXCERPT = 160
 """Characters of a message shown in a difference."""
 

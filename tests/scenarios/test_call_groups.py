@@ -4,8 +4,14 @@ import json
 
 import pytest
 
-from proxy.scripted import Answer, Call, ScriptedProvider, says
+from proxy.scripted import Answer, Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Stage, activate, bash, does, everything, plan, pop, push, texts
+from tests.tongues import MESSAGES
+
+
+def stepping(**items: str) -> Call:
+    """The client's plan: the state of each item."""
+    return call("update_plan", plan=[{"step": name, "status": state} for name, state in items.items()])
 
 
 @pytest.mark.rows("X-09", "S0-03", "S1-30", "S1-105")
@@ -164,6 +170,87 @@ def test_user_writes_in_an_open_child(provider: ScriptedProvider, chat: Conversa
     assert texts(line)[-1] == "user: and now test it"
     assert "3 passed" not in everything(line)
     assert "I use JWT." not in everything(line)
+
+
+def test_what_the_user_said_further_down_is_told_by_whatever_tells_of_it(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """In a step of the client's plan, in a frame below that was popped; and the newest words follow verbatim."""
+    chat = stage.chat(tools=("bash", "update_plan"))
+    provider.will(
+        does(push("Auth")),
+        does(stepping(Greet="in_progress", Look="pending")),
+        says("It greets."),
+        says("I use JWT."),
+        does(push("Tokens")),
+        says("They are long."),
+        says("Short ones."),
+        does(pop("The tokens are done.")),
+        does(stepping(Greet="completed", Look="in_progress")),
+        does(pop("The login works.", frameID="Auth")),
+        says("Done."),
+        says("Nothing."),
+    )
+    chat.says("add a login")
+    chat.returns("planned")
+    chat.says("use JWT, please")
+    chat.says("how long are the tokens?")
+    chat.says("make them short")
+    chat.says("and now look again")
+    chat.returns("planned")
+    chat.says("what is left?")
+
+    line = provider.received[-1].messages
+    assert set(chat.proxy.frames()) == {"add a login", "Auth", "Greet", "Look", "Tokens"}
+    (returned,) = (m["content"] for m in line if m["role"] == "tool")
+    said = [leaf.partition("</said>")[0] for leaf in returned.split("<said>")[1:]]
+    assert said == ["use JWT, please", "how long are the tokens?", "make them short"]
+    assert texts(line)[-3:] == ["user: and now look again", "assistant: Done.", "user: what is left?"]
+
+
+def test_instructions_in_mid_history_are_seen_by_a_child_with_a_narrow_view(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    chat = stage.chat(stage.proxy(child_view="isolate"))
+    provider.will(does(bash("ls")), does(push("Auth")), says("On it."))
+    role = "system" if stage.tongue is MESSAGES else "developer"
+    chat.says("add a login")
+    (made,) = chat.history[-1]["tool_calls"]
+    chat.history.append({"role": "tool", "tool_call_id": made["id"], "content": "a.py b.py"})
+    chat.history.append({"role": role, "content": "Never touch the network."})
+    chat.asks()
+
+    in_child = everything(provider.received[-1].messages)
+    assert "Never touch the network." in in_child
+    assert "a.py b.py" not in in_child
+
+
+def test_instructions_in_an_open_child_hold_on_behind_its_pop(stage: Stage, provider: ScriptedProvider) -> None:
+    """An application may give the model new instructions in mid-history: they bind whatever work comes next."""
+    chat = stage.chat()
+    provider.will(
+        does(push("Auth")),
+        does(push("Tokens")),
+        does(bash("ls")),
+        says("Two files."),
+        does(bash("pytest")),
+        does(pop("The tokens are done.")),
+        does(pop("The login works.")),
+        says("Done."),
+        says("Nothing."),
+    )
+    chat.says("add a login")
+    chat.returns("a.py b.py")
+    role = "system" if stage.tongue is MESSAGES else "developer"
+    chat.history.append({"role": role, "content": "From now on never touch the network."})
+    chat.says("and now test it")
+    chat.returns("3 passed")
+    chat.says("what is left?")
+
+    line = provider.received[-1].messages
+    assert [text.count("never touch the network") for text in texts(line)].count(1) == 1
+    assert any(text.endswith("From now on never touch the network.") for text in texts(line))
+    assert "a.py b.py" not in everything(line)
 
 
 @pytest.mark.rows("S0-01", "S0-02", "S0-04", "S0-18", "S0-31", "S1-32", "S0-41", "S1-02", "S2-34", "S2-09")

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from proxy.stack.observe import wording
-from proxy.stack.transcript import Message
+from proxy.stack.transcript import HEAD_ROLES, Message
 
 LOOKED_AT = 4_000
 """Characters of each text that are looked at; of the closing text its end."""
@@ -88,7 +88,7 @@ def _own_words(said: str) -> str:
 def user_spoke_last(messages: Sequence[Message]) -> bool:
     """Whether these messages end with the user's words. What clients add behind them in their own name (a reminder, a
     system message) does not count; beside results it is no word of the user's."""
-    last = next((m for m in reversed(messages) if m.role not in ("system", "developer")), None)
+    last = next((m for m in reversed(messages) if m.role not in HEAD_ROLES), None)
     if last is None or last.role != "user":
         return False
     return "<" not in last.text or not _TAGGED.search(last.text[: 4 * LOOKED_AT]) or bool(_typed(last.text))

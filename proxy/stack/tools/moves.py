@@ -45,6 +45,7 @@ from proxy.stack.story import Story
 from proxy.stack.tools.branches import at_push
 from proxy.stack.tools.desk import UNBOUNDED, Desk, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.views import AUTO, choice_at, chosen_view
+from proxy.stack.transcript import HEAD_ROLES
 
 Opened = TypeVar("Opened", Pushed, Activated)
 NOT_READ = (
@@ -292,18 +293,28 @@ def invalidated_text(frame: Frame) -> str:
 
 
 def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the user said inside a frame: texts already answered by an assistant text, and entries of the unfinished
-    turn, with what we told behind them: that is nobody's speech once it is past."""
+    """What the user said inside a frame and all that is under it: texts already answered by an assistant text, and
+    entries of the unfinished turn, with what we told behind them: that is nobody's speech once it is past. Instructions
+    that came in mid-history bind whatever work is next, so they are among the entries also when they are past."""
+    inside = {f.id for f in descendants(story.tree, frame.id)}
     answered: list[str] = []
     waiting: list[tuple[str, str]] = []
+    staying: list[str] = []
     for placed in story.placed:
         if placed.round and _finished(placed.round):
             answered += [text for _, text in waiting if text]
             waiting = []
         message = placed.entry.message
-        if placed.round is None and message and message.role == "user" and owner_of(story, placed) == frame.owner:
+        if placed.round or message is None:
+            continue
+        owner = owner_of(story, placed)
+        if owner != frame.owner and owner.partition("#")[0] not in inside:
+            continue
+        if message.role in HEAD_ROLES:
+            staying.append(placed.at)
+        elif message.role == "user":
             waiting.append((placed.at, "" if placed.entry.kind is Kind.OVERLAY else message.text))
-    return tuple(answered), tuple(entry for entry, _ in waiting)
+    return tuple(answered), (*staying, *(entry for entry, _ in waiting))
 
 
 def _finished(done: Round) -> bool:
