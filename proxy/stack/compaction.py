@@ -87,7 +87,7 @@ def returned_text(  # noqa: PLR0913  what a frame returns is these facts; each h
         leaf("files", _files(paths, count)),
         leaf("decisions", _lines(dict.fromkeys((*frame.decisions, *decisions_in(results))))),
         leaf("children", _lines(f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children)),
-        _past(past_speech),
+        past_speech_text(past_speech) or leaf("user-said", NONE),
         _advice(tree, frame, status),
         leaf("details", f'All of its messages and outputs: stack_recall with ref "{frame.id}".'),
     )
@@ -142,10 +142,10 @@ def _lines(items: Iterable[str]) -> str:
     return "\n".join(f"- {item}" for item in items) or NONE
 
 
-def _past(speech: Sequence[str]) -> str:
-    """Words the user said inside the frame and was answered there, as they were."""
+def past_speech_text(speech: Sequence[str]) -> str:
+    """Words the user said inside the frame and was answered there, as they were; empty where there are none."""
     if not speech:
-        return leaf("user-said", NONE)
+        return ""
     return element("user-said", {"when": "inside this frame; answered there"}, *(leaf("said", s) for s in speech))
 
 

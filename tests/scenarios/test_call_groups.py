@@ -5,7 +5,7 @@ import json
 import pytest
 
 from proxy.scripted import Answer, Call, ScriptedProvider, call, says
-from tests.harness import Conversation, Stage, activate, bash, does, everything, plan, pop, push, texts
+from tests.harness import Conversation, Stage, activate, bash, does, everything, op, plan, pop, push, texts
 from tests.tongues import MESSAGES
 
 
@@ -206,6 +206,30 @@ def test_what_the_user_said_further_down_is_told_by_whatever_tells_of_it(
     said = [leaf.partition("</said>")[0] for leaf in returned.split("<said>")[1:]]
     assert said == ["use JWT, please", "how long are the tokens?", "make them short"]
     assert texts(line)[-3:] == ["user: and now look again", "assistant: Done.", "user: what is left?"]
+
+
+@pytest.mark.parametrize("inner", ["invalidated", "popped inside an invalidated one"])
+def test_what_the_user_said_in_an_invalidated_frame_is_told(
+    provider: ScriptedProvider, chat: Conversation, inner: str
+) -> None:
+    """The work is void; what the user asked for is not."""
+    provider.will(does(push("Auth")), says("How?"), says("JWT it is."))
+    chat.says("add a login")
+    chat.says("use JWT, please")
+    frame = chat.proxy.frames()["Auth"]["sessionID"]
+    void = op("invalidate", reason="another way", sessionID=frame)
+    if inner == "invalidated":
+        provider.will(does(void), says("Another way."), says("Nothing."))
+    else:
+        provider.will(does(push("Tokens")), does(void), does(pop("Tokens work.")), says("Done."), says("Nothing."))
+    chat.says("is there another way?")
+    chat.says("what is left?")
+
+    line = provider.received[-1].messages
+    (returned,) = (m["content"] for m in line if m["role"] == "tool")
+    assert "was invalidated: another way" in returned
+    assert "<said>use JWT, please</said>" in returned
+    assert texts(line)[-3] == "user: is there another way?"
 
 
 def test_instructions_in_mid_history_are_seen_by_a_child_with_a_narrow_view(

@@ -237,10 +237,9 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
     below = descendants(tree, frame.id)
     inside = {frame.id, *(f.id for f in below)}
     decided = (d for f in below if f.is_uncalled for d in f.decisions)
-    past, unfinished = user_messages(story, frame)
     way = way_back(tree, frame.id)
     passed = way[1:]
-    unfinished += tuple(entry for f in passed for entry in user_messages(story, f)[1])
+    past, unfinished = user_messages(story, way[-1])
     told = ""
     if frame.parent and not stays:
         told = returned_text(

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from proxy.stack.applying import apply, way_back
-from proxy.stack.compaction import derived_compaction
+from proxy.stack.compaction import derived_compaction, past_speech_text
 from proxy.stack.events import Invalidated, Planned, Replanned, frame_id
 from proxy.stack.frames import FINAL, Frame, Status, Tree, children, descendants, find
 from proxy.stack.ranking import cut_for_display
@@ -149,9 +149,9 @@ def invalidate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     cascade = tuple(f.id for f in below if f.status is Status.PLANNED)
     working = [f for f in below if f.status is Status.IN_PROGRESS]
     left = way_back(tree, frame.id) if frame.id == tree.active else ()
-    unfinished = tuple(entry for f in left for entry in user_messages(desk.story, f)[1])
+    past, unfinished = user_messages(desk.story, left[-1]) if left else ((), ())
     gone = (*reversed(left[1:]), replace(frame, invalidation_reason=reason))
-    told = "\n\n".join(map(invalidated_text, gone))
+    told = "\n\n".join(filter(None, (*map(invalidated_text, gone), past_speech_text(past))))
     event = Invalidated(frame.id, reason, told, cascade, unfinished)
     if frame.id == tree.active and is_let_go(desk.story, desk.turn, frame):
         event = replace(event, told="", carried=(), stays=True)
