@@ -417,7 +417,8 @@ def _returned(tree: Tree, frame: Frame, told: str, carried: Sequence[str]) -> Tr
     home = tree.frames.get(way[-1].parent)
     if home is None:
         return _with(tree, active=way[-1].id)
-    opening = None if way[-1].is_uncalled else way[-1].opening
+    called = called_in(way)
+    opening = called.opening if called else None
     said = {(opening.turn, opening.call): joined(opening.before, told)} if opening else None
     back = _with(tree, active=home.id, told=said)
     return replace(back, carried={**back.carried, **dict.fromkeys(carried, home.owner)})
@@ -432,6 +433,12 @@ def way_back(tree: Tree, frame: str) -> tuple[Frame, ...]:
             break
         left.append(above)
     return tuple(left)
+
+
+def called_in(way: Sequence[Frame]) -> Frame | None:
+    """Of a `way_back` the frame whose call's result stands on the line for it: the first one on the way down. What no
+    call opened above it stays on the line; where nothing was called, all of it does."""
+    return next((frame for frame in reversed(way) if not frame.is_uncalled), None)
 
 
 def _invalidated(tree: Tree, event: Invalidated, now: int) -> Tree:

@@ -93,6 +93,12 @@ def returned_text(  # noqa: PLR0913  what a frame returns is these facts; each h
     )
 
 
+def invalidated_text(frame: Frame) -> str:
+    """What its parent is told of an invalidated frame."""
+    reason = frame.invalidation_reason
+    return f'Frame {frame.id} ({frame.title}) was invalidated: {reason}. What it did is behind ref="{frame.id}".'
+
+
 def _advice(tree: Tree, frame: Frame, status: Status) -> str:
     """What the model may do now that something failed beside steps that it has planned, or the last step has ended
     (S2-11, S3-33). A plan of the client's is managed there."""

@@ -138,7 +138,7 @@ def artifacts_of(facts: Facts) -> Sequence[str]:
 def returned_in(tree: Tree, placed: Sequence[Placed]) -> tuple[Frame, ...]:
     """The frames that calls in a span opened, subagents' among them, and that returned there, in order; not those that
     one of them opened, for these returned into it."""
-    called = {(p.entry.id, call_key(p.round.number, c.id)) for p in placed if p.round for c in p.round.spoken.own_calls}
+    called = calls_of_ours(placed)
     delegated = frozenset[str]()
     if any(frame.origin == "subagent" for frame in tree.frames.values()):
         turns = {p.entry.id: len(p.round.spoken.client_calls) for p in placed if p.round}
@@ -160,6 +160,11 @@ def returned_words(frames: Sequence[Frame], count: Count) -> str:
         f"{derived_compaction((f.results_compacted if f.opening else '') or f.results, count, limit)}"
         for f in frames
     )
+
+
+def calls_of_ours(placed: Iterable[Placed]) -> set[tuple[str, str]]:
+    """The calls of our tools in a span, each by its turn and its key there."""
+    return {(p.entry.id, call_key(p.round.number, c.id)) for p in placed if p.round for c in p.round.spoken.own_calls}
 
 
 def with_notes(facts: Facts, tree: Tree, placed: Sequence[Placed]) -> Facts:

@@ -24,7 +24,15 @@ from proxy.stack.compaction import title_of
 from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import PRESSURE, TAIL, Prices, Reason, Rewrite, Verdict, weighed
 from proxy.stack.events import Folded, FrameEvent, Parted, frame_id
-from proxy.stack.facts import artifacts_of, facts_of, messages_of, returned_in, returned_words, said_by, with_notes
+from proxy.stack.facts import (
+    artifacts_of,
+    facts_of,
+    messages_of,
+    returned_in,
+    returned_words,
+    said_by,
+    with_notes,
+)
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, children
 from proxy.stack.interim import interim_words, summed_up
 from proxy.stack.names import Shown
@@ -43,6 +51,7 @@ from proxy.stack.segments import (
     tokens_of,
     told_tokens,
 )
+from proxy.stack.speech import said_inside
 from proxy.stack.story import Placed, Story
 from proxy.stack.trace import LEAST, MOST, SHARE, Facts, read_trace, trace_text
 from proxy.stack.transcript import Message
@@ -264,7 +273,8 @@ def _judged(chosen: Sequence[Candidate], weights: Weights, moment: Moment, compa
 class _Gone(msgspec.Struct, frozen=True):
     """What leaves, as its trace and its frame are written from: messages, with the tokens that they took on the line,
     results of ours behind their calls as they are told by now, what is known of them, and what the model `noted` of it.
-    `returned` is what frames came to that were pushed in it, or in what the traces stand for that go with it."""
+    `returned` is what frames came to that were pushed in it, or in what the traces stand for that go with it, and
+    `said` what the user said in them."""
 
     candidate: Candidate
     placed: tuple[Placed, ...]
@@ -272,6 +282,7 @@ class _Gone(msgspec.Struct, frozen=True):
     facts: Facts
     noted: str
     returned: str
+    said: str
 
     @classmethod
     def of(cls, candidate: Candidate, pen: Pen, story: Story) -> _Gone:
@@ -285,6 +296,7 @@ class _Gone(msgspec.Struct, frozen=True):
             facts_of(placed, pen.names),
             interim_words(story, placed),
             returned_words(returned_in(story.tree, span), pen.count),
+            said_inside(story, span, pen.count),
         )
 
 
@@ -333,7 +345,7 @@ def _trace(story: Story, shown: Shown, gone: _Gone, frame: Frame, pen: Pen) -> s
         known=shown.without(_telling(gone.placed, told)),
         earlier="\n".join(t.trace for t in told),
         planned=_open_items(story.tree, gone.messages, pen.names),
-        noted="\n".join(filter(None, (gone.noted, gone.returned))),
+        noted="\n".join(filter(None, (gone.noted, gone.returned, gone.said))),
     )
 
 

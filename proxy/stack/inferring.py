@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from proxy.stack.applying import apply, reopened
-from proxy.stack.compaction import CRITERION, returned_by, title_of
+from proxy.stack.applying import apply, called_in, reopened, way_back
+from proxy.stack.compaction import CRITERION, invalidated_text, past_speech_text, returned_by, title_of
 from proxy.stack.context import owned_by, owner_of
 from proxy.stack.events import Entered, FrameEvent, Invalidated, Planned, Popped, Replanned, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, said_by, step_of
@@ -32,6 +32,7 @@ from proxy.stack.observe import Names
 from proxy.stack.observe.plan import Changes, ItemStatus, Mirrored, plan_seen, reconciled
 from proxy.stack.observe.turns import first_said, is_about_the_same, tells_itself, user_spoke_last
 from proxy.stack.ranking import cut_for_display
+from proxy.stack.speech import user_messages
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Message
 
@@ -99,15 +100,18 @@ def _follow_plan(scene: _Scene, run: Sequence[Entry]) -> None:
     told = plan_seen(step_of(said, results), scene.watch.names)
     if not told:
         return  # nearly every group: nothing of the path has to be looked at
-    parted = called.round is not None and called.entry.id in _parted_turns(scene.placed)
+    parted = called.round is not None and (
+        called.entry.id in _parted_turns(scene.placed)
+        or any(f.opening and f.opening.turn == called.entry.id for f in scene.tree.frames.values())
+    )
     group = () if parted else (called.entry.id, *(entry for _, entry in results.values()))
     for seen in told:
         _mirror(scene, reconciled(_mirrored(scene.tree), seen), group)
 
 
 def _parted_turns(placed: Iterable[Placed]) -> frozenset[str]:
-    """Turns in which the model went into a frame of its own, or out of it: their rounds belong to several frames, so
-    none can take them as a whole."""
+    """Turns in which the model went into a frame of its own, or out of it, between rounds: these belong to several
+    frames, so none can take them as a whole. Nor can one take the very call that opened the frame above it."""
     owners: dict[str, str] = {}
     return frozenset(p.entry.id for p in placed if p.round and owners.setdefault(p.entry.id, p.owner) != p.owner)
 
@@ -234,7 +238,14 @@ def _end(scene: _Scene, frame: str, status: Status, *, carried: tuple[str, ...] 
 
 
 def ended(story: Story, frame: str, status: Status, names: Names, carried: tuple[str, ...] = ()) -> Popped:
-    """An inferred frame ends with what is known of it."""
+    """An inferred frame ends with what is known of it, and with it frames of the model's on the way back that were
+    invalidated meanwhile, of which their calls tell then."""
+    way = way_back(story.tree, frame)
+    told = ""
+    if (called := called_in(way)) is not None:
+        past, unfinished = user_messages(story, called)
+        told = "\n\n".join(filter(None, (*map(invalidated_text, reversed(way[1:])), past_speech_text(past))))
+        carried += unfinished
     placed = owned_by(story, {frame}, story.placed)
     results = returned_by([m.text for p in placed if (m := said_by(p)) and m.role == "assistant"])
     facts = facts_of(placed, names)
@@ -247,6 +258,7 @@ def ended(story: Story, frame: str, status: Status, names: Names, carried: tuple
         tokens=sum(m.tokens for p in placed if (m := said_by(p))),
         artifacts=tuple(artifacts_of(facts)),
         decisions=facts.decisions,
+        told=told,
     )
 
 

@@ -19,8 +19,9 @@ from proxy.stack.frames import path_to
 from proxy.stack.interim import interim_words
 from proxy.stack.ledger import Round
 from proxy.stack.ranking import escape_xml, estimate_tokens
+from proxy.stack.speech import said_inside
 from proxy.stack.story import Placed, Story
-from proxy.stack.transcript import Message
+from proxy.stack.transcript import HEAD_ROLES, Message
 
 KEPT = 0.6
 """Of the window, what may stay."""
@@ -93,12 +94,12 @@ def _opening_turns(story: Story) -> frozenset[str]:
 
 
 def _groups(placed: Sequence[Placed]) -> list[list[Placed]]:
-    """Assistant messages with everything that belongs to them, oldest first; user messages are in none. An entry of
-    several rounds is one group."""
+    """Assistant messages with everything that belongs to them, oldest first; user messages and instructions are in
+    none. An entry of several rounds is one group."""
     groups: list[list[Placed]] = []
     for standing in placed:
         role = standing.entry.message.role if standing.entry.message else "assistant"
-        if role == "user":
+        if role == "user" or role in HEAD_ROLES:
             continue
         again = bool(groups) and groups[-1][0].at == standing.at
         if standing.round is not None or role == "assistant":
@@ -151,11 +152,14 @@ def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
     owners = [owner_of(story, p).split("#")[0] for group in gone for p in group]
     returned = [f.id for f in story.tree.frames.values() if f.opening and f.opening.turn in turns]
     refs = " ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
-    words = interim_words(story, [p for group in gone for p in group])
+    span = [p for group in gone for p in group]
+    words = interim_words(story, span)
     summed = f" Summed up then: {escape_xml(words)}" if words else ""
+    words = said_inside(story, span, estimate_tokens)
+    said = f" {escape_xml(words)}" if words else ""
     return (
         f"<stack-context>The {len(gone)} oldest steps of this work left the context because it did not fit the window. "
-        f"Nothing is lost: stack_recall gives them back, {refs}.{summed}</stack-context>"
+        f"Nothing is lost: stack_recall gives them back, {refs}.{summed}{said}</stack-context>"
     )
 
 

@@ -232,6 +232,72 @@ def test_what_the_user_said_in_an_invalidated_frame_is_told(
     assert texts(line)[-3] == "user: is there another way?"
 
 
+def test_a_plan_beside_a_push_does_not_take_the_push_along(stage: Stage, provider: ScriptedProvider) -> None:
+    """The step that is begun in the very message that pushed is a step of the pushed frame."""
+    chat = stage.chat(tools=("bash", "update_plan"))
+    provider.will(
+        does(push("Auth"), stepping(Greet="in_progress", Look="pending")),
+        says("It greets."),
+        does(bash("look")),
+        does(pop("The login works.", frameID="Auth")),
+        says("Done."),
+    )
+    chat.says("add a login")
+    chat.returns("planned")
+    chat.says("use JWT, please")
+    chat.returns("looked")
+
+    line = provider.received[-1].messages
+    assert "The login works." in everything(line)
+    assert "<said>use JWT, please</said>" not in everything(line)
+    assert "looked" not in everything(line)
+
+
+def test_a_step_that_ends_through_an_invalidated_frame_tells_of_that(stage: Stage, provider: ScriptedProvider) -> None:
+    """It leaves with the step, and nobody pops it."""
+    chat = stage.chat(tools=("bash", "update_plan"))
+    provider.will(does(push("Auth")), does(stepping(Greet="in_progress", Look="pending")), says("It greets."))
+    chat.says("add a login")
+    chat.returns("planned")
+    void = op("invalidate", reason="another way", sessionID=chat.proxy.frames()["Auth"]["sessionID"])
+    provider.will(
+        does(void),
+        says("I use JWT."),
+        does(stepping(Greet="completed", Look="pending")),
+        does(bash("look")),
+        says("Done."),
+    )
+    chat.says("use JWT, please")
+    chat.says("go on")
+    chat.returns("planned")
+    chat.returns("looked")
+
+    line = provider.received[-1].messages
+    assert chat.proxy.active() == "add a login"
+    assert "(Auth) was invalidated: another way." in everything(line)
+    assert "<said>use JWT, please</said>" in everything(line)
+    assert "user: go on" in texts(line)
+    assert "It greets." not in everything(line)
+
+
+def test_a_push_below_a_step_that_was_taken_back_returns_to_its_own_call(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    chat = stage.chat(tools=("bash", "update_plan"))
+    provider.will(does(stepping(Greet="in_progress", Look="pending")), does(push("Auth")), says("How?"))
+    chat.says("add a login")
+    chat.returns("planned")
+    void = op("invalidate", reason="another way", sessionID=chat.proxy.frames()["Greet"]["sessionID"])
+    provider.will(does(void), says("I use JWT."), does(pop("The login works.")), says("Done."))
+    chat.says("use JWT, please")
+    chat.says("and now?")
+
+    line = everything(provider.received[-1].messages)
+    assert "The login works." in line
+    assert "<said>use JWT, please</said>" in line
+    assert "user: and now?" in texts(provider.received[-1].messages)
+
+
 def test_instructions_in_mid_history_are_seen_by_a_child_with_a_narrow_view(
     stage: Stage, provider: ScriptedProvider
 ) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-PATIENCE_S = 10
+PATIENCE_S = 30
 CHAT = "/v1/chat/completions"
 TOOLS: list[dict[str, Any]] = [
     {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object", "properties": {}}}}

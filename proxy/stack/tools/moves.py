@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from proxy.stack.applying import apply, way_back
+from proxy.stack.applying import apply, called_in, way_back
 from proxy.stack.attempts import failed_before, lesson
 from proxy.stack.block_forms import block_of
-from proxy.stack.compaction import decisions_in, derived_compaction, returned_text
+from proxy.stack.compaction import decisions_in, derived_compaction, invalidated_text, returned_text
 from proxy.stack.context import on_line, owner_of
 from proxy.stack.events import Activated, Planned, Popped, Pushed, frame_id
 from proxy.stack.frames import (
@@ -37,15 +37,14 @@ from proxy.stack.frames import (
     is_left,
     path_to,
 )
-from proxy.stack.ledger import Kind, Round
 from proxy.stack.observe.files import artifacts_of, paths_of_calls
 from proxy.stack.ranking import truncate_to_tokens
 from proxy.stack.roots import following
+from proxy.stack.speech import user_messages
 from proxy.stack.story import Story
 from proxy.stack.tools.branches import at_push
 from proxy.stack.tools.desk import UNBOUNDED, Desk, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.views import AUTO, choice_at, chosen_view
-from proxy.stack.transcript import HEAD_ROLES
 
 Opened = TypeVar("Opened", Pushed, Activated)
 NOT_READ = (
@@ -190,9 +189,9 @@ def pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     compacted = text_of(arguments, "resultsCompacted", "results_compacted") or derived_compaction(results, desk.count)
     tree = _return(desk, tree, events, Popped(target.id, status, results, compacted))
     closed = {e.frame for e in events}
-    top = way_back(desk.tree, target.id)[-1]
-    leaves = desk.group.home in closed and not events[-1].stays and not top.is_uncalled
-    returned = top.opening if leaves else desk.group.returned
+    called = called_in(way_back(desk.tree, target.id))
+    leaves = desk.group.home in closed and not events[-1].stays
+    returned = called.opening if called and leaves else desk.group.returned
     return Outcome(_pop_text(tree, target, status, below), tuple(events), replace(desk.group, returned=returned))
 
 
@@ -239,7 +238,7 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
     decided = (d for f in below if f.is_uncalled for d in f.decisions)
     way = way_back(tree, frame.id)
     passed = way[1:]
-    past, unfinished = user_messages(story, way[-1])
+    past, unfinished = user_messages(story, called_in(way) or frame)
     told = ""
     if frame.parent and not stays:
         told = returned_text(
@@ -279,46 +278,11 @@ def is_let_go(story: Story, turn: str, frame: Frame) -> bool:
     """Whether the call that opened what ends with `frame` left the line before it, as it does where the client
     compacts its history: then no result can stand for what was done, and what was done stays. `turn` is the one at
     hand, which is not told yet."""
-    opening = way_back(story.tree, frame.id)[-1].opening
+    called = called_in(way_back(story.tree, frame.id))
+    opening = called.opening if called else None
     if opening is None or opening.turn == turn:
         return False
     return all(placed.entry.id != opening.turn for placed in on_line(story))
-
-
-def invalidated_text(frame: Frame) -> str:
-    """What its parent is told of an invalidated frame."""
-    reason = frame.invalidation_reason
-    return f'Frame {frame.id} ({frame.title}) was invalidated: {reason}. What it did is behind ref="{frame.id}".'
-
-
-def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the user said inside a frame and all that is under it: texts already answered by an assistant text, and
-    entries of the unfinished turn, with what we told behind them: that is nobody's speech once it is past. Instructions
-    that came in mid-history bind whatever work is next, so they are among the entries also when they are past."""
-    inside = {f.id for f in descendants(story.tree, frame.id)}
-    answered: list[str] = []
-    waiting: list[tuple[str, str]] = []
-    staying: list[str] = []
-    for placed in story.placed:
-        if placed.round and _finished(placed.round):
-            answered += [text for _, text in waiting if text]
-            waiting = []
-        message = placed.entry.message
-        if placed.round or message is None:
-            continue
-        owner = owner_of(story, placed)
-        if owner != frame.owner and owner.partition("#")[0] not in inside:
-            continue
-        if message.role in HEAD_ROLES:
-            staying.append(placed.at)
-        elif message.role == "user":
-            waiting.append((placed.at, "" if placed.entry.kind is Kind.OVERLAY else message.text))
-    return tuple(answered), (*staying, *(entry for entry, _ in waiting))
-
-
-def _finished(done: Round) -> bool:
-    """The client was answered, and has nothing to do for the model."""
-    return done.last and done.spoken.complete and not done.spoken.client_calls
 
 
 def _pop_text(tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:

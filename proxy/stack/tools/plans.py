@@ -13,20 +13,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proxy.stack.applying import apply, way_back
-from proxy.stack.compaction import derived_compaction, past_speech_text
+from proxy.stack.applying import apply, called_in, way_back
+from proxy.stack.compaction import derived_compaction, invalidated_text, past_speech_text
 from proxy.stack.events import Invalidated, Planned, Replanned, frame_id
 from proxy.stack.frames import FINAL, Frame, Status, Tree, children, descendants, find
 from proxy.stack.ranking import cut_for_display
+from proxy.stack.speech import user_messages
 from proxy.stack.tools.desk import Desk, Group, Mistake, Outcome, Tool, text_of
 from proxy.stack.tools.moves import (
     CRITERIA,
     NOT_READ,
     TITLE,
-    invalidated_text,
     is_let_go,
     refuse_if_over,
-    user_messages,
 )
 
 MOST = 40
@@ -149,7 +148,7 @@ def invalidate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     cascade = tuple(f.id for f in below if f.status is Status.PLANNED)
     working = [f for f in below if f.status is Status.IN_PROGRESS]
     left = way_back(tree, frame.id) if frame.id == tree.active else ()
-    past, unfinished = user_messages(desk.story, left[-1]) if left else ((), ())
+    past, unfinished = user_messages(desk.story, called_in(left) or frame) if left else ((), ())
     gone = (*reversed(left[1:]), replace(frame, invalidation_reason=reason))
     told = "\n\n".join(filter(None, (*map(invalidated_text, gone), past_speech_text(past))))
     event = Invalidated(frame.id, reason, told, cascade, unfinished)
@@ -163,10 +162,10 @@ def invalidate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
 def _after(desk: Desk, frame: Frame, event: Invalidated) -> Group | None:
     """The active frame's own group has left the line with it: a push behind it hangs on the call that opened the
     frame."""
-    top = way_back(desk.tree, frame.id)[-1]
-    if frame.id != desk.tree.active or desk.group.home != frame.id or event.stays or top.is_uncalled:
+    called = called_in(way_back(desk.tree, frame.id))
+    if frame.id != desk.tree.active or desk.group.home != frame.id or event.stays or called is None:
         return None
-    return replace(desk.group, returned=top.opening)
+    return replace(desk.group, returned=called.opening)
 
 
 def _invalidated_text(tree: Tree, frame: Frame, cascade: tuple[str, ...], working: list[Frame]) -> str:
