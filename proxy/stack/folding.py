@@ -24,15 +24,7 @@ from proxy.stack.compaction import title_of
 from proxy.stack.context import Scribe, on_line, owner_of
 from proxy.stack.economics import PRESSURE, TAIL, Prices, Reason, Rewrite, Verdict, weighed
 from proxy.stack.events import Folded, FrameEvent, Parted, frame_id
-from proxy.stack.facts import (
-    artifacts_of,
-    facts_of,
-    messages_of,
-    returned_in,
-    returned_words,
-    said_by,
-    with_notes,
-)
+from proxy.stack.facts import artifacts_of, facts_of, messages_of, returned_in, returned_words, said_by, with_notes
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, children
 from proxy.stack.interim import interim_words, summed_up
 from proxy.stack.names import Shown

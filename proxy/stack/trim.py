@@ -18,8 +18,8 @@ from proxy.stack.events import Trimmed, call_key
 from proxy.stack.frames import path_to
 from proxy.stack.interim import interim_words
 from proxy.stack.ledger import Round
-from proxy.stack.ranking import escape_xml, estimate_tokens
-from proxy.stack.speech import said_inside
+from proxy.stack.ranking import escape_xml, estimate_tokens, truncate_to_tokens
+from proxy.stack.speech import SAID_MOST, said_inside
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import HEAD_ROLES, Message
 
@@ -147,7 +147,8 @@ def _place(story: Story, line: Line, first: str) -> str:
 
 
 def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
-    """The text that stands for what left, with a ref to each frame that owned some of it, or returned into it."""
+    """The text that stands for what left, with a ref to each frame that owned some of it, or returned into it, and the
+    beginning of what the user said in these: room is short here."""
     turns = {p.entry.id for group in gone for p in group}
     owners = [owner_of(story, p).split("#")[0] for group in gone for p in group]
     returned = [f.id for f in story.tree.frames.values() if f.opening and f.opening.turn in turns]
@@ -155,8 +156,8 @@ def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
     span = [p for group in gone for p in group]
     words = interim_words(story, span)
     summed = f" Summed up then: {escape_xml(words)}" if words else ""
-    words = said_inside(story, span, estimate_tokens)
-    said = f" {escape_xml(words)}" if words else ""
+    spoken = truncate_to_tokens(said_inside(story, span, estimate_tokens), SAID_MOST, estimate_tokens)
+    said = f" {escape_xml(spoken)}" if spoken else ""
     return (
         f"<stack-context>The {len(gone)} oldest steps of this work left the context because it did not fit the window. "
         f"Nothing is lost: stack_recall gives them back, {refs}.{summed}{said}</stack-context>"

@@ -14,7 +14,7 @@ from proxy.scripted import Model, Reply, ScriptedProvider, When, only_done, over
 from proxy.scripted.answer import EVENT_STREAM_TYPE, ErrorEvent
 from proxy.scripted.wordings import OVERFLOWS, THROTTLES
 from proxy.stack.pruning import CLEARED
-from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, push, recall
+from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, pop, push, recall
 from tests.tongues import MESSAGES, RESPONSES
 
 PLAIN = pytest.mark.asked("plain")
@@ -61,6 +61,35 @@ def test_every_wording_of_overflow_is_trimmed_once_and_passes(stage: Stage, prov
         assert (answer.status, answer.text) == (200, "It fits now."), wording.name
         refused, passed = provider.received[before:]
         assert len(passed.raw) < 0.7 * len(refused.raw), wording.name
+
+
+@PLAIN
+def test_the_users_words_and_instructions_stay_when_the_line_is_trimmed(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """Also those that the result of a pushed frame quotes, where that leaves."""
+    chat = stage.chat(stage.proxy(**UNFOLDED), model="house-short")
+    provider.will(does(push("Auth")), says("How?"), says("I use JWT."), does(pop("The login works.")))
+    provider.will(does(bash("ls")), says("Two files."))
+    chat.says("add a login")
+    chat.says("use JWT, please")
+    chat.says("go on")
+    (made,) = chat.history[-1]["tool_calls"]
+    chat.history.append({"role": "tool", "tool_call_id": made["id"], "content": "a.py b.py"})
+    role = "system" if stage.tongue is MESSAGES else "developer"
+    chat.history.append({"role": role, "content": "Never touch the network."})
+    chat.asks()
+    results = [words(6_000, f"result {n}") for n in range(4)]
+    worked(chat, provider, *results)
+    provider.will(overflow(OVERFLOWS[0].name), says("It fits now."))
+    stage.excuse()
+    chat.returns(results[-1])
+
+    line = everything(provider.received[-1].messages)
+    assert "a.py b.py" not in line
+    assert "frame-results" not in line
+    assert "use JWT, please" in line
+    assert "Never touch the network." in line
 
 
 @PLAIN
