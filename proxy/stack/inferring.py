@@ -100,18 +100,23 @@ def _follow_plan(scene: _Scene, run: Sequence[Entry]) -> None:
     told = plan_seen(step_of(said, results), scene.watch.names)
     if not told:
         return  # nearly every group: nothing of the path has to be looked at
-    parted = called.round is not None and (
-        called.entry.id in _parted_turns(scene.placed)
-        or any(f.opening and f.opening.turn == called.entry.id for f in scene.tree.frames.values())
-    )
-    group = () if parted else (called.entry.id, *(entry for _, entry in results.values()))
+    group = () if _is_of_several(scene, called) else (called.entry.id, *(entry for _, entry in results.values()))
     for seen in told:
         _mirror(scene, reconciled(_mirrored(scene.tree), seen), group)
 
 
+def _is_of_several(scene: _Scene, called: Placed) -> bool:
+    """Whether an item cannot take this group along: its turn belongs to several frames, or holds the call that opened
+    the frame above, which would leave the line together with what it returns."""
+    if called.round is None:
+        return False
+    opened = any(f.opening and f.opening.turn == called.entry.id for f in scene.tree.frames.values())
+    return opened or called.entry.id in _parted_turns(scene.placed)
+
+
 def _parted_turns(placed: Iterable[Placed]) -> frozenset[str]:
-    """Turns in which the model went into a frame of its own, or out of it, between rounds: these belong to several
-    frames, so none can take them as a whole. Nor can one take the very call that opened the frame above it."""
+    """Turns in which the model went into a frame of its own, or out of it: their rounds belong to several frames, so
+    none can take them as a whole."""
     owners: dict[str, str] = {}
     return frozenset(p.entry.id for p in placed if p.round and owners.setdefault(p.entry.id, p.owner) != p.owner)
 

@@ -32,8 +32,6 @@ SPELLINGS: dict[str, dict[str, Any]] = {
     "spaced": {"indent": 1},
 }
 STACK_ROUNDS = 4
-PATIENCE_MS = 10_000
-"""A busy machine must not turn a request into a bypass."""
 BARS = (0, 0, 0, 400)
 """Tokens at which a thread wakes."""
 
@@ -97,7 +95,6 @@ class Programs(RuleBasedStateMachine):
             wake_at_tokens=0 if required else bar,
             child_view=view,
             stack_rounds=STACK_ROUNDS,
-            assembly_budget_ms=PATIENCE_MS,
         )
         self.chat = Conversation(proxy, streamed=False, habits=habits)
 

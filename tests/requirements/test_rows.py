@@ -169,7 +169,7 @@ def test_s1_71b_of_two_callers_of_one_prompt_the_users_own_is_meant(stage: Stage
 def test_c25_outputs_that_fit_are_not_cleared_however_many_they_are(stage: Stage, provider: ScriptedProvider) -> None:
     """Far more than the newest 40,000 tokens and the 20,000 that would be saved, in a window with room for all."""
     unfolded = {"infer_requests": False, "mirror_plans": False, "frame_max_tokens": 10_000_000}
-    proxy = stage.proxy(**unfolded, assembly_budget_ms=5_000)
+    proxy = stage.proxy(**unfolded)
     chat = stage.chat(proxy, model="claude-sonnet-4-5")  # a window of 200,000 tokens
     results = [f"result {n} " + "word " * 20_000 for n in range(5)]
     provider.will(*(does(bash(f"step {n}")) for n in range(5)), says("ok"))

@@ -550,7 +550,7 @@ def test_more_tools_in_mid_conversation_are_the_clients_own_edit(
 
 def test_a_line_over_a_known_window_is_trimmed_before_it_leaves(stage: Stage, provider: ScriptedProvider) -> None:
     """DESIGN 7: every assembled round is checked against the window; the provider is not asked in vain."""
-    chat = stage.chat(stage.proxy(assembly_budget_ms=5_000), model=SMALL)
+    chat = stage.chat(stage.proxy(), model=SMALL)
     provider.will(*(does(bash(f"{n}")) for n in range(4)), says("done"))
     chat.says("go")
     for n in range(3):
@@ -568,7 +568,7 @@ def test_a_line_over_a_known_window_is_trimmed_before_it_leaves(stage: Stage, pr
 
 def test_a_line_that_only_we_made_too_long_is_left_to_the_client(stage: Stage, provider: ScriptedProvider) -> None:
     """DESIGN 11: the rewrite does not fit the window although the original does: bypass, with the reason."""
-    chat = stage.chat(stage.proxy(assembly_budget_ms=5_000), model=SMALL)
+    chat = stage.chat(stage.proxy(), model=SMALL)
     provider.will(says("one"))
 
     answer = chat.says("word " * (WINDOW - 300))

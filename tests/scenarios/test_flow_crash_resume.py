@@ -44,7 +44,7 @@ def line_of(stage: Stage, at: int) -> laws.Body:
 
 @pytest.fixture
 def killable(stage: Stage) -> KillableProxy:
-    return KillableProxy(stage, wake_at_tokens=0, loops="block", assembly_budget_ms=10_000).start()
+    return KillableProxy(stage, wake_at_tokens=0, loops="block").start()
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_a_rule_keeps_outputs_of_its_tools_from_being_cut(
 @pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=90_000)]}], indirect=True)
 def test_a_rule_says_what_stays_of_an_output_that_is_cleared(stage: Stage, provider: ScriptedProvider) -> None:
     """And the same bytes stay in every later request."""
-    proxy = stage.proxy(**UNFOLDED, assembly_budget_ms=5_000, outputs__bash__tail=4)
+    proxy = stage.proxy(**UNFOLDED, outputs__bash__tail=4)
     chat = stage.chat(proxy)
     results = [f"{words(15_000, f'result {n}')}the end {n}" for n in range(6)]
     worked(chat, provider, *results)

@@ -248,7 +248,7 @@ def test_what_our_own_texts_take_of_the_reserve_is_no_reason_to_stand_aside(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
     """S4-20, DESIGN 11: the client's body leaves room for the answer, the line a little less; it fits all the same."""
-    chat = stage.chat(stage.proxy(**UNFOLDED, assembly_budget_ms=5_000), model="claude-haiku-4-5")
+    chat = stage.chat(stage.proxy(**UNFOLDED), model="claude-haiku-4-5")
     provider.will(says("one"))
 
     answer = chat.says("word " * (200_000 - 32_000 - 300))
@@ -315,7 +315,7 @@ def test_a_long_message_of_the_user_is_never_cut(stage: Stage, provider: Scripte
 def test_old_outputs_are_cleared_before_a_group_leaves(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-30 to S4-34: a line over its window keeps every call; the oldest results become breadcrumbs, which recall
     follows, and stay what they are."""
-    proxy = stage.proxy(**UNFOLDED, assembly_budget_ms=5_000)
+    proxy = stage.proxy(**UNFOLDED)
     chat = stage.chat(proxy)
     worked(chat, provider, *(words(15_000, f"result {n} of src/part_{n}.py") for n in range(6)))
     provider.will(does(bash("one more")))
