@@ -197,10 +197,11 @@ class Body:
         found = BLOCK.search("".join(map(text_of, head)))
         return found[2] if found else ""
 
-    def place(self) -> tuple[str, int]:
-        """The frame this line is for, and where the block that opened it stands. A frame that began on the way to one
-        below it has none: it stands where that one returned to it."""
-        stands: dict[str, int] = {}
+    def place(self) -> tuple[str, tuple[int, int]]:
+        """The frame this line is for, and where the block that opened it stands: at which message, and behind how many
+        returns in it, for a frame that is resumed by the message it was left in begins anew behind what it returned. A
+        frame that began on the way to one below it has none: it stands where that one returned to it."""
+        stands: dict[str, tuple[int, int]] = {}
         frame = ""
         names = {id_: name for m in self.messages for id_, name in calls_of(m)}
         for at, message in enumerate(self.messages):
@@ -209,15 +210,15 @@ class Body:
             if names.get(message.get("tool_call_id", "")) in OPENING:
                 for returned in RETURNED.finditer(text_of(message)):
                     frame = returned[1]
-                    stands.setdefault(frame, at)
+                    stands.setdefault(frame, (at, 0))
             for block in (b for b in BLOCK.finditer(text_of(message)) if b[2] == self.nonce):
                 frame = block[1]
-                stands[frame] = at
+                stands[frame] = (at, len(RETURNED.findall(text_of(message)[: block.start()])))
             for stop in (s for s in STOPPED.finditer(text_of(message)) if s[1] == self.nonce):
                 frame = stop[2]
             if is_ours(names.get(message.get("tool_call_id", ""), "")) and (ended := ENDED.match(text_of(message))):
                 frame = ended[1]
-        return frame, stands.get(frame, -1)
+        return frame, stands.get(frame, (-1, 0))
 
     def tail(self) -> list[int]:
         """Positions behind the last assistant message."""
@@ -389,7 +390,7 @@ def _places(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
 def _growth(awake: Sequence[Round], excused: frozenset[int]) -> Iterator[str]:
     """L2: of two consecutive requests of one frame, the first is a prefix of the second, tools and head equal. Where
     the receipt tells of a break, the second is the first less what left and with what stands for it."""
-    newest: dict[tuple[str, str, str, int], Round] = {}
+    newest: dict[tuple[str, str, str, tuple[int, int]], Round] = {}
     ever: dict[tuple[str, str], set[str]] = {}
     earlier: dict[tuple[str, str], list[Body]] = {}
     for each in awake:

@@ -196,6 +196,7 @@ class Programs(RuleBasedStateMachine):
         break_at: tuple[int, int] | None = None,
     ) -> None:
         """Send the history, and hold the answer and the tree against what was played."""
+        assert self.stage is not None
         tree = self.points[length].copy()
         play = replace(played(draw, tree, self.words, most_hidden=STACK_ROUNDS - 1), break_at=break_at)
         self.model.begin(play)
@@ -218,6 +219,8 @@ class Programs(RuleBasedStateMachine):
                 tree.group(done.ops, alone=not done.client)
         if answer.ended or (answer.text and play.keeps_parts):
             self.keep(answer, tree)
+        else:
+            self.stage.excuse()  # the client goes on as if nothing had been said, and so does the line
         self.has_the_tree(answer, tree)
 
     def keep(self, answer: Answer, tree: Oracle) -> None:

@@ -1,6 +1,7 @@
 """Who owns what when the model mixes text, client calls and stack calls in one message: the named cases of DESIGN 6."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -380,6 +381,33 @@ def test_consecutive_pops_each_return_into_the_next(provider: ScriptedProvider, 
     assert "in A" not in line
     assert "in B" not in line
     assert chat.proxy.active() == "step 0"
+
+
+@pytest.mark.parametrize("end", [pop, lambda: op("invalidate", reason="not needed")], ids=["pop", "invalidate"])
+def test_a_frame_begun_on_the_way_and_left_by_its_child_in_one_message_ends_like_any(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation, end: Callable[[], Call]
+) -> None:
+    """The answer of the first end stays in the message of the parent's, where nothing of it may be out of date."""
+    provider.will(
+        does(plan("A"), plan("B", parentSessionID="A")),
+        does(activate("B"), end()),
+        does(bash("ls")),
+        does(end()),
+        says("back"),
+    )
+    chat.says("begin")
+    assert chat.proxy.active() == "A"
+    way = chat.proxy.frames()["A"]["sessionID"]
+    in_a = "\n".join(texts(provider.received[2].messages[-2:]))
+    assert f'parent="{way}"' in in_a or f"You are back in {way} (A)" in in_a
+
+    chat.returns("files")
+
+    assert chat.proxy.active() == "begin"
+    at_the_root = "\n".join(texts(provider.received[4].messages[-2:]))
+    assert f'ref="{way}"' in at_the_root
+    assert f"You are back in {way}" not in at_the_root
+    assert f"Active: {way}" not in at_the_root
 
 
 def test_a_pop_of_an_ancestor_closes_the_frames_below_as_blocked(

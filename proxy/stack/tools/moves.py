@@ -192,7 +192,8 @@ def pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     called = called_in(way_back(desk.tree, target.id))
     leaves = desk.group.home in closed and not events[-1].stays
     returned = called.opening if called and leaves else desk.group.returned
-    return Outcome(_pop_text(tree, target, status, below), tuple(events), replace(desk.group, returned=returned))
+    text = _pop_text(desk, tree, target, status, below)
+    return Outcome(text, tuple(events), replace(desk.group, returned=returned))
 
 
 def _target(tree: Tree, reference: str) -> Frame:
@@ -285,12 +286,24 @@ def is_let_go(story: Story, turn: str, frame: Frame) -> bool:
     return all(placed.entry.id != opening.turn for placed in on_line(story))
 
 
-def _pop_text(tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
+def _pop_text(desk: Desk, tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
     closed = "".join(f" {f.id} below it closed as blocked." for f in below)
     if not target.parent:
         then = following(tree.root)
         return f"Root frame {target.id} is {status}.{closed} Answer the user; their next message {then}."
-    return f"Frame {target.id} is {status}.{closed} You are back in {tree.active} ({tree.current.title})."
+    return f"Frame {target.id} is {status}.{closed}{told_of_place(desk, tree, back_in(tree))}"
+
+
+def back_in(tree: Tree) -> str:
+    """Where the work goes on behind an end."""
+    return f" You are back in {tree.active} ({tree.current.title})."
+
+
+def told_of_place(desk: Desk, tree: Tree, words: str) -> str:
+    """`words` of where the work is in `tree`, if this message is the place for them. One that stays with the frame it
+    was made in is still read there when what it began is over: then the result of the call that began it says it."""
+    stays = tree.frames[desk.group.home].status is Status.IN_PROGRESS
+    return "" if stays and tree.active != desk.group.home else words
 
 
 # ----------------------------------------------------------------------------------------------------------- activate

@@ -24,8 +24,10 @@ from proxy.stack.tools.moves import (
     CRITERIA,
     NOT_READ,
     TITLE,
+    back_in,
     is_let_go,
     refuse_if_over,
+    told_of_place,
 )
 
 MOST = 40
@@ -150,13 +152,13 @@ def invalidate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     left = way_back(tree, frame.id) if frame.id == tree.active else ()
     past, unfinished = user_messages(desk.story, called_in(left) or frame) if left else ((), ())
     gone = (*reversed(left[1:]), replace(frame, invalidation_reason=reason))
-    told = "\n\n".join(filter(None, (*map(invalidated_text, gone), past_speech_text(past))))
-    event = Invalidated(frame.id, reason, told, cascade, unfinished)
+    event = Invalidated(frame.id, reason, "", cascade, unfinished)
+    after = apply(tree, event, desk.now)
+    back = "\n\n".join(map(invalidated_text, gone)) + back_in(after)
+    event = replace(event, told="\n\n".join(filter(None, (back, past_speech_text(past)))))
     if frame.id == tree.active and is_let_go(desk.story, desk.turn, frame):
         event = replace(event, told="", carried=(), stays=True)
-    return Outcome(
-        _invalidated_text(apply(tree, event, desk.now), frame, cascade, working), (event,), _after(desk, frame, event)
-    )
+    return Outcome(_invalidated_text(desk, after, frame, cascade, working), (event,), _after(desk, frame, event))
 
 
 def _after(desk: Desk, frame: Frame, event: Invalidated) -> Group | None:
@@ -168,13 +170,13 @@ def _after(desk: Desk, frame: Frame, event: Invalidated) -> Group | None:
     return replace(desk.group, returned=called.opening)
 
 
-def _invalidated_text(tree: Tree, frame: Frame, cascade: tuple[str, ...], working: list[Frame]) -> str:
+def _invalidated_text(desk: Desk, tree: Tree, frame: Frame, cascade: tuple[str, ...], working: list[Frame]) -> str:
     lines = [f"Frame {frame.id} ({frame.title}) is invalidated."]
     if cascade:
         lines.append("Planned frames invalidated with it: " + ", ".join(cascade) + ".")
     if working:
         lines.append("Warning, still in progress below it: " + ", ".join(f"{f.id} ({f.title})" for f in working) + ".")
-    return " ".join([*lines, f"Active: {tree.active} ({tree.current.title})."])
+    return " ".join(lines) + told_of_place(desk, tree, f" Active: {tree.active} ({tree.current.title}).")
 
 
 # -------------------------------------------------------------------------------------------------------------- tools
