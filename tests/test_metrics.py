@@ -13,6 +13,7 @@ from proxy.report import Decision, Outcome, Receipt
 from proxy.report.prefix_cache import CacheUse
 from proxy.stack.transcript import Usage
 from proxy.store import Health
+from tests.pace import slowness
 
 OPERATION = Path(__file__).parents[1] / "docs" / "operation.md"
 BUDGET_US = 5
@@ -209,7 +210,7 @@ def test_counting_a_request_costs_next_to_nothing() -> None:
             metrics.settled(told, {"stack_recall": 1})
         return (time.process_time() - began) / 2_000 * 1e6
 
-    assert min(spent() for _ in range(10)) < BUDGET_US
+    assert min(spent() for _ in range(10)) < BUDGET_US * slowness()
 
 
 def test_the_page_on_operation_names_every_metric_there_is() -> None:

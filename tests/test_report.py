@@ -32,6 +32,7 @@ from proxy.stack.read_again import ReadAgain
 from proxy.stack.transcript import Usage
 from proxy.tariffs import Tariff
 from proxy.views.shapes import CacheTold, DecisionTold, ReceiptTold, TotalsRow, UsageTold
+from tests.pace import slowness
 
 PLAIN = Tariff(("m",), input=2.0, output=10.0, read=0.1, write=1.0, minimum=1000, step=1, ttl_s=300)
 DEARER_WRITES = replace(PLAIN, write=1.25)
@@ -505,11 +506,11 @@ def test_keeping_account_of_300_messages_takes_less_than_100_microseconds(accoun
     chain = [HEAD, *((f"{number:032x}", 300) for number in range(300))]
 
     def once() -> float:
-        began = time.perf_counter()
+        began = time.thread_time()
         settled(accountant, chain, chain)
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
-    assert min(once() for _ in range(200)) < 300e-6
+    assert min(once() for _ in range(200)) < 300e-6 * slowness()
 
 
 # ------------------------------------------------------------------------------------------------------------- headers

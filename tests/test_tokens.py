@@ -18,6 +18,7 @@ from hypothesis import strategies as some
 
 from proxy import tokens
 from proxy.tokens import DATA_URL_TOKENS, SLICE, TokenCounter, sliced
+from tests.pace import slowness, within
 
 pytest.importorskip("rs_bpe", reason="the exact counter is not installed here")
 
@@ -150,10 +151,9 @@ def test_a_text_without_borders_is_cut_all_the_same_and_hardly_miscounted() -> N
 @pytest.mark.parametrize("head", ["data:image/png;base64,", "data:;base64,", "data:text/plain;charset=utf-8;base64,"])
 def test_a_data_url_has_a_flat_count_whatever_its_length(head: str) -> None:
     picture = head + base64.b64encode(random.Random(1).randbytes(300_000)).decode()
-    start = time.process_time()
-    assert COUNTER.count(picture) == DATA_URL_TOKENS
-    assert COUNTER.count(f'see "{picture}" and {picture}') == COUNTER.count('see "" and ') + 2 * DATA_URL_TOKENS
-    assert time.process_time() - start < 0.1
+    with within(0.1):
+        assert COUNTER.count(picture) == DATA_URL_TOKENS
+        assert COUNTER.count(f'see "{picture}" and {picture}') == COUNTER.count('see "" and ') + 2 * DATA_URL_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -199,4 +199,4 @@ async def test_a_large_text_does_not_stall_the_event_loop_for_10_ms(text: str) -
         now = time.thread_time()
         longest, last = max(longest, now - last), now
     assert counting.result()[0] > 0
-    assert longest < 0.010
+    assert longest < 0.010 * slowness()

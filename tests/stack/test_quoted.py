@@ -6,13 +6,13 @@ import json
 import textwrap
 from collections.abc import Callable
 from random import Random
-from time import thread_time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.stack.quoted import LONGEST, Quote, Said, cut, quoted
+from tests.pace import within
 
 BEFORE = "Summarise the conversation between these lines, and leave nothing out that is needed.\n---\n"
 BEHIND = "\n---\nAnswer in one paragraph, please, and do not say that you were asked to."
@@ -151,9 +151,7 @@ def test_the_work_grows_with_the_length_alone(hostile: str) -> None:
         "brackets": "a]",
     }[hostile]
     text = (text * (10_000_000 // len(text) + 1))[:10_000_000]
-    began = thread_time()
 
-    pieces = cut(text)
-
-    assert pieces is None or quoted(pieces, SAID) is None
-    assert thread_time() - began < 10
+    with within(10):
+        pieces = cut(text)
+        assert pieces is None or quoted(pieces, SAID) is None
