@@ -30,7 +30,8 @@ STOPPED = re.compile(
 )
 """A note that all work was stopped. The last that it names is the root, on whose line all goes on that was not over."""
 ENDED = re.compile(r"\AFrame \w+ .*(?:You are back in|is invalidated\..* Active:) (\w+) \(", re.DOTALL)
-"""What a frame's end is answered with on a line that it does not leave."""
+"""What a frame's end is answered with on a line that it does not leave, and what its call tells once it is
+invalidated. A block may follow, of a frame that the same message began."""
 OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
 SAID = "Additional user input, given while you work:\n- "
@@ -207,6 +208,8 @@ class Body:
         for at, message in enumerate(self.messages):
             if message["role"] == "assistant":
                 continue
+            if is_ours(names.get(message.get("tool_call_id", ""), "")) and (ended := ENDED.match(text_of(message))):
+                frame = ended[1]
             if names.get(message.get("tool_call_id", "")) in OPENING:
                 for returned in RETURNED.finditer(text_of(message)):
                     frame = returned[1]
@@ -216,8 +219,6 @@ class Body:
                 stands[frame] = (at, len(RETURNED.findall(text_of(message)[: block.start()])))
             for stop in (s for s in STOPPED.finditer(text_of(message)) if s[1] == self.nonce):
                 frame = stop[2]
-            if is_ours(names.get(message.get("tool_call_id", ""), "")) and (ended := ENDED.match(text_of(message))):
-                frame = ended[1]
         return frame, stands.get(frame, (-1, 0))
 
     def tail(self) -> list[int]:

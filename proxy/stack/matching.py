@@ -69,7 +69,32 @@ def match(ledger: Ledger, request: Request, path: tuple[Entry, ...] | None = Non
         return Match(How.ALIGNED, path, aligned.aliases, aligned.adopts)
     if alike or not known_turn:
         return Match(How.NEW)
-    return Match(How.BRANCHED if path[-1].id in ledger.has_child else How.CONTINUED, path)
+    if path[-1].id not in ledger.has_child:
+        return Match(How.CONTINUED, path)
+    return Match(How.BRANCHED, path, adopts=_went_back_to(ledger, path))
+
+
+def _went_back_to(ledger: Ledger, path: Sequence[Entry]) -> str:
+    """The entry whose state goes on behind `path`, where it ends among forms of what was known that a client had
+    written anew: their state is that of the newest turn it held then, and this request goes back to before that.
+    Empty for any other path."""
+    back = ""
+    while form := _newest_form(path):
+        back, path = form, ledger.path(form)
+    return back
+
+
+def _newest_form(path: Sequence[Entry]) -> str:
+    """What the newest of the forms at the end of `path` is one of; empty where the path goes on from the turn itself
+    that they were aligned with, or rests on none."""
+    forms: list[str] = []
+    for entry in reversed(path):
+        if entry.kind is Kind.TURN:
+            break
+        forms += [entry.alias] if entry.alias else []
+        if entry.adopts:
+            return forms[0] if forms and entry.adopts not in forms else ""
+    return ""
 
 
 def _begins_alike(ledger: Ledger, path: tuple[Entry, ...], rest: Sequence[Message]) -> bool:

@@ -655,6 +655,32 @@ def test_a_small_output_that_is_cleared_keeps_its_bytes_on_the_line(
     assert lines[2][: len(lines[1])] == lines[1]
 
 
+def test_a_rewind_into_what_was_rewritten_goes_on_from_what_stood_there(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """The client cleared an old output, so its history was aligned with the path to the newest turn; whoever goes back
+    to before that turn has none of the frames it began."""
+    found = "That is all there is to see here, I am done."
+    provider.will(does(bash("ls")), says(found), does(push("Auth")), says("I have begun with the login."), says("ok"))
+    chat.says("look around")
+    chat.returns("a.py b.py c.py")
+    chat.says("add a login")
+    chat.history[2]["content"] = "[Old tool result content cleared]"
+    chat.says("go on")
+    assert chat.proxy.active() == "Auth"
+    provider.will(says("The tests are few."), says("Five."))
+
+    back = chat.branch(4)
+    answer = back.says("rather look at the tests")
+
+    told = answer.headers["x-stack-conversation"], answer.headers["x-stack-thread"]
+    assert list(chat.proxy.frames(*told)) == ["look around"]
+    assert "a.py b.py c.py" in everything(provider.received[-1].messages)
+    assert "I have begun" not in everything(provider.received[-1].messages)
+    back.says("how many?")
+    assert list(chat.proxy.frames(*told)) == ["look around"]
+
+
 def test_a_changed_first_message_keeps_the_conversation(provider: ScriptedProvider, chat: Conversation) -> None:
     """CLIENTS 2 (Qwen Code between two processes): message 1 differs, every call id is the same."""
     provider.will(does(bash("ls")), does(push("Auth")), says("I have begun with the login."), says("ok"))
