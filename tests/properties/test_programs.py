@@ -69,6 +69,7 @@ class Programs(RuleBasedStateMachine):
         self.stage: Stage | None = None
         self.provider: ScriptedProvider | None = None
         self.conversation = ""
+        self.outputs: dict[str, str] = {}
 
     @initialize(
         bar=st.sampled_from(BARS),
@@ -167,7 +168,8 @@ class Programs(RuleBasedStateMachine):
     # -------------------------------------------------------------------------------------------------------- a turn
     def tail(self, draw: st.DataObject) -> list[dict[str, Any]]:
         waiting = (self.chat.history[-1].get("tool_calls") or []) if self.chat.history else []
-        results = [{"role": "tool", "tool_call_id": c["id"], "content": self.words.result()} for c in waiting]
+        self.outputs |= {c["id"]: self.words.result() for c in waiting}
+        results = [{"role": "tool", "tool_call_id": c["id"], "content": self.outputs[c["id"]]} for c in waiting]
         if waiting and not draw.draw(st.sampled_from((False, False, False, True)), label="the user speaks too"):
             return results
         unanswered = bool(results) and draw.draw(st.booleans(), label="a call stays unanswered")
@@ -185,6 +187,11 @@ class Programs(RuleBasedStateMachine):
     def forget_behind(self, length: int) -> None:
         del self.chat.history[length:]
         self.points = {at: tree for at, tree in self.points.items() if at <= length}
+        for message in reversed(self.chat.history):  # what nobody has answered any more is not old
+            if message["role"] == "assistant":
+                break
+            if message["role"] == "tool":
+                message["content"] = self.outputs[message["tool_call_id"]]
 
     def ask(
         self,
