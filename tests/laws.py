@@ -253,7 +253,11 @@ def breaches(evidence: Evidence) -> list[str]:
     """Every breach of a law, in the order of the laws; empty when all hold."""
     rounds = [Round(asked, sent, Body.read(sent.body)) for asked, sent in _related(evidence)]
     awake = [each for each in rounds if each.asked.status == AWAKE]
-    found = [f"request {each.asked.number}, {said}" for each in awake for said in _line_laws(evidence, each)]
+    began: dict[int, Body] = {}
+    for each in awake:
+        began.setdefault(each.asked.number, each.body)
+    laws = ((each, _line_laws(evidence, each, began[each.asked.number])) for each in awake)
+    found = [f"request {each.asked.number}, {said}" for each, broken in laws for said in broken]
     found += list(_places(evidence, awake))
     found += list(_growth(awake, evidence.excused))
     found += list(_told_of(awake))
@@ -282,10 +286,13 @@ def _related(evidence: Evidence) -> Iterator[tuple[Asked, Left]]:
             yield by_number[sent.of], sent
 
 
-def _line_laws(evidence: Evidence, each: Round) -> Iterator[str]:
+def _line_laws(evidence: Evidence, each: Round, began: Body) -> Iterator[str]:
+    """`began` is the line of the request's first round: a frame that was left since, and resumed in the same message,
+    is another one."""
     yield from pairing(each.body)
     client = Body.read(each.asked.body)
-    is_first = evidence.on_the_line_of(each.asked.frame, each.body.place()[0])
+    (frame, (_, returns)), (_, (_, before)) = each.body.place(), began.place()
+    is_first = evidence.on_the_line_of(each.asked.frame, frame) and returns <= before
     yield from verbatim(client, each.body, is_first=is_first)
     yield from order(client, each.body)
 

@@ -13,11 +13,12 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
 from proxy.stack.anchors import TELLING
-from proxy.stack.ledger import Entry, Kind, Ledger, Round, calls_key, echoes, forms, seen_calls
+from proxy.stack.ledger import Entry, Kind, Ledger, Round, calls_key, echoes, forms, seen_calls, seen_text
 from proxy.stack.transcript import Message, Request
 from proxy.stack.walking import ATTEMPTS
 
@@ -49,7 +50,8 @@ def align(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Alignmen
     words alone say little, many agents greet alike: where nothing else is known, the loop must be the same.
     """
     rest = request.messages[len(path) :]
-    turns = ((t, m) for m in reversed(rest) if m.role == "assistant" and (t := _produced(ledger, m)))
+    cut_off = _cut_off(ledger) if rest else ()
+    turns = ((t, m) for m in reversed(rest) if m.role == "assistant" and (t := _produced(ledger, m, cut_off)))
     if (newest := next(turns, None)) is None or not _same_kind(ledger, newest[0], request):
         return None
     anchor, echo = newest
@@ -78,9 +80,9 @@ class _Places:
         self._results: defaultdict[str, list[int]] = defaultdict(list)
         self._partial: list[int] = []
         for at, entry in enumerate(stored):
-            if entry.kind is Kind.TURN:
-                self._turn(at, ledger.rounds.get(entry.id, ()))
-            elif entry.message is not None:
+            if (produced := ledger.original(entry)).kind is Kind.TURN:
+                self._turn(at, ledger.rounds.get(produced.id, ()))
+            if entry.message is not None:
                 self._alike[entry.message.identity].append(at)
                 if entry.message.answers:
                     self._results[entry.message.answers].append(at)
@@ -125,30 +127,42 @@ def likeness(ledger: Ledger, tip: Entry, request: Request) -> int:
     return (thread.system_hash == request.system_hash) + (thread.tool_names == request.tool_names)
 
 
-def _produced(ledger: Ledger, message: Message) -> Entry | None:
-    """The newest turn of ours that `message` echoes, wherever it stands. Short answers without calls identify
-    nothing."""
+def _produced(ledger: Ledger, message: Message, cut_off: Sequence[str]) -> Entry | None:
+    """The newest turn of ours that `message` echoes, wherever it stands, `cut_off` among them. Short answers without
+    calls identify nothing."""
     if not message.calls and len(message.text.strip()) < TELLING:
         return None
     exact = ledger.produced.get(message.identity, [])[-1:]
-    alike = ledger.produced.get(calls_key(message.calls), [])[-ATTEMPTS:] if message.calls else []
+    alike = ledger.produced.get(calls_key(message.calls), [])[-ATTEMPTS:] if message.calls else cut_off
     for turn in (*exact, *reversed(alike)):
         if turn in exact or echoes(ledger.rounds[turn], message):
             return ledger.entries[turn]
     return None
 
 
+def _cut_off(ledger: Ledger) -> Sequence[str]:
+    """The newest turns that broke off behind enough words to know them by, oldest first."""
+    broken = (
+        t for t, rounds in reversed(ledger.rounds.items()) if not rounds[-1].last or not rounds[-1].spoken.complete
+    )
+    told = (turn for turn in broken if len(seen_text(ledger.rounds[turn]).strip()) >= TELLING)
+    return tuple(islice(told, ATTEMPTS))[::-1]
+
+
 def _alike(ledger: Ledger, stored: Entry, message: Message) -> bool:
-    """Loose identity: an entry and another form of it."""
-    if stored.kind is Kind.TURN:
-        rounds = ledger.rounds.get(stored.id, ())
-        return message.identity in forms(rounds) or echoes(rounds, message)
-    if stored.message is None or stored.message.role != message.role:
-        return False
-    if stored.message.identity == message.identity:
+    """Loose identity: an entry, or what it is a form of, and another form of it."""
+    if stored.message is not None and stored.message.identity == message.identity:
         return True
-    same_call = bool(message.answers) and stored.message.answers == message.answers
-    return same_call and pruned(stored.message.text, message.text)
+    original = ledger.original(stored)
+    if original.kind is Kind.TURN:
+        rounds = ledger.rounds.get(original.id, ())
+        return message.identity in forms(rounds) or echoes(rounds, message)
+    if original.message is None or original.message.role != message.role:
+        return False
+    if original.message.identity == message.identity:
+        return True
+    same_call = bool(message.answers) and original.message.answers == message.answers
+    return same_call and pruned(original.message.text, message.text)
 
 
 def pruned(original: str, text: str) -> bool:

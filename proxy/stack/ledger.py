@@ -145,6 +145,8 @@ class Ledger:
     produced: dict[str, list[str]] = field(default_factory=dict)
     """Turns by what they may come back as: an identity, or the ids and names of their calls."""
     has_child: set[str] = field(default_factory=set)
+    forms_of: dict[str, str] = field(default_factory=dict)
+    """Of entries that are another form of one, which it was first: clients rewrite what they have rewritten."""
     overlays: dict[str, list[Entry]] = field(default_factory=dict)
     queue: dict[str, Queued] = field(default_factory=dict)
     """What people said into it, in that order, told or not."""
@@ -160,6 +162,8 @@ class Ledger:
         self.entries[entry.id] = entry
         self.size += ENTRY_BYTES + (PLACE_BYTES + entry.message.weight if entry.message else 0)
         self.seq = max(self.seq, entry.seq + 1)
+        if entry.alias in self.entries:
+            self.forms_of[entry.id] = self.forms_of.get(entry.alias, entry.alias)
         if entry.is_beside:
             self.overlays.setdefault(entry.parent, []).append(entry)
             return
@@ -206,6 +210,10 @@ class Ledger:
         self.events[event.entry] = tuple(sorted((*known, event), key=lambda e: (e.round, e.seq)))
         self.seq = max(self.seq, event.seq + 1)
         return True
+
+    def original(self, entry: Entry) -> Entry:
+        """What the client rewrote, once or again and again, until it was `entry`."""
+        return self.entries[self.forms_of.get(entry.id, entry.id)]
 
     def path(self, tip: str) -> tuple[Entry, ...]:
         """The entries from the first one to `tip`, both included."""

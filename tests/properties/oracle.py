@@ -16,6 +16,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 ROOT = "(root)"
+ATTEMPT = "~"
+"""What stands before the number of an attempt."""
 OPEN = ("in_progress",)
 ENDED = ("completed", "failed", "invalidated")
 MOST_OPEN = 10
@@ -35,7 +37,7 @@ class Op:
 
 def earlier(title: str, attempt: int | str) -> str:
     """The name of an attempt that was not the last."""
-    return f"{title}~{attempt}"
+    return f"{title}{ATTEMPT}{attempt}"
 
 
 def named(titles: Mapping[str, str]) -> dict[str, str]:
@@ -101,7 +103,7 @@ class Oracle:
 
     def one(self, op: Op, opened: str, *, alone: bool) -> str:
         """One call; the frame this group opened, where it did."""
-        if op.name != "push" and op.title and earlier(op.title, 1) in self.parents:
+        if op.name != "push" and (ATTEMPT in op.title or earlier(op.title, 1) in self.parents):
             return opened
         match op.name:
             case "push" if op.title in self.planned_here() and not opened:

@@ -311,6 +311,38 @@ def test_a_partial_answer_echoed_is_the_turn_it_was_cut_from(stage: Stage, provi
     assert texts(provider.received[-1].messages)[-2:] == [f"assistant: {broken.text}", "user: go on"]
 
 
+@pytest.mark.parametrize("events", [1, 4, 7])
+def test_a_partial_answer_is_known_behind_what_the_client_tidied(
+    stage: Stage, provider: ScriptedProvider, events: int
+) -> None:
+    """The user stopped the answer in mid-stream, and the client cleared an old output before it went on: the frame that
+    was begun in that answer goes on too."""
+    chat = stage.chat(streamed=True)
+    said = "I begin with the form of the login, and go on with its tests after that."
+    provider.will(
+        does(bash("ls")),
+        does(push("Auth")),
+        cut(does(bash("pytest"), text=said, piece=40), after_events=stage.tongue.opening + events),
+        says("ok"),
+    )
+    chat.says("add a login")
+    chat.history.append(
+        {"role": "tool", "tool_call_id": chat.history[-1]["tool_calls"][0]["id"], "content": "a.py b.py c.py"}
+    )
+    broken = chat.tries()
+    assert not broken.ended
+    assert 24 < len(broken.text) <= len(said)
+    chat.history.append({"role": "assistant", "content": broken.text})
+    chat.history[2]["content"] = "[Old tool result content cleared]"
+
+    assert chat.says("go on").text == "ok"
+
+    assert chat.proxy.active() == "Auth"
+    line = texts(provider.received[-1].messages)
+    assert line[-2:] == [f"assistant: {broken.text}", "user: go on"]
+    assert "tool: a.py b.py c.py" in line
+
+
 @pytest.mark.rows("X-04", "X-18")
 def test_a_retry_while_the_first_stream_is_open(stage: Stage, provider: ScriptedProvider) -> None:
     """X-04, X-18: "retry while the first stream is open". The second attempt is another answer to the same request; the
@@ -639,6 +671,32 @@ def test_a_client_that_drops_the_beginning_of_a_frame_has_it_told_again_once(
     blocks = [sum("<stack-context session=" in said and "the login works" in said for said in line) for line in lines]
     assert blocks == [1, 1, 1]
     assert chat.proxy.statuses() == {"add a login": "in_progress", "Auth": "completed"}
+
+
+def test_what_a_client_has_rewritten_is_known_when_it_is_rewritten_again(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """An output is cleared, so everything behind it stands anew; then the text beside a call goes too. What was done
+    out of the client's sight in that turn stays on the line."""
+    provider.will(
+        does(bash("ls")),
+        does(push("Auth"), text="I begin with the login."),
+        does(bash("cat a.py")),
+        does(bash("pytest"), text="Now its tests."),
+        says("ok"),
+    )
+    chat.says("add a login")
+    chat.returns("a.py b.py c.py")
+    chat.history[2]["content"] = "[Old tool result content cleared]"
+    chat.returns("def login(): ...")
+    for message in chat.history:
+        if message.get("tool_calls"):
+            message["content"] = None
+    chat.returns("3 passed")
+
+    lines = [r.messages for r in provider.received]
+    assert lines[4][: len(lines[3])] == lines[3]
+    assert chat.proxy.active() == "Auth"
 
 
 def test_a_small_output_that_is_cleared_keeps_its_bytes_on_the_line(
