@@ -50,8 +50,9 @@ def align(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Alignmen
     words alone say little, many agents greet alike: where nothing else is known, the loop must be the same.
     """
     rest = request.messages[len(path) :]
-    cut_off = _cut_off(ledger) if rest else ()
-    turns = ((t, m) for m in reversed(rest) if m.role == "assistant" and (t := _produced(ledger, m, cut_off)))
+    answers = [m for m in reversed(rest) if m.role == "assistant"]
+    cut_off = _cut_off(ledger) if answers else ()
+    turns = ((t, m) for m in answers if (t := _produced(ledger, m, cut_off)))
     if (newest := next(turns, None)) is None or not _same_kind(ledger, newest[0], request):
         return None
     anchor, echo = newest

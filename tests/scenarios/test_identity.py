@@ -713,25 +713,30 @@ def test_a_small_output_that_is_cleared_keeps_its_bytes_on_the_line(
     assert lines[2][: len(lines[1])] == lines[1]
 
 
+@pytest.mark.rows("X-05")
+@pytest.mark.parametrize("rewritten", ["before", "with it"])
 def test_a_rewind_into_what_was_rewritten_goes_on_from_what_stood_there(
-    provider: ScriptedProvider, chat: Conversation
+    provider: ScriptedProvider, chat: Conversation, rewritten: str
 ) -> None:
     """The client cleared an old output, so its history was aligned with the path to the newest turn; whoever goes back
-    to before that turn has none of the frames it began."""
+    to before that turn, then or at once, has none of the frames it began, and is another branch."""
     found = "That is all there is to see here, I am done."
-    provider.will(does(bash("ls")), says(found), does(push("Auth")), says("I have begun with the login."), says("ok"))
+    provider.will(does(bash("ls")), says(found), does(push("Auth")), says("I have begun with the login."))
+    provider.will(*[says("ok")] * (rewritten == "before"))
     chat.says("look around")
     chat.returns("a.py b.py c.py")
     chat.says("add a login")
     chat.history[2]["content"] = "[Old tool result content cleared]"
-    chat.says("go on")
-    assert chat.proxy.active() == "Auth"
+    if rewritten == "before":
+        chat.says("go on")
+        assert chat.proxy.active() == "Auth"
     provider.will(says("The tests are few."), says("Five."))
 
     back = chat.branch(4)
     answer = back.says("rather look at the tests")
 
     told = answer.headers["x-stack-conversation"], answer.headers["x-stack-thread"]
+    assert told[1] != "main"
     assert list(chat.proxy.frames(*told)) == ["look around"]
     assert "a.py b.py c.py" in everything(provider.received[-1].messages)
     assert "I have begun" not in everything(provider.received[-1].messages)
