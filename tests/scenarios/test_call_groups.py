@@ -410,6 +410,41 @@ def test_a_frame_begun_on_the_way_and_left_by_its_child_in_one_message_ends_like
     assert f"Active: {way}" not in at_the_root
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [pop("B is done."), pop("A is done.")],
+        [op("invalidate", reason="not needed"), pop("A is done.")],
+        [op("invalidate", reason="not needed"), op("invalidate", reason="that neither")],
+        [pop("B is done."), op("invalidate", reason="not needed")],
+    ],
+    ids=["pop pop", "invalidate pop", "invalidate invalidate", "pop invalidate"],
+)
+def test_a_push_behind_several_ends_stands_where_the_last_of_them_returned(
+    stage: Stage, provider: ScriptedProvider, ends: list[Call]
+) -> None:
+    """The message itself has left the line by then; so has the call that opened the frame it stood in."""
+    chat = stage.chat(streamed=False)
+    provider.will(
+        does(push("A")), says("in A"), does(push("B")), says("in B"),
+        does(*ends, push("C")), says("in C"), does(pop("C is done.")), says("back"),
+    )  # fmt: skip
+    for number in range(3):
+        chat.says(f"step {number}")
+
+    frames = chat.proxy.frames()
+    assert chat.proxy.active() == "C"
+    opened = next(m for m in provider.received[5].messages if m["role"] == "tool")
+    assert f'frame="{frames["C"]["sessionID"]}"' in opened["content"]
+    assert frames["A"]["sessionID"] in opened["content"]
+    assert "in A" not in everything(provider.received[5].messages)
+
+    chat.says("go on")
+
+    assert "C is done." in everything(provider.received[-1].messages)
+    assert chat.proxy.active() == "step 0"
+
+
 def test_a_pop_of_an_ancestor_closes_the_frames_below_as_blocked(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:

@@ -80,8 +80,8 @@ class Group(msgspec.Struct, frozen=True):
     """What has happened so far in the group of calls at hand.
 
     `alone`: every call of the group is a stack call. `home` is the frame it was made in. `opened`: the frame that a
-    push or activate began. `returned`: a pop of this group returned, so that a push after it hangs on the call that
-    opened the popped frame.
+    push or activate began. `returned`: the frame it was made in has ended, and the group has left the line, so that a
+    push after it hangs on the call that opened what ended last.
     """
 
     alone: bool

@@ -190,7 +190,7 @@ def pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     tree = _return(desk, tree, events, Popped(target.id, status, results, compacted))
     closed = {e.frame for e in events}
     called = called_in(way_back(desk.tree, target.id))
-    leaves = desk.group.home in closed and not events[-1].stays
+    leaves = (desk.group.returned is not None or desk.group.home in closed) and not events[-1].stays
     returned = called.opening if called and leaves else desk.group.returned
     text = _pop_text(desk, tree, target, status, below)
     return Outcome(text, tuple(events), replace(desk.group, returned=returned))

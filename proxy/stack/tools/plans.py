@@ -165,7 +165,8 @@ def _after(desk: Desk, frame: Frame, event: Invalidated) -> Group | None:
     """The active frame's own group has left the line with it: a push behind it hangs on the call that opened the
     frame."""
     called = called_in(way_back(desk.tree, frame.id))
-    if frame.id != desk.tree.active or desk.group.home != frame.id or event.stays or called is None:
+    leaves = desk.group.returned is not None or desk.group.home == frame.id
+    if frame.id != desk.tree.active or not leaves or event.stays or called is None:
         return None
     return replace(desk.group, returned=called.opening)
 
