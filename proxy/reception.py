@@ -418,19 +418,23 @@ def _thread_of(ledger: Ledger, found: Match, request: Request) -> str:
         return "b" + message_id(found.path[-1].id, first.identity, ledger.conversation.id)[:8]
     tip = ledger.entries[found.adopts or found.path[-1].id]
     if found.how is How.ALIGNED and (other := _other_way(ledger, found, request)) is not None:
-        return "b" + message_id(tip.id, other.identity, ledger.conversation.id)[:8]
+        return "b" + message_id(other[0], other[1].identity, ledger.conversation.id)[:8]
     if found.how is How.CONTINUED and tip.kind is Kind.TURN and _other_attempt_went_on(ledger, tip):
         return "b" + tip.id[:8]
     return tip.thread
 
 
-def _other_way(ledger: Ledger, found: Match, request: Request) -> Message | None:
-    """The message with which a rewritten history leaves the way it had gone from the turn it was aligned with."""
-    known = [at for at, alias in enumerate(found.aliases, start=found.depth) if alias]
-    behind = request.messages[known[-1] + 1 :] if known else ()
-    if not behind or found.adopts not in ledger.has_child or (found.adopts, behind[0].identity) in ledger.by_identity:
-        return None
-    return behind[0]
+def _other_way(ledger: Ledger, found: Match, request: Request) -> tuple[str, Message] | None:
+    """Where a rewritten history leaves the way that had gone on from the turn it was aligned with: the last entry on
+    that way, and the message that is another one."""
+    aligned = [at for at, alias in enumerate(found.aliases, start=found.depth) if alias]
+    tip = found.adopts
+    for message in request.messages[aligned[-1] + 1 :] if aligned else ():
+        known = ledger.by_identity.get((tip, message.identity))
+        if not known:
+            return (tip, message) if tip in ledger.has_child else None
+        tip = known[-1]
+    return None
 
 
 def _thread_at(ledger: Ledger, found: Match) -> Thread | None:

@@ -70,7 +70,7 @@ _NO_RESULTS: Mapping[str, Message] = {}
 
 class Unit(NamedTuple):
     """A message on its way to the line. `ours` are the results of the stack calls in it, by call id; `cut` the ids of
-    the client's calls in an answer that broke off, which a client may not have kept.
+    the calls in an answer that broke off which nobody has run: a client may not have kept them.
 
     A tuple and not a dataclass because one is made per message of every line: a fifth of the time.
     """
@@ -229,9 +229,10 @@ def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
     number = placed.round.number
     answered = placed.round.spoken.own_calls
     told = {c.id: story.tree.told.get((placed.entry.id, call_key(number, c.id))) for c in answered}
-    ours = {call: scribe.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
-    cut = () if placed.round.spoken.complete else tuple(c.id for c in placed.round.spoken.client_calls)
-    return [Unit(message, placed.at, {call: result for call, result in ours.items() if result}, cut)]
+    found = {call: scribe.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
+    ours = {call: result for call, result in found.items() if result}
+    cut = () if placed.round.spoken.complete else tuple(c.id for c in message.calls if c.id not in ours)
+    return [Unit(message, placed.at, ours, cut)]
 
 
 # --------------------------------------------------------------------------------------------------------------- views
@@ -291,7 +292,8 @@ def _is_told(placed: Placed) -> bool:
 # ------------------------------------------------------------------------------------------------------------- pairing
 def _as_kept(units: Sequence[Unit], scribe: Scribe) -> Iterable[Unit]:
     """L4: of an answer that broke off a client keeps the words and seldom the calls, the last of which is mostly half
-    of one, and refused by some providers. Those it answers none of it has not kept."""
+    of one, and refused by some providers. Those it answers none of it has not kept, and ours beside them were not
+    run."""
     for at, unit in enumerate(units):
         if not unit.cut or not _answers(units, at, unit.message.calls).keys().isdisjoint(unit.cut):
             yield unit

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.scripted import Answer, Call, ScriptedProvider, Usage, cut, says, stall
-from tests.harness import NUMBER, Conversation, Habits, Stage, bash, does, everything, op, pop, push, texts
+from tests.harness import NUMBER, Conversation, Habits, Stage, bash, does, everything, op, plan, pop, push, texts
 from tests.tongues import MESSAGES
 
 ECHOES = {
@@ -309,6 +309,32 @@ def test_a_partial_answer_echoed_is_the_turn_it_was_cut_from(stage: Stage, provi
     (conversation,) = chat.proxy.conversations
     assert conversation["threads"] == ["main"]
     assert texts(provider.received[-1].messages)[-2:] == [f"assistant: {broken.text}", "user: go on"]
+
+
+@pytest.mark.parametrize("events", [4, 6])
+@pytest.mark.parametrize("calls", [[plan("A")], [bash("ls"), plan("A")], [plan("A"), bash("ls")]], ids=["1", "2", "3"])
+def test_of_a_partial_answer_no_call_stays_that_nobody_ran(
+    stage: Stage, provider: ScriptedProvider, calls: list[Call], events: int
+) -> None:
+    """The client kept the words alone, as nearly all do: ours beside its calls were not run either, whatever of them
+    had arrived."""
+    chat = stage.chat(streamed=True)
+    said = "I begin with the login form."
+    provider.will(
+        says("hello"),
+        cut(does(*calls, text=said, piece=200), after_events=stage.tongue.opening + events),
+        says("Good."),
+    )
+    chat.says("hi")
+    chat.history.append({"role": "user", "content": "add a login"})
+    broken = chat.tries()
+    assert not broken.ended
+    chat.history.append({"role": "assistant", "content": broken.text})
+
+    assert chat.says("go on").text == "Good."
+
+    assert texts(provider.received[-1].messages)[-2:] == [f"assistant: {broken.text}", "user: go on"]
+    assert not any(m.get("tool_calls") for m in provider.received[-1].messages)
 
 
 @pytest.mark.parametrize("events", [1, 4, 7])
