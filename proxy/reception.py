@@ -57,6 +57,7 @@ from proxy.stack.roots import begun, begun_beside
 from proxy.stack.story import Story, extend, turned
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import OFFERED, Message, Request, is_stack_tool
+from proxy.stack.walking import walk
 from proxy.standing import Arrival, Headers, Standing, here
 from proxy.store import Anchored, Record
 from proxy.telling import Note, Teller, noted
@@ -428,13 +429,10 @@ def _other_way(ledger: Ledger, found: Match, request: Request) -> tuple[str, Mes
     """Where a rewritten history leaves the way that had gone on from the turn it was aligned with: the last entry on
     that way, and the message that is another one."""
     aligned = [at for at, alias in enumerate(found.aliases, start=found.depth) if alias]
-    tip = found.adopts
-    for message in request.messages[aligned[-1] + 1 :] if aligned else ():
-        known = ledger.by_identity.get((tip, message.identity))
-        if not known:
-            return (tip, message) if tip in ledger.has_child else None
-        tip = known[-1]
-    return None
+    behind = request.messages[aligned[-1] + 1 :] if aligned else ()
+    path = walk(ledger, behind, found.adopts)
+    tip = path[-1].id if path else found.adopts
+    return (tip, behind[len(path)]) if len(path) < len(behind) and tip in ledger.has_child else None
 
 
 def _thread_at(ledger: Ledger, found: Match) -> Thread | None:

@@ -34,6 +34,7 @@ RENAMED = "invalid"
 LEDGER_BYTES = 4_000
 ENTRY_BYTES = 240
 PLACE_BYTES = 440
+FORM_BYTES = 25
 ROUND_BYTES = 120
 EVENT_BYTES = 1_200
 READ_EVENT = 3
@@ -164,6 +165,7 @@ class Ledger:
         self.seq = max(self.seq, entry.seq + 1)
         if entry.alias in self.entries:
             self.forms_of[entry.id] = self.forms_of.get(entry.alias, entry.alias)
+            self.size += FORM_BYTES
         if entry.is_beside:
             self.overlays.setdefault(entry.parent, []).append(entry)
             return

@@ -21,11 +21,12 @@ ATTEMPTS = 16
 answer."""
 
 
-def walk(ledger: Ledger, messages: Sequence[Message]) -> tuple[Entry, ...]:
-    """The longest known prefix of `messages`, as entries. Overlays hang beside and are never walked. A turn that said
-    nothing, and that the client does not give back, stands in the place of the message it answered."""
+def walk(ledger: Ledger, messages: Sequence[Message], behind: str = "") -> tuple[Entry, ...]:
+    """The longest known prefix of `messages`, as entries: of a whole history, or `behind` an entry. Overlays hang
+    beside and are never walked. A turn that said nothing, and that the client does not give back, stands in the place
+    of the message it answered."""
     path: list[Entry] = []
-    parent = ""
+    parent = behind
     entries, by_identity = ledger.entries, ledger.by_identity
     for at, message in enumerate(messages):
         if at < len(path):

@@ -699,6 +699,26 @@ def test_a_client_that_drops_the_beginning_of_a_frame_has_it_told_again_once(
     assert chat.proxy.statuses() == {"add a login": "in_progress", "Auth": "completed"}
 
 
+@pytest.mark.rows("X-05")
+def test_behind_an_answer_that_said_nothing_a_tidied_history_stays_on_its_thread(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """The client has nothing to give back of it, so its next message stands behind what was asked: that is the way the
+    work went, and no branch."""
+    provider.will(does(bash("ls")), does(bash("cat a.py")), does(plan("A")), says(""), says("ok"))
+    chat.says("look around")
+    chat.returns("a.py b.py c.py")
+    chat.returns("def login(): ...")
+    if chat.history[-1]["role"] == "assistant":
+        del chat.history[-1]
+    chat.history[2]["content"] = "[Old tool result content cleared]"
+    chat.proxy.stage.excuse()
+
+    answer = chat.says("go on")
+
+    assert answer.headers["x-stack-thread"] == "main"
+
+
 def test_what_a_client_has_rewritten_is_known_when_it_is_rewritten_again(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
