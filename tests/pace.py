@@ -8,15 +8,16 @@ What this does not do: speed is measured by `bench/`. Here stand bounds that onl
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import median
 from time import thread_time
 
-YARD_S = 0.0100
+YARD_S = 0.0105
 """CPU time of `_yard` on the machine on which the figures were measured."""
 
 
 def slowness() -> float:
     """How many times longer than there work takes now; at least 1."""
-    return max(1.0, max(_yard() for _ in range(3)) / YARD_S)
+    return max(1.0, median(_yard() for _ in range(3)) / YARD_S)
 
 
 @contextmanager

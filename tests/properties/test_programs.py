@@ -226,8 +226,8 @@ class Programs(RuleBasedStateMachine):
                 tree.group(done.ops, alone=not done.client)
         if answer.ended or (answer.text and play.keeps_parts):
             self.keep(answer, tree)
-        else:
-            self.stage.excuse()  # the client goes on as if nothing had been said, and so does the line
+        elif self.model.next > 1:
+            self.stage.excuse()  # the client goes on as if nothing had been done, and so does the line
         self.has_the_tree(answer, tree)
 
     def keep(self, answer: Answer, tree: Oracle) -> None:

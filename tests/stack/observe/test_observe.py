@@ -33,7 +33,6 @@ KEYS = (
     "todos plan checklist path file_path files command cmd commands id taskId subject status content edits source "
     "destination objective"
 )
-
 keys = st.sampled_from(KEYS.split())
 arguments = anything | st.dictionaries(keys, value, max_size=5).map(json.dumps)
 calls = st.builds(Call, st.just("c"), st.sampled_from(sorted(NAMES.tools)) | anything, arguments)
