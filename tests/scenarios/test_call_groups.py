@@ -68,6 +68,25 @@ def test_two_pushes(provider: ScriptedProvider, chat: Conversation) -> None:
     assert "planned, not begun" in provider.received[1].messages[-1]["content"]
 
 
+def test_a_second_push_is_planned_where_the_work_goes_on(provider: ScriptedProvider, chat: Conversation) -> None:
+    """What the first one opened has ended by then, and so has the frame around it: under that nobody could begin it."""
+    dropped = op("invalidate", sessionID="A", reason="not needed")
+    provider.will(does(push("A")), says("in A"), does(push("B"), dropped, pop("B is done."), push("C")), says("back"))
+    chat.says("do three things")
+
+    chat.says("go on")
+
+    frames = chat.proxy.frames()
+    assert chat.proxy.active() == "do three things"
+    assert frames["C"]["status"] == "planned"
+    assert frames["C"]["parentSessionID"] == frames["do three things"]["sessionID"]
+    provider.will(does(activate(frames["C"]["sessionID"])), says("in C"))
+
+    chat.says("and now C")
+
+    assert chat.proxy.active() == "C"
+
+
 def test_pop_plus_push(provider: ScriptedProvider, chat: Conversation) -> None:
     """The block of the new frame is appended to the value that the pop returns."""
     provider.will(does(push("First")), says("Begun."), does(pop("First is done."), push("Second")), says("Next."))

@@ -102,11 +102,15 @@ def _planned_by_title(tree: Tree, title: str) -> Frame | None:
 
 
 def _plan_beside(desk: Desk, title: str, criteria: str, compacted: str) -> Outcome:
+    """A sibling of what the group opened; where the frame around that is over by now, it goes under the active one."""
     opened = desk.tree.frames[desk.group.opened]
-    event = Planned(frame_id(desk.turn, desk.number), opened.parent or opened.id, title, criteria, compacted)
+    around = desk.tree.frames[opened.parent or opened.id]
+    parent = around.id if around.status is Status.IN_PROGRESS else desk.tree.active
+    event = Planned(frame_id(desk.turn, desk.number), parent, title, criteria, compacted)
+    then = "When that is popped" if opened.status is Status.IN_PROGRESS else "In your next message"
     text = (
         f"Frame {event.frame} is planned, not begun: this message already opened {opened.id} ({opened.title}). "
-        f"When that is popped, activate {event.frame}."
+        f"{then}, activate {event.frame}."
     )
     return Outcome(text, (event,))
 
