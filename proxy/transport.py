@@ -17,21 +17,21 @@ passes happens here.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextvars import ContextVar
-from functools import partial
-from itertools import compress
+from collections.abc import AsyncIterator, Sequence, Set
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote_from_bytes, urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 from aiohttp.payload import Payload
 from multidict import CIMultiDict
 from yarl import URL
@@ -55,6 +55,8 @@ HOP_BY_HOP = frozenset(
 )
 """RFC 9110 section 7.6.1, and the older names of RFC 2616: they belong to one connection, not to the message."""
 
+_NONE: Set[bytes] = frozenset()
+
 _POOL_IDLE_S = 30.0
 """Shorter than servers keep an idle connection, so that few requests meet one that has just been closed."""
 
@@ -65,7 +67,17 @@ most that a slow client's stream can hold: S11 allows 256 KiB."""
 _HEADER_LINE = 64 * 1024
 """Bytes of one header of an answer; the library's 8 KiB would turn a long policy header into a failed request."""
 
-_LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError, ConnectionError)
+_WITH_ITS_HEAD = 64 * 1024
+"""Bytes of a body that leaves together with its head. A longer one may have to wait for the network; that is the
+library's business, which makes a task for it."""
+
+_ADDRESSES = 256
+"""Addresses that are remembered as the library takes them: a client asks at the same ones all day."""
+
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+"""What may be said twice where the first time was lost (RFC 9110 section 9.2.2)."""
+
+_LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError)
 
 _AT_ONCE_S = 0.5
 """By then it has shown that an idle connection had been closed: it takes a round trip, 0.3 s around the earth. What is
@@ -81,7 +93,7 @@ class Answer(ABC):
     __slots__ = ("headers", "status")
     status: int
     headers: RawHeaders
-    """In order, less those that belong to one connection."""
+    """In order, their names in lower case, less those that belong to one connection."""
 
     @abstractmethod
     def chunks(self) -> AsyncIterator[bytes]:
@@ -97,10 +109,7 @@ class Answer(ABC):
 
     def header(self, name: bytes) -> bytes:
         """First value of a header, empty where there is none. `name` in lower case."""
-        for key, value in self.headers:
-            if len(key) == len(name) and key.lower() == name:
-                return value
-        return b""
+        return dict(reversed(self.headers)).get(name, b"")
 
 
 class Upstream(ABC):
@@ -149,10 +158,11 @@ class HttpAnswer(Answer):
                 yield arrived
             raise UpstreamClosed(f"upstream {self._upstream} closed the connection before its answer ended") from error
         finally:
-            self._response.close()  # no effect on an answer read to its end: its connection is back in the pool
+            await self.aclose()
 
     async def aclose(self) -> None:
-        self._response.close()
+        if not self._response.closed:  # one read to its end is: its connection is back in the pool
+            self._response.close()
 
 
 class HttpUpstream(Upstream):
@@ -163,7 +173,9 @@ class HttpUpstream(Upstream):
         self._pool = pool
         self._base, self._holds_version = _base_of(settings.url)
         self._ssl = _trust(name, settings)
-        self._timeout = aiohttp.ClientTimeout(
+        self._proxy = URL(settings.proxy) if settings.proxy else None
+        self._address = lru_cache(_ADDRESSES)(lambda path, query: URL(self.url(path, query), encoded=True))
+        self._limits = aiohttp.ClientTimeout(
             total=None, connect=settings.connect_timeout_s, sock_read=settings.idle_timeout_s
         )
 
@@ -179,31 +191,19 @@ class HttpUpstream(Upstream):
 
     async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> HttpAnswer:
         """`headers` leave as they are: see `upstream.outgoing_headers`."""
+        address, texts = self._address(path, query), _texts(headers)
         for attempts_left in (1, 0):
-            _connected.set(False)
+            request = _Request(method, address, headers=texts, data=body, proxy=self._proxy, ssl=self._ssl)
             began = time.monotonic()
             try:
-                return await self._attempt(method, self.url(path, query), headers, body)
+                return HttpAnswer(await self._pool.ask(request, self._limits), self.name)
             except (aiohttp.ClientError, OSError) as error:
                 # An idle connection that the provider was just closing: it read nothing of this, so say it once more.
                 # Any other loss may have been read, and must not be.
-                was_closed = not _connected.get() and time.monotonic() - began <= _AT_ONCE_S
+                was_closed = not request.connected_anew and time.monotonic() - began <= _AT_ONCE_S
                 if not (attempts_left and was_closed and isinstance(error, _LOST)):
                     raise self._refusal(error) from error
         raise AssertionError("the last attempt returns or raises")
-
-    async def _attempt(self, method: str, address: str, headers: RawHeaders, body: bytes) -> HttpAnswer:
-        response = await self._pool.session.request(
-            method,
-            URL(address, encoded=True),
-            data=_Body(body) if body else None,
-            headers=_texts(headers),
-            allow_redirects=False,
-            proxy=self.settings.proxy,
-            ssl=self._ssl,
-            timeout=self._timeout,
-        )
-        return HttpAnswer(response, self.name)
 
     def _refusal(self, error: aiohttp.ClientError | OSError) -> UpstreamError:
         """What a failed attempt means for the client. The message names our upstream, never its key or its address."""
@@ -221,10 +221,6 @@ class HttpUpstream(Upstream):
                 return UpstreamClosed(f"upstream {self.name} answered something that is not HTTP")
             case _:
                 return UpstreamClosed(f"upstream {self.name} closed the connection without an answer")
-
-
-_connected: ContextVar[bool] = ContextVar("connected", default=False)
-"""A connection was opened for the attempt at hand: none that was idle was taken."""
 
 
 class _Connection(ResponseHandler):
@@ -274,9 +270,10 @@ class _Connector(aiohttp.TCPConnector):
         super().__init__(**options)
         self._factory = partial(_Connection, loop=self._loop)  # type: ignore[assignment] # as the base class does
 
-    async def _create_connection(self, *args: Any, **kwargs: Any) -> ResponseHandler:
-        _connected.set(True)
-        return await super()._create_connection(*args, **kwargs)
+    async def _create_connection(self, req: aiohttp.ClientRequest, *args: Any, **kwargs: Any) -> ResponseHandler:
+        if isinstance(req, _Request):
+            req.connected_anew = True
+        return await super()._create_connection(req, *args, **kwargs)
 
 
 class _Request(aiohttp.ClientRequest):
@@ -284,59 +281,129 @@ class _Request(aiohttp.ClientRequest):
     own among ours, and copies them one by one."""
 
     _skip_auto_headers = CIMultiDict([("Content-Type", None)])
+    _content = b""
+    connected_anew = False
+    """A connection was opened for it: none that was idle was taken."""
 
     def update_headers(self, headers: Any) -> None:
-        self.headers = CIMultiDict(Host=self.url.host_port_subcomponent or "")
-        self.headers.extend(headers)
+        self.headers = CIMultiDict([("Host", self.url.host_port_subcomponent or ""), *headers])
 
     def update_auto_headers(self, skip_auto_headers: Any) -> None:
         pass
 
+    def update_body_from_data(self, body: Any, _stacklevel: int = 3) -> None:
+        self._content = body
+        if body or self.method not in self.GET_METHODS:
+            self.headers["Content-Length"] = str(len(body))
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """A body leaves with its head, as one write. Where it is long, or what left before is still on its way, the
+        library waits for the network."""
+        protocol, content = conn.protocol, self._content
+        if protocol is None or protocol.writing_paused or len(content) > _WITH_ITS_HEAD:
+            self._body = _Body(content) if content else None
+            return await super().send(conn)
+        transport = protocol.transport
+        if content and transport is not None:
+            protocol.transport = _BodyBehind(transport, content)  # type: ignore[assignment] # as far as it asks
+        try:
+            return await super().send(conn)
+        finally:
+            protocol.transport = transport
+
+
+class _BodyBehind:
+    """A connection in whose place a request writes its head: its body leaves with it."""
+
+    __slots__ = ("_content", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, content: bytes) -> None:
+        self._transport = transport
+        self._content = content
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def write(self, head: bytes) -> None:
+        self._transport.write(head + self._content)
+
 
 class Pool:
-    """The process's one client session: kept connections, no cookies, no redirects, no proxies from the environment."""
+    """The process's kept connections. Below the library's sessions, which have cookies, redirects and proxies of the
+    environment to look for with every request, and we have none."""
 
     def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
+        self._made: _Connector | None = None
 
     @property
-    def session(self) -> aiohttp.ClientSession:
+    def _connector(self) -> _Connector:
         """Made at first use, because it belongs to the running event loop."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                request_class=_Request,
-                connector=_Connector(limit=0, keepalive_timeout=_POOL_IDLE_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                trust_env=False,
-                read_bufsize=_READ_AHEAD,
-                max_line_size=_HEADER_LINE,
-                max_field_size=_HEADER_LINE,
-            )
-        return self._session
+        if self._made is None:
+            self._made = _Connector(limit=0, keepalive_timeout=_POOL_IDLE_S)
+        return self._made
+
+    async def ask(self, request: _Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """The head of an answer, its body still to come. Raises aiohttp.ClientError and OSError."""
+        try:
+            return await self._asked(request, limits)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            if request.method not in _REPEATABLE or isinstance(error, aiohttp.ClientConnectorError):
+                raise
+        return await self._asked(request, limits)
+
+    async def _asked(self, request: _Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        try:
+            connection = await self._connector.connect(request, [], limits)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError from error
+        try:
+            return await _answered(connection, request, limits)
+        except BaseException:
+            connection.close()
+            raise
 
     async def aclose(self) -> None:
         """Close every connection, also those in use."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._made is not None:
+            await self._made.close()
+            self._made = None
+
+
+async def _answered(connection: Connection, request: _Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    """The head of the answer to a request that leaves on this connection."""
+    if connection.protocol is None:
+        raise aiohttp.ServerDisconnectedError
+    connection.protocol.set_response_params(
+        skip_payload=request.method == "HEAD",
+        read_until_eof=True,
+        auto_decompress=False,
+        read_timeout=limits.sock_read,
+        read_bufsize=_READ_AHEAD,
+        max_line_size=_HEADER_LINE,
+        max_field_size=_HEADER_LINE,
+    )
+    response = await request.send(connection)
+    try:
+        return await response.start(connection)
+    except BaseException:
+        response.close()
+        raise
 
 
 def end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
-    """Headers of an answer less those that belong to one connection, and less `x-stack-*`, which only we may say."""
-    names = [name.lower() for name, _ in headers]
-    dropped = HOP_BY_HOP | named_by_connection(headers) if b"connection" in names else HOP_BY_HOP
-    kept = [name not in dropped and not name.startswith(b"x-stack-") for name in names]
-    return list(compress(headers, kept))
+    """Headers of an answer, their names in lower case, less those that belong to one connection, and less `x-stack-*`,
+    which only we may say."""
+    lowered = [(name.lower(), value) for name, value in headers]
+    dropped = HOP_BY_HOP | named_by_connection(lowered)
+    return [header for header in lowered if header[0] not in dropped and not header[0].startswith(b"x-stack-")]
 
 
-def named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
-    """Headers, in lower case, that a `connection` header keeps to one connection."""
-    named: set[bytes] = set()
-    for name, value in headers:
-        if name.lower() == b"connection":
-            named.update(token.strip().lower() for token in value.split(b","))
-    return named
+def named_by_connection(headers: Sequence[tuple[bytes, bytes]]) -> Set[bytes]:
+    """Headers that a `connection` header keeps to one connection. Names in lower case, as they are given."""
+    if b"connection" not in dict(headers):
+        return _NONE
+    told = [value.lower().split(b",") for name, value in headers if name == b"connection"]
+    return {token.strip() for tokens in told for token in tokens}
 
 
 def decoded(body: bytes, encoding: bytes, limit: int = DECODED_LIMIT) -> bytes | None:
@@ -395,12 +462,12 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
     return os.strerror(number) if number and number > 0 else str(error.os_error) or type(error.os_error).__name__
 
 
-def _texts(headers: RawHeaders) -> CIMultiDict[str]:
+def _texts(headers: RawHeaders) -> list[tuple[str, str]]:
     """The texts that the library turns back into these bytes (it writes UTF-8)."""
     try:
-        return CIMultiDict([(name.decode(), value.decode()) for name, value in headers])
+        return [(name.decode(), value.decode()) for name, value in headers]
     except UnicodeDecodeError:
-        return CIMultiDict([(_text(name), _text(value)) for name, value in headers])
+        return [(_text(name), _text(value)) for name, value in headers]
 
 
 def _text(value: bytes) -> str:
