@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 Header = tuple[bytes, bytes]
 
-OURS = ("/stack", "/health", "/metrics")
+OURS = frozenset({"/", "/stack", "/health", "/metrics"})
 HELLO = f"callstack-proxy {__version__}\n".encode()
 RETENTION_EVERY_S = 3600.0
 LAG_EVERY_S = 0.5
@@ -248,22 +248,9 @@ class App:
     # ------------------------------------------------------------------------------------------------------- requests
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        reply = AsgiReply(send)
-        if path == "/health" and scope["method"] in ("GET", "HEAD"):
-            await self._tell_health(reply, body=scope["method"] == "GET")
+        if (path in OURS or path.startswith("/stack/")) and await self._is_told(scope, receive, send):
             return
-        if path == "/metrics" and scope["method"] in ("GET", "HEAD"):
-            await self._tell_metrics(scope, reply)
-            return
-        if path in OURS or path.startswith("/stack/"):
-            self.afterwards.catch_up()
-            management = await self._management()
-            await management(scope, receive, self._telling_refusals(send))
-            return
-        if path == "/" and scope["method"] in ("GET", "HEAD"):
-            await _tell(reply, 200, b"text/plain", HELLO, body=scope["method"] == "GET")
-            return
-        request = _request_id()
+        request, reply = _request_id(), AsgiReply(send)
         try:
             body = await _read(receive)
             if body is None:
@@ -271,7 +258,7 @@ class App:
             incoming = self._incoming(request, scope, body)
             self.metrics.open += 1
             try:
-                await _until_gone(self._answer(scope, incoming, reply), receive, reply)
+                await _until_gone(self._answer(path, incoming, reply), receive, reply)
             finally:
                 self.metrics.open -= 1
         except TooLarge:
@@ -282,6 +269,24 @@ class App:
             log.exception("request failed", extra={"request": request})
             words = "The proxy failed on this request; its log says why. Send it again."
             await self._refuse(request, reply, ProxyError(words), path)
+
+    async def _is_told(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Whether this was asked of the proxy itself, and has been answered; else it is the upstream's to answer."""
+        path, method, reply = scope["path"], scope["method"], AsgiReply(send)
+        looks = method in ("GET", "HEAD")
+        if path == "/health" and looks:
+            await self._tell_health(reply, body=method == "GET")
+        elif path == "/metrics" and looks:
+            await self._tell_metrics(scope, reply)
+        elif path == "/" and looks:
+            await _tell(reply, 200, b"text/plain", HELLO, body=method == "GET")
+        elif path == "/":
+            return False
+        else:
+            self.afterwards.catch_up()
+            management = await self._management()
+            await management(scope, receive, self._telling_refusals(send))
+        return True
 
     async def _refuse(self, request: str, reply: AsgiReply, error: ProxyError, path: str = "") -> None:
         """What is refused before anything was sent for it."""
@@ -349,8 +354,8 @@ class App:
         tenant = self.tenant_of(headers)
         return Incoming(request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode)
 
-    async def _answer(self, scope: Scope, incoming: Incoming, reply: AsgiReply) -> None:
-        dialect = dialect_at(scope["path"])
+    async def _answer(self, path: str, incoming: Incoming, reply: AsgiReply) -> None:
+        dialect = dialect_at(path)
         if dialect is not None and incoming.method == "POST":
             await exchange.serve(self._parts[dialect.name], incoming, reply)
             return
@@ -447,17 +452,13 @@ class AsgiReply:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._started = False
         self._over = False
+        self.started = False
         self.gone = False
         """The client has left."""
 
-    @property
-    def started(self) -> bool:
-        return self._started
-
     async def start(self, status: int, headers: RawHeaders) -> None:
-        self._started = True
+        self.started = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def send(self, chunk: bytes) -> None:

@@ -17,7 +17,8 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from proxy.config import Config, is_loopback
@@ -32,12 +33,16 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
-Told = Mapping[bytes, Sequence[bytes]]
-"""The values of headers by their name, without the space around them, in order."""
+Told = Mapping[bytes, bytes]
+"""The values of headers by their name, where one is told more than once a line each, in order: no value holds a line's
+end."""
 
 MAX_HEADERS = 100
+JUDGED = 256
+"""Of so many paths, and names of hosts, is remembered what was found: clients ask at the same ones all day."""
 
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+_OURS = b"x-stack-"
 _READ_FROM_CLIENTS = frozenset({b"x-stack-session", b"x-stack-mode", b"x-stack-key"})
 _DRAIN_S = 2.0
 """A client still sending a body that is too large reads its 413 only if we go on reading for a moment."""
@@ -82,6 +87,7 @@ class Edge:
         self._refused = refused
         self._limit = _Limit(config.body_limit_bytes, "the limit of this proxy (body_limit_bytes)")
         self._hosts = {config.host.strip("[]").lower(), *(host.strip("[]") for host in config.allowed_hosts)}
+        self._is_ours = lru_cache(JUDGED)(self._answers_for)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, or refuse in the API's own error shape."""
@@ -89,21 +95,27 @@ class Edge:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        limit = min(self._limit, _MANAGED_LIMIT) if scope["path"].startswith(_MANAGED) else self._limit
-        body = _LimitedBody(receive, limit)
+        path: str = scope["path"]
+        headers: Headers = scope["headers"]
+        limit = min(self._limit, _MANAGED_LIMIT) if path.startswith(_MANAGED) else self._limit
+        told = _by_name(headers)
         try:
-            headers = scope["headers"]
-            told = _by_name(headers)
             _refuse_ambiguous_framing(len(headers), told, scope["http_version"])
             _refuse_hidden_path(scope["raw_path"])
             self._refuse_strangers(told)
             _refuse_announced_size(told, limit)
         except ProxyError as error:
             drain = isinstance(error, TooLarge) and b"expect" not in told  # who waits for our word sends nothing more
-            await self._refuse(error, body, scope["path"], send, drain=drain)
+            await self._refuse(error, _LimitedBody(receive, limit), path, send, drain=drain)
             return
-        # A copy: the server's list may still grow by trailers.
-        scope["headers"] = [header for header in headers if not _is_result_header(header[0])]
+        scope["headers"] = _less_results(headers, told)
+        if b"transfer-encoding" in told:
+            await self._counted(scope, _LimitedBody(receive, limit), send)
+        else:  # its size is announced, and no more is read
+            await self._app(scope, receive, send)
+
+    async def _counted(self, scope: Scope, body: _LimitedBody, send: Send) -> None:
+        """Serve a request that announces no size."""
         answer = _Answering(send)
         try:
             await self._app(scope, body.receive, answer.send)
@@ -130,33 +142,50 @@ class Edge:
 
     def _refuse_strangers(self, told: Told) -> None:
         """T2: a page in the user's browser may reach this port, but not under our name and not as us."""
-        hosts = told.get(b"host", ())
-        match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-        if match is None:
-            raise BadRequest("The request must have exactly one Host header, a name or address with an optional port.")
-        host = match[1].decode().strip("[]").lower()
-        if not (is_loopback(host) or host in self._hosts):
-            raise Forbidden(
-                f"The host {host!r} is not one this proxy answers for; the operator can add it to allowed_hosts."
-            )
-        for origin in told.get(b"origin", ()):
-            if origin.lower() not in (b"http://" + hosts[0].lower(), b"https://" + hosts[0].lower()):
+        host = told.get(b"host", b"").strip()
+        if not self._is_ours(host):
+            raise _stranger(host)
+        for origin in _values(told, b"origin"):
+            if origin.lower() not in (b"http://" + host.lower(), b"https://" + host.lower()):
                 raise Forbidden("Requests of web pages from another origin are not served.")
-        if b"cross-site" in told.get(b"sec-fetch-site", ()):
+        if b"cross-site" in _values(told, b"sec-fetch-site"):
             raise Forbidden("Requests of web pages from another site are not served.")
+
+    def _answers_for(self, host: bytes) -> bool:
+        name = _name_in(host)
+        return name is not None and (is_loopback(name) or name in self._hosts)
+
+
+def _name_in(host: bytes) -> str | None:
+    """The name or address that a `Host` header holds; None where it holds none, or more."""
+    match = _HOST.fullmatch(host)
+    return match[1].decode().strip("[]").lower() if match else None
+
+
+def _stranger(host: bytes) -> ProxyError:
+    """Why a request with this `Host` is not served."""
+    if (name := _name_in(host)) is None:
+        return BadRequest("The request must have exactly one Host header, a name or address with an optional port.")
+    return Forbidden(f"The host {name!r} is not one this proxy answers for; the operator can add it to allowed_hosts.")
 
 
 def _refuse_announced_size(told: Told, limit: _Limit) -> None:
-    lengths = told.get(b"content-length", ())
-    if lengths and int(lengths[0]) > limit.size:
+    if int(told.get(b"content-length", b"0")) > limit.size:
         raise limit.passed()
 
 
 def _by_name(headers: Headers) -> Told:
-    found: dict[bytes, list[bytes]] = {}
+    once = dict(headers)
+    if len(once) == len(headers):
+        return once
+    several: dict[bytes, list[bytes]] = {}
     for name, value in headers:
-        found.setdefault(name, []).append(value.strip())
-    return found
+        several.setdefault(name, []).append(value)
+    return {name: b"\n".join(values) for name, values in several.items()}
+
+
+def _values(told: Told, name: bytes) -> list[bytes]:
+    return [value.strip() for value in told[name].split(b"\n")] if name in told else []
 
 
 def _refuse_ambiguous_framing(count: int, told: Told, http_version: str) -> None:
@@ -166,22 +195,30 @@ def _refuse_ambiguous_framing(count: int, told: Told, http_version: str) -> None
         raise BadRequest("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
     if count > MAX_HEADERS:
         raise BadRequest(f"More than {MAX_HEADERS} headers.")
-    if any(b"_" in name for name in told):
+    if b"_" in b"".join(told):
         raise BadRequest("Header names with an underscore are not accepted: others read them as a dash.")
-    lengths, codings = told.get(b"content-length", ()), told.get(b"transfer-encoding", ())
-    if len(lengths) > 1 or (lengths and not lengths[0].isdigit()):
+    length, coding = told.get(b"content-length"), told.get(b"transfer-encoding")
+    if length is not None and not length.strip().isdigit():
         raise BadRequest("More than one Content-Length, or one that is not a number.")
-    if codings and (lengths or http_version == "1.0" or [coding.lower() for coding in codings] != [b"chunked"]):
+    if coding is not None and (length is not None or http_version == "1.0" or coding.strip().lower() != b"chunked"):
         raise BadRequest("Transfer-Encoding must be a single chunked, without Content-Length, on HTTP/1.1.")
 
 
 def _refuse_hidden_path(raw_path: bytes) -> None:
     """A path must mean before decoding what it means after. Raises BadRequest."""
+    if hides := _hidden_in(raw_path):
+        raise BadRequest(hides)
+
+
+@lru_cache(JUDGED)
+def _hidden_in(raw_path: bytes) -> str:
+    """Why a path means something else after decoding; empty where it does not."""
     path = raw_path.lower()
     if b"%2f" in path or b"%5c" in path or b"\\" in path or b"%00" in path:
-        raise BadRequest("The path hides a slash, a backslash or a zero byte.")
+        return "The path hides a slash, a backslash or a zero byte."
     if b".." in path.replace(b"%2e", b".").split(b"/"):
-        raise BadRequest("The path climbs up with '..'.")
+        return "The path climbs up with '..'."
+    return ""
 
 
 class _LimitedBody:
@@ -229,6 +266,9 @@ async def _drain(body: _LimitedBody) -> None:
         return
 
 
-def _is_result_header(name: bytes) -> bool:
-    """`x-stack-*` that only we may say; what a client may say is a short list."""
-    return name.startswith(b"x-stack-") and name not in _READ_FROM_CLIENTS
+def _less_results(headers: Headers, told: Told) -> Headers:
+    """The headers less the `x-stack-*` that only we may say; what a client may say of these is a short list. A copy:
+    the server's list may still grow by trailers."""
+    if _OURS not in b"\n".join(told):
+        return headers.copy()
+    return [header for header in headers if not header[0].startswith(_OURS) or header[0] in _READ_FROM_CLIENTS]

@@ -11,6 +11,7 @@ of an answer by `stack.intercept`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from proxy.dialects.anthropic_messages import ANTHROPIC_MESSAGES
 from proxy.dialects.dialect import TOLD, Body, Dialect, References, Wanted, Writing
@@ -43,7 +44,11 @@ DIALECTS: Mapping[str, Dialect] = {
 }
 """By the end of the path."""
 
+PATHS = 256
+"""Of so many is remembered what is spoken there."""
 
+
+@lru_cache(PATHS)
 def dialect_at(path: str) -> Dialect | None:
     """The dialect of requests posted to `path`; None for endpoints that are none of ours."""
     return next((dialect for end, dialect in DIALECTS.items() if path.endswith(end)), None)
