@@ -156,8 +156,11 @@ class Call:
         """Answer the client. Cancelled, the client has left, a person stopped it, or the process ends; that is told
         once, wherever it happened."""
         try:
-            with self._meanwhile.under_way():
+            self._meanwhile.begin()
+            try:
                 await self._answered()
+            finally:
+                self._meanwhile.end()
         except asyncio.CancelledError:
             if not self._delivery.writing.finished:  # some clients go as soon as they have been told the end
                 self._record.failed(self._why)
@@ -221,10 +224,7 @@ class Call:
             return
         if not is_fine(got) and self._standing.status != "bypass":
             self._record.failed("upstream_error")
-        async with aclosing(got):
-            await self._delivery.begin_round(got)
-            complete = await self._stream(turn, got)
-            spoken = self._delivery.end_round(complete=complete)
+        _, spoken = await self._read_along(turn, got)
         self._keep_last(turn, spoken)
         await self._finish(got.status)
 
@@ -320,10 +320,7 @@ class Call:
                 return
             if got is None:
                 return
-            async with aclosing(got):
-                await self._delivery.begin_round(got)
-                complete = await self._stream(turn, got)
-                spoken = self._delivery.end_round(complete=complete)
+            complete, spoken = await self._read_along(turn, got)
             if complete and not silent and (shorter := await self._after_silence(turn, line, spoken)):
                 line, silent = shorter, True
                 continue
@@ -442,6 +439,15 @@ class Call:
         await self._delivery.fail(ProxyError("The turn could not be finished; send the request again.", code=reason))
 
     # -------------------------------------------------------------------------------------------------------- stream
+    async def _read_along(self, turn: Turn | None, got: Answer) -> tuple[bool, Spoken]:
+        """One round, passed on as it may leave: whether all of it came, and what it said."""
+        try:
+            await self._delivery.begin_round(got)
+            complete = await self._stream(turn, got)
+            return complete, self._delivery.end_round(complete=complete)
+        finally:
+            await got.aclose()
+
     async def _stream(self, turn: Turn | None, got: Answer) -> bool:
         """Pass on what may leave as it arrives. False when the upstream died. Cancelled, what had arrived is kept."""
         try:

@@ -10,9 +10,10 @@ What this module does not do: it keeps nothing. After a restart nothing is under
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
 
 from proxy.stack.transcript import Call
 
@@ -28,8 +29,7 @@ class Glimpse:
     calls: tuple[Call, ...] = ()
 
 
-@dataclass(eq=False)
-class Flight:
+class Flight(msgspec.Struct, eq=False):
     """One request. `node` is the entry of its last message, empty where it stands on no path; `created` is ms since the
     epoch."""
 
@@ -43,14 +43,22 @@ class Flight:
     glimpse: Callable[[], Glimpse]
     stopped: bool = False
     """A person wants it stopped."""
-    over: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[object] | None = None
+    """Carries it out, as long as it is under way."""
+    over: asyncio.Event | None = None
+    """There once somebody waits for its end."""
 
     def stop(self) -> None:
         """Once is enough: what is told to the client then must not be cut off."""
         if not self.stopped and self.task is not None:
             self.stopped = True
             self.task.cancel()
+
+    async def ended(self) -> None:
+        """Returns when it is no longer under way."""
+        if self.task is not None:
+            self.over = self.over or asyncio.Event()
+            await self.over.wait()
 
 
 def _nothing() -> Glimpse:
@@ -65,22 +73,22 @@ class Flights:
         self._rested = rested
         self._by_conversation: dict[tuple[str, str], list[Flight]] = {}
 
-    @contextmanager
-    def under_way(self, flight: Flight) -> Iterator[None]:
-        """Known while the block runs, in the task that runs it."""
-        key = (flight.tenant, flight.conversation)
+    def begin(self, flight: Flight) -> None:
+        """Known from here on, in the task that carries it out, until that says it is at its `end`."""
         flight.task = asyncio.current_task()
-        self._by_conversation.setdefault(key, []).append(flight)
-        try:
-            yield
-        finally:
+        self._by_conversation.setdefault((flight.tenant, flight.conversation), []).append(flight)
+
+    def end(self, flight: Flight) -> None:
+        """It is no longer under way."""
+        key = (flight.tenant, flight.conversation)
+        flight.task, flight.glimpse = None, _nothing  # whoever shows it holds the whole request, and holds this
+        if flight.over is not None:
             flight.over.set()
-            flight.task, flight.glimpse = None, _nothing  # whoever shows it holds the whole request, and holds this
-            flying = self._by_conversation[key]
-            flying.remove(flight)
-            if not flying:
-                del self._by_conversation[key]
-                self._rested(*key)
+        flying = self._by_conversation[key]
+        flying.remove(flight)
+        if not flying:
+            del self._by_conversation[key]
+            self._rested(*key)
 
     def of(self, tenant: str, conversation: str) -> tuple[Flight, ...]:
         """Those of a conversation, the oldest first."""

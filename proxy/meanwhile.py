@@ -9,8 +9,7 @@ What this module does not do: it takes no message in (`speaking`), words none (`
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -54,14 +53,14 @@ class Meanwhile:
         )
 
     # ----------------------------------------------------------------------------------------------- seen and stopped
-    @contextmanager
-    def under_way(self) -> Iterator[None]:
-        """Seen, and stopped where somebody wants it, while the block runs."""
-        try:
-            with self._parts.flights.under_way(self._flight):
-                yield
-        finally:
-            self._writing = None  # it is of the request that holds this: together they would stay for the collector
+    def begin(self) -> None:
+        """Seen from here on, and stopped where somebody wants it, until its `end`."""
+        self._parts.flights.begin(self._flight)
+
+    def end(self) -> None:
+        """It is carried out, or given up."""
+        self._writing = None  # it is of the request that holds this: together they would stay for the collector
+        self._parts.flights.end(self._flight)
 
     @property
     def stopped(self) -> bool:

@@ -133,7 +133,7 @@ class Speaking:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOPS_S):
                 for flight in flying:
-                    await flight.over.wait()
+                    await flight.ended()
         return Cancelled(len(flying), await self.clear(tenant, conversation))
 
     # ---------------------------------------------------------------------------------------------------- underneath
