@@ -18,23 +18,22 @@ LONGEST = 200
 """Bytes of a session name that count."""
 
 Headers = Iterable[tuple[bytes, bytes]]
+"""Their names in lower case."""
 
 
 def session_hint(headers: Headers) -> str:
     """The session the client names, or empty; an agent of a session is one of its own."""
-    told = _told(headers)
+    told = dict(headers)
+    if told.keys().isdisjoint(SESSION):
+        return ""
     session, agent = _first(told, SESSION), _first(told, (AGENT,))
     return f"{session}/{agent}" if session and agent else session
 
 
 def parent_hint(headers: Headers) -> str:
     """The session that this one was delegated by, or empty."""
-    told = _told(headers)
+    told = dict(headers)
     return _first(told, PARENT) or (_first(told, SESSION) if _first(told, (AGENT,)) else "")
-
-
-def _told(headers: Headers) -> Mapping[bytes, bytes]:
-    return {name.lower(): value for name, value in headers}
 
 
 def _first(told: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> str:

@@ -200,7 +200,7 @@ def is_operator(headers: Headers, token: bytes) -> bool:
 
 def holds_client_key(value: bytes) -> bool:
     """Whether a header value is a client key of ours, which must not leave."""
-    return _bare(value.strip()).startswith(_MARK)
+    return _MARK in value and _bare(value.strip()).startswith(_MARK)
 
 
 def _presented(headers: Headers) -> list[bytes]:

@@ -9,10 +9,10 @@ How bytes travel there is `transport`'s business, for providers of other shapes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from proxy.config import Config
 from proxy.errors import ProxyError
@@ -175,22 +175,18 @@ def _by_glob(settings: UpstreamSettings, model: str) -> bool:
 def outgoing_headers(
     client: Iterable[tuple[bytes, bytes]], settings: UpstreamSettings, *, readable: bool
 ) -> RawHeaders:
-    """The client's headers as they go upstream, in order.
+    """The client's headers as they go upstream, in order. Names are in lower case, as ASGI has them.
 
     Left out: what belongs to the connection, cookies, everything named `x-stack-*`, and client keys of ours. The
     operator's key replaces the client's credentials of any dialect. `readable` asks for an uncompressed answer, for us
     to look into; otherwise the client's own wish passes.
     """
     client = list(client)
-    dropped = _OURS | named_by_connection(client)
-    if settings.key is not None:
-        dropped |= _CREDENTIALS
-    if readable:
-        dropped |= {b"accept-encoding"}
+    dropped = _dropped(keyed=settings.key is not None, readable=readable) | named_by_connection(client)
     headers = [
         (name, value)
         for name, value in client
-        if name.lower() not in dropped and not name.lower().startswith(b"x-stack-") and not holds_client_key(value)
+        if name not in dropped and not name.startswith(b"x-stack-") and not holds_client_key(value)
     ]
     if readable:
         headers.append((b"accept-encoding", b"identity"))
@@ -198,6 +194,13 @@ def outgoing_headers(
         secret = settings.key.get_secret_value()
         shown = f"Bearer {secret}" if settings.key_header == "authorization" else secret
         headers.append((settings.key_header.encode(), shown.encode()))
-        if settings.key_header == "x-api-key" and not any(name.lower() == VERSION[0] for name, _ in headers):
+        if settings.key_header == "x-api-key" and VERSION[0] not in dict(headers):
             headers.append(VERSION)
     return headers
+
+
+@cache
+def _dropped(*, keyed: bool, readable: bool) -> Set[bytes]:
+    """Names of a client's headers that stay here: where the operator has a key for the upstream, and where we ask for
+    an answer to look into."""
+    return _OURS | (_CREDENTIALS if keyed else set()) | ({b"accept-encoding"} if readable else set())

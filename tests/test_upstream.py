@@ -725,7 +725,7 @@ def test_the_operators_key_replaces_every_credential_of_the_client() -> None:
 
 def test_a_key_for_anthropic_has_a_version_beside_it_the_clients_own_where_it_sent_one() -> None:
     anthropic = KEYED.model_copy(update={"key_header": "x-api-key"})
-    key, version = (b"x-api-key", b"sk-operator"), (b"Anthropic-Version", b"2024-01-01")
+    key, version = (b"x-api-key", b"sk-operator"), (b"anthropic-version", b"2024-01-01")
     assert outgoing_headers([], anthropic, readable=False) == [key, (b"anthropic-version", b"2023-06-01")]
     assert outgoing_headers([version], anthropic, readable=False) == [version, key]
 
