@@ -146,17 +146,11 @@ class Asker:
         self._route = route
         self._request = request
         self._record = record
+        conversation = record.standing.conversation if record.standing else ""
+        self._place = (route.upstream.name, route.model, conversation)
+        """What limits are known by."""
         self._sent = 0
         """Tokens of the round that left last."""
-
-    @property
-    def _place(self) -> tuple[str, str, str]:
-        """What limits are known by."""
-        return (
-            self._route.upstream.name,
-            self._route.model,
-            self._record.standing.conversation if self._record.standing else "",
-        )
 
     def window(self) -> Window:
         return self._parts.limits.window(*self._place)

@@ -7,8 +7,7 @@ is whole, so that its length and its cost stand in its headers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -61,6 +60,7 @@ class Delivery:
         self._intercept = intercept
         self._held: list[bytes] = []
         self._head: Answer | None = None
+        self._beating: asyncio.Task[None] | None = None
         self.writing: Writing = dialect.answer(request, intercept=intercept)
 
     async def begin_round(self, got: Answer) -> None:
@@ -127,17 +127,15 @@ class Delivery:
             await self.reply.send(word)
         await fail(self.reply, error, self._told(), self._dialect)
 
-    @asynccontextmanager
-    async def kept_alive(self, every_s: float) -> AsyncIterator[None]:
+    def keep_alive(self, every_s: float) -> None:
         """Comments every `every_s` seconds for a client that waits on a stream of ours that has begun."""
-        if not (self._stream and self._intercept):
-            yield
-            return
-        beating = asyncio.create_task(self._beat(every_s))
-        try:
-            yield
-        finally:
-            beating.cancel()
+        if self._stream and self._intercept:
+            self._beating = asyncio.create_task(self._beat(every_s))
+
+    def keep_no_more(self) -> None:
+        """The client waits no longer."""
+        if self._beating is not None:
+            self._beating.cancel()
 
     async def _beat(self, every_s: float) -> None:
         while True:

@@ -207,8 +207,12 @@ class Call:
         else:
             self._meanwhile.turn, self._delivery.writing.follows = turn, self._meanwhile.follows
             self._refuse_loops(turn)
-            async with self._delivery.kept_alive(self._parts.config.keep_alive_s):
+            delivery = self._delivery
+            delivery.keep_alive(self._parts.config.keep_alive_s)
+            try:
                 await self.converse(turn, line)
+            finally:
+                delivery.keep_no_more()
 
     # --------------------------------------------------------------------------------------------------------- relay
     async def relay(self, turn: Turn | None) -> None:

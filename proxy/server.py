@@ -20,6 +20,7 @@ import signal
 import socket
 import sys
 from asyncio.events import TimerHandle
+from collections import deque
 from collections.abc import Callable
 from itertools import chain
 from types import FrameType
@@ -318,10 +319,6 @@ class _Connection(HttpToolsProtocol):
         self._in_headers = True
         self._header_bytes = 0
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_headers:
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._stop_header_clock()
@@ -332,6 +329,7 @@ class _Connection(HttpToolsProtocol):
             self._refusal = _TOO_MUCH
             raise _Refused
         super().on_headers_complete()
+        self.headers = deque(maxlen=0)  # type: ignore[assignment] # of what comes now, which are trailers, nothing stays
         # The library has no seam for this; the cycle has not begun to run yet.
         self.cycle.__class__ = _UntilClose if self.scope["http_version"] == "1.0" else _Cycle
         self._in_body, self._body_bytes = True, 0

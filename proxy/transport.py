@@ -291,6 +291,12 @@ class _Request(aiohttp.ClientRequest):
     def update_auto_headers(self, skip_auto_headers: Any) -> None:
         pass
 
+    def update_content_encoding(self, data: Any) -> None:
+        pass
+
+    def update_transfer_encoding(self) -> None:
+        pass
+
     def update_body_from_data(self, body: Any, _stacklevel: int = 3) -> None:
         self._content = body
         if body or self.method not in self.GET_METHODS:
