@@ -9,7 +9,8 @@ provider sent them. Closing an answer closes the provider's connection at once.
 
 aiohttp carries it: httpx2, our first choice, spends 530 us of CPU on one small request (8 at a time) against 86 us of
 aiohttp, and the whole budget is 400 us (measured, client-side, PERFORMANCE.md section 3). It stays behind three
-methods: `send`, `chunks`, `aclose`.
+methods: `send`, `chunks`, `aclose`. What is used of it are its connections and its parser: with its sessions it
+takes 2,875 bytecodes for one small request, without 898.
 
 The address comes from the operator's configuration alone; a redirect is an answer like any other. No parsing of what
 passes happens here.
@@ -19,21 +20,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence, Set
+from contextvars import ContextVar
 from functools import lru_cache, partial
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 from urllib.parse import quote_from_bytes, urlsplit
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
-from aiohttp.payload import Payload
-from multidict import CIMultiDict
+from aiohttp.http import HttpProcessingError, RawResponseMessage
+from aiohttp.streams import StreamReader
 from yarl import URL
 
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
@@ -68,11 +71,16 @@ _HEADER_LINE = 64 * 1024
 """Bytes of one header of an answer; the library's 8 KiB would turn a long policy header into a failed request."""
 
 _WITH_ITS_HEAD = 64 * 1024
-"""Bytes of a body that leaves together with its head. A longer one may have to wait for the network; that is the
-library's business, which makes a task for it."""
+"""Bytes of a body that leaves with its head as one write; a longer one is not copied for that."""
 
-_ADDRESSES = 256
-"""Addresses that are remembered as the library takes them: a client asks at the same ones all day."""
+_TARGETS = 256
+"""Of so many paths, each with its query, is remembered how they are asked for: clients ask at the same ones all day."""
+
+_BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""What tells no length where it has no body."""
+
+_UNSAFE = re.compile(rb"[\r\n\0]")
+"""What would end a header before its time."""
 
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """What may be said twice where the first time was lost (RFC 9110 section 9.2.2)."""
@@ -135,18 +143,23 @@ class Upstream(ABC):
 
 
 class HttpAnswer(Answer):
-    """An answer as received: undecoded, its headers less the hop-by-hop ones."""
+    """An answer as received: undecoded, its headers less the hop-by-hop ones. Its connection goes back to the pool with
+    its last byte."""
 
-    __slots__ = ("_response", "_upstream")
+    __slots__ = ("_connection", "_content", "_upstream")
 
-    def __init__(self, response: aiohttp.ClientResponse, upstream: str) -> None:
-        self.status = response.status
-        self.headers = end_to_end(response.raw_headers)
-        self._response = response
+    def __init__(
+        self, message: RawResponseMessage, content: StreamReader, connection: Connection, upstream: str
+    ) -> None:
+        self.status = message.code
+        self.headers = end_to_end(message.raw_headers)
         self._upstream = upstream
+        self._content = content
+        self._connection: Connection | None = connection
+        content.on_eof(self._ended)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        content = self._response.content
+        content = self._content
         try:
             while chunk := await content.readany():
                 yield chunk
@@ -161,8 +174,20 @@ class HttpAnswer(Answer):
             await self.aclose()
 
     async def aclose(self) -> None:
-        if not self._response.closed:  # one read to its end is: its connection is back in the pool
-            self._response.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if self._content.exception() is None:
+                self._content.set_exception(aiohttp.ClientConnectionError("Connection closed"))
+            connection.close()
+
+    def _ended(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if connection.protocol is not None and connection.protocol.writing_paused:
+            connection.close()  # the provider has not read all that it was told
+        else:
+            connection.release()
 
 
 class HttpUpstream(Upstream):
@@ -174,7 +199,8 @@ class HttpUpstream(Upstream):
         self._base, self._holds_version = _base_of(settings.url)
         self._ssl = _trust(name, settings)
         self._proxy = URL(settings.proxy) if settings.proxy else None
-        self._address = lru_cache(_ADDRESSES)(lambda path, query: URL(self.url(path, query), encoded=True))
+        self._there: aiohttp.ClientRequest | None = None
+        self._asked_for = lru_cache(_TARGETS)(self._target)
         self._limits = aiohttp.ClientTimeout(
             total=None, connect=settings.connect_timeout_s, sock_read=settings.idle_timeout_s
         )
@@ -191,21 +217,80 @@ class HttpUpstream(Upstream):
 
     async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> HttpAnswer:
         """`headers` leave as they are: see `upstream.outgoing_headers`."""
-        address, texts = self._address(path, query), _texts(headers)
+        head = self._head(method, self._asked_for(path, query), headers, body)
         for attempts_left in (1, 0):
-            request = _Request(method, address, headers=texts, data=body, proxy=self._proxy, ssl=self._ssl)
+            _connected.set(False)
             began = time.monotonic()
             try:
-                return HttpAnswer(await self._pool.ask(request, self._limits), self.name)
-            except (aiohttp.ClientError, OSError) as error:
+                return await self._attempt(method, head, body)
+            except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
                 # An idle connection that the provider was just closing: it read nothing of this, so say it once more.
                 # Any other loss may have been read, and must not be.
-                was_closed = not request.connected_anew and time.monotonic() - began <= _AT_ONCE_S
+                was_closed = not _connected.get() and time.monotonic() - began <= _AT_ONCE_S
                 if not (attempts_left and was_closed and isinstance(error, _LOST)):
                     raise self._refusal(error) from error
         raise AssertionError("the last attempt returns or raises")
 
-    def _refusal(self, error: aiohttp.ClientError | OSError) -> UpstreamError:
+    async def _attempt(self, method: str, head: bytes, body: bytes) -> HttpAnswer:
+        try:
+            return await self._asked(method, head, body)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            if method not in _REPEATABLE or isinstance(error, aiohttp.ClientConnectorError):
+                raise
+        return await self._asked(method, head, body)
+
+    async def _asked(self, method: str, head: bytes, body: bytes) -> HttpAnswer:
+        connection = await self._pool.connect(self._destination, self._limits)
+        try:
+            protocol = cast(_Connection, connection.protocol)
+            protocol.set_response_params(
+                skip_payload=method == "HEAD",
+                read_until_eof=True,
+                auto_decompress=False,
+                read_timeout=self._limits.sock_read,
+                read_bufsize=_READ_AHEAD,
+                max_line_size=_HEADER_LINE,
+                max_field_size=_HEADER_LINE,
+            )
+            protocol.say(head, body)
+            message, content = await protocol.answered()
+        except BaseException:
+            connection.close()
+            raise
+        return HttpAnswer(message, content, connection, self.name)
+
+    @property
+    def _destination(self) -> aiohttp.ClientRequest:
+        """What the library finds a connection by. Made at first use, because it belongs to the running event loop."""
+        if self._there is None:
+            loop = asyncio.get_running_loop()
+            self._there = aiohttp.ClientRequest("GET", URL(self._base), loop=loop, proxy=self._proxy, ssl=self._ssl)
+        return self._there
+
+    def _target(self, path: str, query: bytes) -> tuple[bytes, bytes]:
+        """What stands in the first line of a request, and its host: a proxy is told the whole address, where it does
+        not only hand on what is encrypted."""
+        url = URL(self.url(path, query), encoded=True)
+        in_full = self._proxy is not None and url.scheme == "http"
+        target = str(url.with_fragment(None)) if in_full else url.raw_path_qs
+        return target.encode(), (url.host_port_subcomponent or "").encode()
+
+    @staticmethod
+    def _head(method: str, target: tuple[bytes, bytes], headers: RawHeaders, body: bytes) -> bytes:
+        """The head of a request: no header but those given, its host and its length. Raises ValueError where one would
+        end before its time."""
+        asked, host = target
+        told = [(b"Host", host), *headers]
+        if body or method not in _BODILESS:
+            told.append((b"Content-Length", b"%d" % len(body)))
+        if _UNSAFE.search(b"".join([asked, *chain.from_iterable(told)])):
+            raise ValueError("a header holds the end of a line")
+        lines = b"".join([b"%b: %b\r\n" % header for header in told])
+        if not lines.isascii():
+            lines = b"".join([b"%b: %b\r\n" % (_in_utf8(name), _in_utf8(value)) for name, value in told])
+        return b"%b %b HTTP/1.1\r\n%b\r\n" % (method.upper().encode(), asked, lines)
+
+    def _refusal(self, error: aiohttp.ClientError | HttpProcessingError | OSError) -> UpstreamError:
         """What a failed attempt means for the client. The message names our upstream, never its key or its address."""
         match error:
             case aiohttp.ConnectionTimeoutError():
@@ -217,10 +302,14 @@ class HttpUpstream(Upstream):
                 return UpstreamUnreachable(f"upstream {self.name} cannot be reached: {_reason(error)}")
             case aiohttp.ClientHttpProxyError():
                 return UpstreamUnreachable(f"upstream {self.name}: the proxy in front of it answered {error.status}")
-            case aiohttp.ClientResponseError():
+            case aiohttp.ClientResponseError() | HttpProcessingError():
                 return UpstreamClosed(f"upstream {self.name} answered something that is not HTTP")
             case _:
                 return UpstreamClosed(f"upstream {self.name} closed the connection without an answer")
+
+
+_connected: ContextVar[bool] = ContextVar("connected", default=False)
+"""A connection was opened for the attempt at hand: none that was idle was taken."""
 
 
 class _Connection(ResponseHandler):
@@ -233,6 +322,34 @@ class _Connection(ResponseHandler):
 
     _heard_at = 0.0
     _was_paused = False
+    _still_says = False
+
+    def say(self, head: bytes, body: bytes) -> None:
+        """Write a request. The provider's silence counts from when all of it is on its way."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+        if len(body) <= _WITH_ITS_HEAD:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+        self._still_says = self.writing_paused
+        if not self._still_says:
+            self.start_timeout()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._still_says:
+            self._still_says = False
+            self.start_timeout()
+
+    async def answered(self) -> tuple[RawResponseMessage, StreamReader]:
+        """The head of the answer, and its body to come."""
+        while True:
+            message, content = await self.read()
+            if not 100 <= message.code <= 199 or message.code == 101:
+                return message, content
 
     def set_response_params(self, **params: Any) -> None:
         self._was_paused = False
@@ -270,130 +387,32 @@ class _Connector(aiohttp.TCPConnector):
         super().__init__(**options)
         self._factory = partial(_Connection, loop=self._loop)  # type: ignore[assignment] # as the base class does
 
-    async def _create_connection(self, req: aiohttp.ClientRequest, *args: Any, **kwargs: Any) -> ResponseHandler:
-        if isinstance(req, _Request):
-            req.connected_anew = True
-        return await super()._create_connection(req, *args, **kwargs)
-
-
-class _Request(aiohttp.ClientRequest):
-    """A request with no header but those it was given, its host and its length. The library would look for each of its
-    own among ours, and copies them one by one."""
-
-    _skip_auto_headers = CIMultiDict([("Content-Type", None)])
-    _content = b""
-    connected_anew = False
-    """A connection was opened for it: none that was idle was taken."""
-
-    def update_headers(self, headers: Any) -> None:
-        self.headers = CIMultiDict([("Host", self.url.host_port_subcomponent or ""), *headers])
-
-    def update_auto_headers(self, skip_auto_headers: Any) -> None:
-        pass
-
-    def update_content_encoding(self, data: Any) -> None:
-        pass
-
-    def update_transfer_encoding(self) -> None:
-        pass
-
-    def update_body_from_data(self, body: Any, _stacklevel: int = 3) -> None:
-        self._content = body
-        if body or self.method not in self.GET_METHODS:
-            self.headers["Content-Length"] = str(len(body))
-
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        """A body leaves with its head, as one write. Where it is long, or what left before is still on its way, the
-        library waits for the network."""
-        protocol, content = conn.protocol, self._content
-        if protocol is None or protocol.writing_paused or len(content) > _WITH_ITS_HEAD:
-            self._body = _Body(content) if content else None
-            return await super().send(conn)
-        transport = protocol.transport
-        if content and transport is not None:
-            protocol.transport = _BodyBehind(transport, content)  # type: ignore[assignment] # as far as it asks
-        try:
-            return await super().send(conn)
-        finally:
-            protocol.transport = transport
-
-
-class _BodyBehind:
-    """A connection in whose place a request writes its head: its body leaves with it."""
-
-    __slots__ = ("_content", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, content: bytes) -> None:
-        self._transport = transport
-        self._content = content
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def write(self, head: bytes) -> None:
-        self._transport.write(head + self._content)
+    async def _create_connection(self, *args: Any, **kwargs: Any) -> ResponseHandler:
+        _connected.set(True)
+        return await super()._create_connection(*args, **kwargs)
 
 
 class Pool:
     """The process's kept connections. Below the library's sessions, which have cookies, redirects and proxies of the
-    environment to look for with every request, and we have none."""
+    environment to look for with every request, and make three objects of each; we hand on bytes."""
 
     def __init__(self) -> None:
         self._made: _Connector | None = None
 
-    @property
-    def _connector(self) -> _Connector:
-        """Made at first use, because it belongs to the running event loop."""
-        if self._made is None:
+    async def connect(self, there: aiohttp.ClientRequest, limits: aiohttp.ClientTimeout) -> Connection:
+        """An idle connection to where this request goes, or a new one. Raises aiohttp.ClientError."""
+        if self._made is None:  # at first use, because it belongs to the running event loop
             self._made = _Connector(limit=0, keepalive_timeout=_POOL_IDLE_S)
-        return self._made
-
-    async def ask(self, request: _Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """The head of an answer, its body still to come. Raises aiohttp.ClientError and OSError."""
         try:
-            return await self._asked(request, limits)
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-            if request.method not in _REPEATABLE or isinstance(error, aiohttp.ClientConnectorError):
-                raise
-        return await self._asked(request, limits)
-
-    async def _asked(self, request: _Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        try:
-            connection = await self._connector.connect(request, [], limits)
+            return await self._made.connect(there, [], limits)
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError from error
-        try:
-            return await _answered(connection, request, limits)
-        except BaseException:
-            connection.close()
-            raise
 
     async def aclose(self) -> None:
         """Close every connection, also those in use."""
         if self._made is not None:
             await self._made.close()
             self._made = None
-
-
-async def _answered(connection: Connection, request: _Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-    """The head of the answer to a request that leaves on this connection."""
-    if connection.protocol is None:
-        raise aiohttp.ServerDisconnectedError
-    connection.protocol.set_response_params(
-        skip_payload=request.method == "HEAD",
-        read_until_eof=True,
-        auto_decompress=False,
-        read_timeout=limits.sock_read,
-        read_bufsize=_READ_AHEAD,
-        max_line_size=_HEADER_LINE,
-        max_field_size=_HEADER_LINE,
-    )
-    response = await request.send(connection)
-    try:
-        return await response.start(connection)
-    except BaseException:
-        response.close()
-        raise
 
 
 def end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
@@ -425,20 +444,6 @@ def decoded(body: bytes, encoding: bytes, limit: int = DECODED_LIMIT) -> bytes |
     return unpacked if len(unpacked) <= limit and unpacker.eof else None
 
 
-class _Body(Payload):
-    """Bytes of any size, written as they are; the library's own bytes payload warns above 1 MiB."""
-
-    def __init__(self, value: bytes) -> None:
-        super().__init__(value)
-        self._size = len(value)
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return bytes(self._value).decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        await writer.write(self._value)
-
-
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
@@ -468,16 +473,10 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
     return os.strerror(number) if number and number > 0 else str(error.os_error) or type(error.os_error).__name__
 
 
-def _texts(headers: RawHeaders) -> list[tuple[str, str]]:
-    """The texts that the library turns back into these bytes (it writes UTF-8)."""
+def _in_utf8(value: bytes) -> bytes:
+    """What is no UTF-8 is taken for Latin-1."""
     try:
-        return [(name.decode(), value.decode()) for name, value in headers]
+        value.decode()
     except UnicodeDecodeError:
-        return [(_text(name), _text(value)) for name, value in headers]
-
-
-def _text(value: bytes) -> str:
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
+        return value.decode("latin-1").encode()
+    return value

@@ -154,6 +154,54 @@ async def test_a_body_of_any_size_leaves_whole(size: int) -> None:
         assert there.received[0].endswith(b"\r\n\r\n" + body)
 
 
+async def test_a_header_in_no_utf_8_leaves_as_latin_1_says_it() -> None:
+    async with provider(answering(OK)) as there, upstream_at(there.url) as upstream:
+        await (await upstream.send("GET", "/v1/x", b"", [(b"a", b"\xe9"), (b"b", "é".encode())], b"")).body()
+        assert there.received[0].endswith(b"\r\na: \xc3\xa9\r\nb: \xc3\xa9\r\n\r\n")
+
+
+@pytest.mark.parametrize("header", [(b"a", b"1\r\nb: 2"), (b"a\nb", b"1"), (b"a", b"1\0")])
+async def test_a_header_that_would_end_before_its_time_does_not_leave(header: tuple[bytes, bytes]) -> None:
+    async with provider(answering(OK)) as there, upstream_at(there.url) as upstream:
+        with pytest.raises(ValueError, match="header"):
+            await upstream.send("GET", "/v1/x", b"", [header], b"")
+        assert not there.received
+
+
+async def test_s5_a_provider_that_reads_slowly_is_not_silent() -> None:
+    """Its silence counts from when it has been told all of a request."""
+    body = bytes(32 * 1024 * 1024)
+
+    def slowly(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.3)  # the wait is what is tested
+            await scripted.read_request(reader)
+            writer.write(OK)
+
+        return run
+
+    async with provider(slowly) as there, upstream_at(there.url, idle_timeout_s=0.2) as upstream:
+        assert await (await upstream.send("POST", "/v1/x", b"", [], body)).body() == b"ok"
+
+
+async def test_a_connection_on_which_a_request_was_answered_unread_is_not_used_again() -> None:
+    full = b"HTTP/1.1 413 X\r\nContent-Length: 0\r\n\r\n"
+
+    def at_once(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(full)
+            await asyncio.sleep(0.1)  # else it is the provider who closes
+
+        return run
+
+    async with provider(at_once) as there, upstream_at(there.url) as upstream:
+        for _ in range(2):
+            answer = await upstream.send("POST", "/v1/x", b"", [], bytes(64 * 1024 * 1024))
+            assert (answer.status, await answer.body()) == (413, b"")
+        assert there.connections == 2
+
+
 @pytest.mark.rows("X-19")
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
 async def test_s8_an_error_comes_back_with_status_headers_and_bytes(status: int) -> None:
@@ -303,7 +351,7 @@ async def test_s4_an_answer_cut_short_is_an_error_after_all_that_arrived(written
     async with provider(dying(written)) as there, upstream_at(there.url) as upstream:
         answer = await upstream.send("POST", "/v1/x", b"", [], b"{}")
         if busy:  # we look only after the connection has died
-            await until(lambda: answer._response.content.exception() is not None)
+            await until(lambda: answer._content.exception() is not None)
         arrived: list[bytes] = []
         with pytest.raises(UpstreamClosed):
             await gather(answer, arrived)
@@ -487,7 +535,7 @@ async def test_s11_a_slow_reader_holds_back_the_provider() -> None:
 
     async with provider(script) as there, upstream_at(there.url) as upstream:
         answer = await upstream.send("GET", "/v1/x", b"", [], b"")
-        buffered = answer._response.content
+        buffered = answer._content
         await until(lambda: buffered._protocol._reading_paused)
         one_read = 256 * 1024
         assert buffered.total_bytes <= one_read + 4096
@@ -505,7 +553,7 @@ async def test_s11_what_waits_is_handed_on_before_more_is_read() -> None:
             taken += len(piece)
             for _ in range(3):
                 await asyncio.sleep(0)
-            assert answer._response.content.total_bytes - taken <= 256 * 1024
+            assert answer._content.total_bytes - taken <= 256 * 1024
         assert taken == whole
 
 
