@@ -157,4 +157,4 @@ async def fail(reply: Reply, error: ProxyError, headers: RawHeaders, dialect: Di
 
 
 def _resized(headers: RawHeaders) -> RawHeaders:
-    return [(name, value) for name, value in headers if name.lower() not in _SIZED]
+    return [(name, value) for name, value in headers if name not in _SIZED]
