@@ -7,43 +7,61 @@ Anthropic's `input_tokens` does not, so adding them everywhere would count them 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy.stack.transcript import Usage
 
-INPUT = (("prompt_tokens",), ("input_tokens",), ("promptTokenCount",))
-OUTPUT = (("completion_tokens",), ("output_tokens",), ("candidatesTokenCount",))
-CACHED = (
+Place = tuple[str, str]
+"""Where a figure stands: a member, and the one inside of it, or "" for the member itself."""
+
+INPUT: tuple[Place, ...] = (("prompt_tokens", ""), ("input_tokens", ""), ("promptTokenCount", ""))
+OUTPUT: tuple[Place, ...] = (("completion_tokens", ""), ("output_tokens", ""), ("candidatesTokenCount", ""))
+CACHED: tuple[Place, ...] = (
     ("prompt_tokens_details", "cached_tokens"),
     ("input_tokens_details", "cached_tokens"),
-    ("prompt_cache_hit_tokens",),
-    ("cache_read_input_tokens",),
-    ("cached_tokens",),
-    ("cachedContentTokenCount",),
+    ("prompt_cache_hit_tokens", ""),
+    ("cache_read_input_tokens", ""),
+    ("cached_tokens", ""),
+    ("cachedContentTokenCount", ""),
 )
-WRITTEN = (
-    ("cache_creation_input_tokens",),
+WRITTEN: tuple[Place, ...] = (
+    ("cache_creation_input_tokens", ""),
     ("prompt_tokens_details", "cache_write_tokens"),
     ("prompt_tokens_details", "cache_creation_tokens"),
     ("input_tokens_details", "cache_write_tokens"),
 )
-WRITTEN_LONG = (("cache_creation", "ephemeral_1h_input_tokens"),)
-THOUGHTS = (("completion_tokens_details", "reasoning_tokens"), ("output_tokens_details", "reasoning_tokens"))
+WRITTEN_LONG: tuple[Place, ...] = (("cache_creation", "ephemeral_1h_input_tokens"),)
+THOUGHTS: tuple[Place, ...] = (
+    ("completion_tokens_details", "reasoning_tokens"),
+    ("output_tokens_details", "reasoning_tokens"),
+)
+CACHE_SIDE = frozenset(member for member, _ in (*CACHED, *WRITTEN))
+"""Where none of these is told, nothing is said of a cache."""
 OUTPUT_SIDE = ("completion_tokens", "output_tokens")
 MOST = 10**12
 """Tokens that a figure can mean. What is more is no count, and would make every sum it stands in worthless."""
+_NUMBER = (int, float)
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "server_tool_use")
+
+
+class Sides(NamedTuple):
+    """What a provider says of the prompt, in its own measure, of the answer, and of what the cache held and took."""
+
+    prompt: int
+    output: int
+    cached: int = 0
+    written: int = 0
 
 
 def usage_of(told: Mapping[str, Any]) -> Usage:
     """The figures of one round. What is absent, null or no number is 0."""
-    cached, written = _first(told, CACHED), _first(told, WRITTEN)
-    whole = _first(told, INPUT)
-    apart = "prompt_tokens" not in told and ("cache_read_input_tokens" in told or "cache_creation_input_tokens" in told)
-    thoughts = _figure(told.get("thoughtsTokenCount")) + _thoughts_beside(told)
-    whole += cached + written if apart else 0
-    long = min(written, _first(told, WRITTEN_LONG))
-    return Usage(whole, _first(told, OUTPUT) + thoughts, cached, written, long)
+    sides = _sides(told)
+    whole, output, cached, written = sides
+    output += _figure(told.get("thoughtsTokenCount")) + _thoughts_beside(told, sides)
+    if "prompt_tokens" not in told and ("cache_read_input_tokens" in told or "cache_creation_input_tokens" in told):
+        whole += cached + written
+    long = min(written, _first(told, WRITTEN_LONG)) if written else 0
+    return Usage(whole, output, cached, written, long)
 
 
 def merged_usage(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +81,8 @@ def told_of(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if isinstance(told.get(name), dict):
             told[name] = _summed([d for r in rounds if isinstance(d := r.get(name), dict)])
     if "total_tokens" in told:
-        told["total_tokens"] = _first(told, INPUT) + _first(told, OUTPUT) + sum(map(_thoughts_beside, rounds))
+        thoughts = sum(_thoughts_beside(r, _sides(r)) for r in rounds)
+        told["total_tokens"] = _first(told, INPUT) + _first(told, OUTPUT) + thoughts
     return told
 
 
@@ -75,11 +94,18 @@ def _summed(details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return total
 
 
-def _thoughts_beside(told: Mapping[str, Any]) -> int:
+def _sides(told: Mapping[str, Any]) -> Sides:
+    prompt, output = _first(told, INPUT), _first(told, OUTPUT)
+    if CACHE_SIDE.isdisjoint(told):
+        return Sides(prompt, output)
+    return Sides(prompt, output, _first(told, CACHED), _first(told, WRITTEN))
+
+
+def _thoughts_beside(told: Mapping[str, Any], sides: Sides) -> int:
     """Reasoning that the output does not hold: the total says it. xAI tells it among the details as well; gateways to
     Gemini leave it out of both. What the cache did is none of it, where a total holds that on top of the prompt."""
-    whole, cached, written = _first(told, INPUT), _first(told, CACHED), _first(told, WRITTEN)
-    rest = _figure(told.get("total_tokens")) - whole - _first(told, OUTPUT)
+    whole, output, cached, written = sides
+    rest = _figure(told.get("total_tokens")) - whole - output
     if rest <= 0 or not whole:
         return 0
     if thoughts := _first(told, THOUGHTS):
@@ -87,27 +113,22 @@ def _thoughts_beside(told: Mapping[str, Any]) -> int:
     return 0 if rest in (cached, written, cached + written) else rest
 
 
-def _first(told: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> int:
-    """The first of `paths` that holds more than 0."""
-    for path in paths:
-        if path[0] in told and (figure := _figure(_at(told, path))):
+def _first(told: Mapping[str, Any], places: Sequence[Place]) -> int:
+    """The first of `places` that holds more than 0."""
+    for member, within in places:
+        if member in told and (figure := _figure(_at(told[member], within) if within else told[member])):
             return figure
     return 0
 
 
-def _at(told: Mapping[str, Any], path: tuple[str, ...]) -> object:
-    found: object = told
-    for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+def _at(details: object, name: str) -> object:
+    return details.get(name) if isinstance(details, dict) else None
 
 
 def _is_figure(found: object) -> bool:
-    return isinstance(found, int | float) and not isinstance(found, bool)
+    return isinstance(found, _NUMBER) and not isinstance(found, bool)
 
 
 def _figure(found: object) -> int:
     """A count of tokens; 0 for what cannot be one, infinity and what is no number among it (JSON allows `1e400`)."""
-    if not isinstance(found, int | float) or isinstance(found, bool):
-        return 0
-    return int(found) if 0 < found <= MOST else 0
+    return int(found) if isinstance(found, _NUMBER) and found is not True and 0 < found <= MOST else 0
