@@ -24,6 +24,7 @@ from proxy.dialects import Dialect
 from proxy.errors import StoreError
 from proxy.feed import Feed
 from proxy.metrics import Metrics
+from proxy.plain import LONGEST, Plain, plain, short
 from proxy.report import Account, Accountant, Chain, Decision, Outcome, Receipt, response_headers
 from proxy.stack import folding, tools
 from proxy.stack.context import on_line
@@ -340,19 +341,26 @@ _FIGURES = ("rounds", "hidden_calls", "duration_ms", "overhead_ms", "tokens_in",
 _MONEY = ("cost", "cost_untouched", "saved", "basis")
 _UNCOUNTED = (*_IDS, *_ENDED, "hidden_calls", "duration_ms", "overhead_ms")
 _LOGGED = (*_IDS, *_ENDED, *_FIGURES, *_MONEY)
-_uncounted, _logged = attrgetter(*_UNCOUNTED), attrgetter(*_LOGGED)
+_TEXTS = (*_IDS, "finish_reason")
+_TIMES: tuple[str, ...] = ("duration_ms", "overhead_ms")
+_MEASURED = (*_TIMES, "cost", "cost_untouched", "saved")
+_uncounted, _logged, _texts = attrgetter(*_UNCOUNTED), attrgetter(*_LOGGED), attrgetter(*_TEXTS)
 _SELDOM = ("recalls", "would_send", "lost_reasoning")
 
 
-def _line(told: Outcome, calls: Mapping[str, int], tries: int) -> dict[str, object]:
+def _line(told: Outcome, calls: Mapping[str, int], tries: int) -> Plain:
     """The story of a request for the log: ids, figures and names of ours. What is seldom is there when it happened."""
     if not isinstance(told, Receipt):
-        line = dict(zip(_UNCOUNTED, _uncounted(told), strict=True))
+        line, measured = Plain(zip(_UNCOUNTED, _uncounted(told), strict=True)), _TIMES
     else:
-        line = dict(zip(_LOGGED, _logged(told), strict=True))
+        line, measured = Plain(zip(_LOGGED, _logged(told), strict=True)), _MEASURED
         if (usage := told.usage).input:
             line["reported_input"], line["reported_cached"] = usage.input, usage.cached
             line["reported_written"], line["reported_output"] = usage.written, usage.output
+    for name in measured:
+        line[name] = plain(line[name])
+    if max(map(len, _texts(told))) > LONGEST:
+        line |= {name: short(line[name]) for name in _TEXTS}
     for name in _SELDOM:
         if figure := getattr(told, name):
             line[name] = figure
@@ -361,7 +369,7 @@ def _line(told: Outcome, calls: Mapping[str, int], tries: int) -> dict[str, obje
     if calls:
         line["calls"] = dict(calls)
     if told.events:
-        line["events"] = list(told.events)
+        line["events"] = list(map(short, told.events))
     if told.decisions:
         asked = (f"{d.kind} {'done' if d.done else 'not now'} {d.reason}".rstrip() for d in told.decisions)
         line["decisions"] = dict(Counter(asked))

@@ -17,7 +17,7 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal, TextIO
@@ -25,16 +25,16 @@ from typing import Literal, TextIO
 import msgspec
 
 from proxy.commands.printing import one_line
+from proxy.plain import Plain, plain, short
 
-LONGEST = 400
-"""Characters of a field."""
 MOST_CAUSES = 5
 """Exceptions told of one chain, the last one first."""
 OURS = "stack_"
 """What our fields begin with, so that none has the name of one of the library's."""
 TOGETHER = "stack"
 """The field that holds all others of its line as one mapping, by their own names: for the line of every request, in
-which thirty fields, each put into the record and found there again, cost as much as all the rest."""
+which thirty fields, each put into the record and found there again, cost as much as all the rest. A `Plain` one is
+written as it is."""
 WAIT_S = 0.02
 """How long a line of news waits for others, in seconds. Each write lets go of the interpreter, and to get it back from
 the thread that writes to the store costs as much as the line: 16 us of CPU for each request under load. A page is as
@@ -89,7 +89,7 @@ class Line(logging.Formatter):
     """A record as one line, less what is empty, and a traceback below it where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = (f"{name}={_shown(value)}" for name, value in _fields(record) if value != "")
+        fields = (f"{name}={_shown(value)}" for name, value in _fields(record).items() if value != "")
         begins = (f"[{_moment(record)}]", "[stack]")  # S1-161
         said = [*begins, record.levelname.lower(), record.name, record.getMessage(), *fields]
         line = one_line(" ".join(said))
@@ -107,8 +107,8 @@ class Object(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        for name, value in _fields(record):
-            told[name] = _plain(value)
+        fields = _fields(record)
+        told |= fields if isinstance(fields, Plain) else {name: plain(value) for name, value in fields.items()}
         if record.exc_info:
             told["exception"] = _trace(record.exc_info[1])
         return _ascii(told)
@@ -124,13 +124,13 @@ def _ascii(told: dict[str, object]) -> str:
     return line.decode() if line.isascii() else json.dumps(told)
 
 
-def _fields(record: logging.LogRecord) -> Iterable[tuple[str, object]]:
+def _fields(record: logging.LogRecord) -> Mapping[str, object]:
     """What whoever logged has added, in that order."""
     said = vars(record)
     together: Mapping[str, object] | None = said.get(TOGETHER)
     if together is not None:
-        return together.items()
-    return [(name.removeprefix(OURS), value) for name, value in said.items() if name not in _STANDARD]
+        return together
+    return {name.removeprefix(OURS): value for name, value in said.items() if name not in _STANDARD}
 
 
 def _trace(error: BaseException | None) -> str:
@@ -152,7 +152,7 @@ def _second(moment: int) -> str:
 
 
 def _shown(value: object) -> str:
-    text = _short(_as_text(value))
+    text = short(_as_text(value))
     return f'"{text}"' if " " in text or not text else text
 
 
@@ -168,29 +168,6 @@ def _as_text(value: object) -> str:
             return ", ".join(map(str, value))
         case _:
             return str(value)
-
-
-def _plain(value: object) -> object:
-    """As JSON says it: figures stay figures, lists and counts stay what they are, anything else is a short text."""
-    if isinstance(value, str):  # nearly all fields are one of these, and a pattern is asked at three times the cost
-        return value if len(value) <= LONGEST else _short(value)
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    match value:
-        case None:
-            return value
-        case dict():
-            return {_short(str(name)): _plain(each) for name, each in value.items()}
-        case list():
-            return [_plain(each) for each in value]
-        case _:
-            return _short(str(value))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def keep_journal(level: str, form: Literal["auto", "text", "json"]) -> None:

@@ -10,7 +10,8 @@ import weakref
 
 import pytest
 
-from proxy.commands.journal import LONGEST, MOST_CAUSES, Line, Object, Page
+from proxy.commands.journal import MOST_CAUSES, Line, Object, Page
+from proxy.plain import LONGEST
 
 FORMS = pytest.mark.parametrize("form", [Line(), Object()], ids=["text", "json"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.plain import LONGEST, Plain, plain
 from proxy.scripted import ScriptedProvider, answers, call, cut, says, status
 from tests.harness import does, pop, push
 from tests.wire.proxied import Journal, Proxied
@@ -35,6 +36,22 @@ def test_o3_an_error_of_the_provider_leaves_one_line(
     told = ask(proxy.origin, body_of(f"O3 {code}", awake=awake, stream=stream))
     assert line_of(journal, told) == ("error", "upstream_error", code, code)
     assert told.told == "error; reason=upstream_error"
+
+
+@pytest.mark.parametrize("code", [200, 429])
+def test_the_line_of_a_request_is_plain_whatever_it_is_about(
+    proxy: Proxied, provider: ScriptedProvider, journal: Journal, code: int
+) -> None:
+    """The log writes it as it is: no other looks for texts that have no end, and figures that have."""
+    provider.will(says("hi") if code == 200 else status(code))
+    ask(proxy.origin, body_of() | {"model": "m" * 10 * LONGEST})
+    [line] = journal.wait_for_requests(1)
+    [record] = [record for record in journal.records if record.getMessage() == "request"]
+    said = vars(record)["stack"]
+
+    assert isinstance(said, Plain)
+    assert said == {name: plain(value) for name, value in said.items()}
+    assert len(line["stack_model"]) == LONGEST
 
 
 @AWAKE
