@@ -16,11 +16,12 @@ import asyncio
 import json
 import logging
 import sys
+import time
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import msgspec
 
@@ -39,7 +40,25 @@ WAIT_S = 0.02
 """How long a line of news waits for others, in seconds. Each write lets go of the interpreter, and to get it back from
 the thread that writes to the store costs as much as the line: 16 us of CPU for each request under load. A page is as
 long as the event loop then works on it: 0.3 ms at 1,700 requests a second."""
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_NOTHING = logging.makeLogRecord({})
+_STANDARD = frozenset(vars(_NOTHING)) | {"message", "asctime", "taskName"}
+
+
+class Said(logging.LogRecord):
+    """What was said, and when. Of threads, processes, tasks and places in the source no line tells anything, and to
+    find them costs as much as the line: they are what they are in a record that knows nothing."""
+
+    def __init__(
+        self, name: str, level: int, pathname: str, lineno: int, msg: object, args: Any, exc_info: Any, *_: object
+    ) -> None:
+        self.name, self.msg, self.exc_info = name, msg, exc_info
+        self.args = args[0] if args and len(args) == 1 and isinstance(args[0], Mapping) and args[0] else args
+        self.levelno, self.levelname = level, logging.getLevelName(level)
+        self.created = time.time()
+        self.msecs = self.created % 1 * 1000
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(_NOTHING, name)
 
 
 class Page(logging.StreamHandler[TextIO]):
@@ -177,9 +196,5 @@ def keep_journal(level: str, form: Literal["auto", "text", "json"]) -> None:
     handler.setFormatter(Line() if is_text else Object())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("proxy").setLevel(level.upper())
-    # Of threads, processes, tasks and places in the source no line tells anything, and asking for them costs as much
-    # as the line. (All five switches are those that the library's own manual names.)
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    if sys.version_info >= (3, 12):
-        logging.logAsyncioTasks = False
-    logging._srcfile = None
+    logging.setLogRecordFactory(Said)
+    logging._srcfile = None  # one of the switches that the library's own manual names: nobody looks for the place

@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from proxy.commands.journal import MOST_CAUSES, Line, Object, Page
+from proxy.commands.journal import MOST_CAUSES, Line, Object, Page, Said
 from proxy.plain import LONGEST
 
 FORMS = pytest.mark.parametrize("form", [Line(), Object()], ids=["text", "json"])
@@ -62,6 +62,21 @@ def test_lists_and_counts_are_read_in_text_too() -> None:
     line = logged("request", stack_calls={"stack": 2, "stack_recall": 1}, stack_events=["woken", "pushed f1"])
 
     assert line.endswith('calls="stack x2, stack_recall x1" events="woken, pushed f1"\n')
+
+
+@pytest.mark.parametrize("args", [(), ("some", 3), ({"what": "words"},), ({},)])
+def test_what_is_said_is_a_record_of_the_library_less_its_place(args: tuple[object, ...]) -> None:
+    words = {0: "%d", 1: "%(what)s" if args and args[0] else "%s", 2: "%s %d"}[len(args)]
+    said, theirs = (
+        made("proxy.test", logging.INFO, "x.py", 7, words, args, None) for made in (Said, logging.LogRecord)
+    )
+
+    assert said.getMessage() == theirs.getMessage()
+    assert (said.name, said.levelno, said.levelname) == (theirs.name, theirs.levelno, theirs.levelname)
+    assert 0 <= theirs.created - said.created < 60
+    assert int(said.msecs) == int(said.created % 1 * 1000)
+    assert (said.lineno, said.stack_info, said.exc_text) == (0, None, None)
+    assert all(hasattr(said, name) for name in vars(theirs))
 
 
 @FORMS
