@@ -67,8 +67,7 @@ class Bookkeeper:
     afterwards: Afterwards = field(default_factory=lambda: Afterwards(0))
 
 
-@dataclass
-class Record:
+class Record(msgspec.Struct):
     """One request while it is carried out. `arrived` is a `perf_counter` value."""
 
     keeper: Bookkeeper
@@ -85,14 +84,14 @@ class Record:
     overhead_ms: float = 0.0
     hidden_calls: int = 0
     recalls: int = 0
-    calls: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = {}
     """The hidden calls by name of the tool."""
     tries: int = 0
     """Rounds that got no answer and were asked again."""
-    events: list[Event] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
-    usages: list[Usage | None] = field(default_factory=list)
-    bodies: list[SentRecord] = field(default_factory=list)
+    events: list[Event] = []
+    decisions: list[Decision] = []
+    usages: list[Usage | None] = []
+    bodies: list[SentRecord] = []
     finish: str = ""
     upstream_status: int = 0
     """What the provider answered last; 0 while it has not."""
@@ -104,8 +103,7 @@ class Record:
     def placed(self, standing: Standing) -> Record:
         """The record of a placed request, its account opened with what the client sent."""
         self.status, self.reason, self.standing = standing.status, standing.reason, standing
-        chain, names = client_chain(standing.request), {"upstream": self.upstream, "model": self.model}
-        self.account = self.keeper.accountant.open(chain, tenant=self.tenant, **names)
+        self.account = self._opened(client_chain(standing.request))
         self.decided(map(in_a_receipt, standing.decisions))
         return self
 
@@ -113,9 +111,12 @@ class Record:
         """The record of what a person said to the proxy itself. The account is empty: nothing would have been sent for
         it without us, for nobody would have typed it."""
         self.standing = standing
-        self.account = self.keeper.accountant.open((), tenant=self.tenant, upstream=self.upstream, model=self.model)
+        self.account = self._opened(())
         self.overhead_ms = (perf_counter() - self.arrived) * 1000
         return self
+
+    def _opened(self, chain: Chain) -> Account:
+        return self.keeper.accountant.open(chain, tenant=self.tenant, upstream=self.upstream, model=self.model)
 
     # ---------------------------------------------------------------------------------------------------------- note
     def sending(
@@ -129,6 +130,11 @@ class Record:
             self.account.note_sent(chain, own_tools=own_tools, own_texts=own_texts, own_traces=own_traces)
         if body is not None:
             self.bodies.append(SentRecord(self.id, len(self.usages), body, self.keeper.now()))
+
+    def relaying(self, own: Request) -> None:
+        """The client's own request leaves, in its own bytes."""
+        came = self.account.chain if self.account and self.standing and own is self.standing.request else None
+        self.sending(client_chain(own) if came is None else came, None)
 
     def spoke(self, spoken: Spoken) -> None:
         """A round was answered."""
@@ -181,7 +187,8 @@ class Record:
             pairs += response_headers(told_of, self.overhead_ms)
         if self.would_send:
             pairs.append(("x-stack-tokens-would-send", str(self.would_send)))
-        return [(name.encode(), value.encode()) for name, value in pairs]
+        names, values = zip(*pairs, strict=True)
+        return list(zip(map(str.encode, names), map(str.encode, values), strict=True))
 
     def settle(self, client_status: int) -> None:
         """The receipt, once, and afterwards the line in the log; kept with the bodies in what time the store takes.
@@ -228,14 +235,14 @@ class Record:
             finish_reason=self.finish,
             would_send=self.would_send,
             decisions=tuple(self.decisions),
-            lost_reasoning=self._lost_reasoning(events),
+            lost_reasoning=self._lost_reasoning(events) if events else 0,
         )
 
     def _decided_on_arrival(self) -> list[Event]:
         """What hangs on the request and what is new with it, and not on a round: it opened a conversation, woke its
         thread, a frame was seen in it or left, its line was cut."""
         standing = self.standing
-        if standing is None:
+        if standing is None or not standing.ledger.events:
             return []
         ledger, since = standing.ledger, standing.arrival.now
         new, entry = [standing.node], ledger.entries.get(standing.node)

@@ -242,7 +242,7 @@ class Call:
         too_long = window.binds and own.tokens > window.tokens and not kept_there
         if too_long and (shorter := await self._stateless(grown=grown)):
             return await self._asker.own(shorter)
-        self._record.sending(client_chain(own), None)
+        self._record.relaying(own)
         got = await self._asker.own(own)
         if got.status not in overflow.STATUSES or kept_there or not (grown or self._asker.quotes.possible):
             return got

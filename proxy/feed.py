@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
+
 from proxy.errors import ProxyError
 from proxy.happenings import Happening, of_events, of_receipt
 from proxy.report import Receipt
@@ -32,8 +34,7 @@ class TooManyListeners(ProxyError):
     code = "too_many_listeners"
 
 
-@dataclass(frozen=True, slots=True)
-class Numbered:
+class Numbered(msgspec.Struct, frozen=True):
     """A happening with its number in this process, from 1."""
 
     number: int

@@ -40,16 +40,18 @@ class Account:
 
     def __init__(self, accountant: Accountant, key: CacheKey, chain: Chain) -> None:
         self._accountant, self._key = accountant, key
-        self._tariff = accountant.tariff_of(key[2])
-        self._chain, self._line = chain, marked(chain)
-        self._warm = len(chain) > 2 and not accountant.untouched.knows(key, self._line)
-        self._untouched = accountant.untouched.use(key, self._line, self._tariff, accountant.clock(), warm=self._warm)
+        self._tariff = tariff = accountant.tariff_of(key[2])
+        self.chain = chain
+        """What the client sent."""
+        self._line = line = marked(chain)
+        self._warm = len(chain) > 2 and not accountant.untouched.knows(key, line)
+        self._untouched = accountant.untouched.use(key, line, tariff, accountant.clock(), warm=self._warm)
         self._fixed, self._tail = (chain[0][1], chain[-1][1]) if chain else (0, 0)
         self._rounds: list[CacheUse] = []
         self._refused: set[int] = set()
         """Rounds that got no answer and were asked again."""
         self._own = (0, 0, 0)
-        self.tokens_in = self._untouched.total
+        self.tokens_in = line.total
         self.tokens_sent = 0
         """So far, all rounds together."""
 
@@ -57,13 +59,13 @@ class Account:
         """A round leaves. `own_tools` and `own_texts` are tokens in `chain` that are ours; `own_traces` are those of
         `own_texts` that stand for frames."""
         accountant, warm = self._accountant, self._warm and not self._rounds
-        line = self._line if chain == self._chain else chain  # a thread that sleeps sends what came
+        line = self._line if chain == self.chain else marked(chain)  # a thread that sleeps sends what came
         use = accountant.really_sent.use(self._key, line, self._tariff, accountant.clock(), warm=warm)
         for refused in self._refused:  # what was refused is in no cache
             use = known_less(use, self._rounds[refused].prefix, self._tariff)
         self._rounds.append(use)
         self._own = (own_tools, own_texts, own_traces)
-        self.tokens_sent += use.total
+        self.tokens_sent += line.total
 
     def note_refused(self) -> None:
         """The round that left last got no answer and is asked again: nobody is paid for it."""
@@ -77,8 +79,7 @@ class Account:
         total, last = self.tokens_sent, newest.total
         tariff = self._tariff
         self._accountant.note_report(self._key, reported)
-        known = enumerate(zip(self._rounds, reported, strict=True))
-        answered = [billed for at, billed in known if at not in self._refused]
+        answered = self._answered(reported)
         told = all(usage and usage.input for _, usage in answered)  # no prompt is 0 tokens: that says nothing
         basis: Literal["reported", "estimated"] = (
             "reported" if told and self._accountant.reports_caches(self._key) else "estimated"
@@ -119,17 +120,29 @@ class Account:
             counter=self._accountant.counter,
         )
 
+    def _answered(self, reported: Sequence[Usage | None]) -> list[Billed]:
+        """The rounds that got an answer, each with what the provider reported of it."""
+        rounds = list(zip(self._rounds, reported, strict=True))
+        if not self._refused:
+            return rounds
+        return [billed for at, billed in enumerate(rounds) if at not in self._refused]
+
     def _money(self, billed: Sequence[Billed], basis: str, *, failed: bool) -> tuple[float, float]:
         """Cost and saving in USD. Where the client got an error, or no round was answered, nothing stands against the
         cost: without us the provider would have refused it too, or what is asked again is told with the request that
         asks."""
-        output = [_output_price(usage, self._tariff) if usage else 0.0 for _, usage in billed]
-        charged = sum([_charged(use, usage, self._tariff, basis) for use, usage in billed])
-        cost = charged + sum(output)
+        charged: float = 0
+        output: float = 0
+        hidden: float = 0
+        for use, usage in billed:
+            hidden = output
+            charged += _charged(use, usage, self._tariff, basis)
+            output += _output_price(usage, self._tariff) if usage else 0.0
+        cost = charged + output
         if failed or not billed:
             return cost, 0.0 - cost
         # The untouched run has no hidden rounds: what the model wrote in them is our cost.
-        saved = self._difference(billed, charged, basis) - sum(output[:-1])
+        saved = self._difference(billed, charged, basis) - hidden
         # No run costs less than nothing: a loss is at most all that was paid.
         return cost, max(saved, -cost)
 
