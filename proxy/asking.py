@@ -429,8 +429,7 @@ class Asker:
         wanted = Wanted(waking.tools.encode(), include_usage=True, tool_choice_none=no_calls, fork=line.fork)
         body = self._parts.dialect.render(self._request, line.messages, head, wanted)
         tools, texts = self._own_tokens(turn)
-        pieces = [(m.identity, m.tokens) for m in line.messages]
-        chain = sent_chain(self._request, waking.guidance, tools + texts, pieces)
+        chain = sent_chain(self._request, waking.guidance, tools + texts, line.messages)
         self._record.sending(chain, body, own_tools=tools, own_texts=texts + line.own_tokens)
         self._sent = self._tokens(turn, line)
         return body

@@ -31,7 +31,7 @@ from proxy.stack.context import on_line
 from proxy.stack.events import REASONING_REMOVED, Folded, ReasoningRemoved, read_event
 from proxy.stack.ledger import Event
 from proxy.stack.segments import thoughts_of
-from proxy.stack.transcript import Request, Spoken, Usage
+from proxy.stack.transcript import Message, Request, Spoken, Usage
 from proxy.standing import Standing
 from proxy.store import Body, RequestRecord, SentRecord, Store
 from proxy.upstream import RawHeaders
@@ -179,16 +179,17 @@ class Record(msgspec.Struct):
         told = f"{self.status}; reason={reason}" if reason else self.status
         pairs = [("x-stack-status", told)] if told else []
         pairs.append(("x-stack-request-id", self.id))
-        if self.standing is not None:
-            pairs.append(("x-stack-conversation", self.standing.conversation))
-            pairs.append(("x-stack-thread", self.standing.thread))
-            pairs.append(("x-stack-frame", self.standing.frame))
+        if (standing := self.standing) is not None:
+            pairs += [
+                ("x-stack-conversation", standing.conversation),
+                ("x-stack-thread", standing.thread),
+                ("x-stack-frame", standing.frame),
+            ]
         if told_of := self.settled or self.account:
             pairs += response_headers(told_of, self.overhead_ms)
         if self.would_send:
             pairs.append(("x-stack-tokens-would-send", str(self.would_send)))
-        names, values = zip(*pairs, strict=True)
-        return list(zip(map(str.encode, names), map(str.encode, values), strict=True))
+        return [(name.encode(), value.encode()) for name, value in pairs]
 
     def settle(self, client_status: int) -> None:
         """The receipt, once, and afterwards the line in the log; kept with the bodies in what time the store takes.
@@ -249,8 +250,8 @@ class Record(msgspec.Struct):
         while entry is not None and entry.created >= since:
             new.append(entry.parent)
             entry = ledger.entries.get(entry.parent)
-        hanging = [event for node in reversed(new) for event in ledger.events.get(node, ())]
-        return [event for event in hanging if event.created >= since]
+        events = ledger.events
+        return [event for node in reversed(new) for event in events.get(node, ()) if event.created >= since]
 
     def _lost_reasoning(self, events: Iterable[Event]) -> int:
         """Tokens of the reasoning that leaves the line by these events, about, and is not back on it ever."""
@@ -311,14 +312,14 @@ def client_chain(request: Request) -> Chain:
     return [_head_piece(request, "", 0), *[(m.identity, m.tokens) for m in request.messages]]
 
 
-def sent_chain(request: Request, guidance: str, own: int, line: Sequence[tuple[str, int]]) -> Chain:
+def sent_chain(request: Request, guidance: str, own: int, line: Sequence[Message]) -> Chain:
     """What leaves for an awake thread; `own` are the tokens of guidance and tools of ours."""
-    return [_head_piece(request, guidance, own), *line]
+    return [_head_piece(request, guidance, own), *[(m.identity, m.tokens) for m in line]]
 
 
 def _head_piece(request: Request, guidance: str, own: int) -> tuple[str, int]:
     identity = _identity_of_head(request.system_hash, request.tool_names, guidance)
-    return identity, sum(m.tokens for m in request.head) + request.tools_tokens + own
+    return identity, sum([m.tokens for m in request.head]) + request.tools_tokens + own
 
 
 @lru_cache(HEADS)
@@ -342,30 +343,42 @@ def _told(event: Event) -> str:
     return f"{event.kind} {event.subject.partition('/')[0]}".rstrip()
 
 
-_IDS = ("id", "conversation", "thread", "frame", "model", "upstream", "mode", "status", "reason")
-_ENDED = ("client_status", "upstream_status", "finish_reason", "stream")
-_FIGURES = ("rounds", "hidden_calls", "duration_ms", "overhead_ms", "tokens_in", "tokens_sent", "tokens_saved")
-_MONEY = ("cost", "cost_untouched", "saved", "basis")
-_UNCOUNTED = (*_IDS, *_ENDED, "hidden_calls", "duration_ms", "overhead_ms")
-_LOGGED = (*_IDS, *_ENDED, *_FIGURES, *_MONEY)
-_TEXTS = (*_IDS, "finish_reason")
-_TIMES: tuple[str, ...] = ("duration_ms", "overhead_ms")
-_MEASURED = (*_TIMES, "cost", "cost_untouched", "saved")
-_uncounted, _logged, _texts = attrgetter(*_UNCOUNTED), attrgetter(*_LOGGED), attrgetter(*_TEXTS)
+_TEXTS = ("id", "conversation", "thread", "frame", "model", "upstream", "mode", "status", "reason", "finish_reason")
 _SELDOM = ("recalls", "would_send", "lost_reasoning")
+_texts = attrgetter(*_TEXTS)
 
 
 def _line(told: Outcome, calls: Mapping[str, int], tries: int) -> Plain:
     """The story of a request for the log: ids, figures and names of ours. What is seldom is there when it happened."""
-    if not isinstance(told, Receipt):
-        line, measured = Plain(zip(_UNCOUNTED, _uncounted(told), strict=True)), _TIMES
-    else:
-        line, measured = Plain(zip(_LOGGED, _logged(told), strict=True)), _MEASURED
+    line = Plain(
+        {
+            "id": told.id,
+            "conversation": told.conversation,
+            "thread": told.thread,
+            "frame": told.frame,
+            "model": told.model,
+            "upstream": told.upstream,
+            "mode": told.mode,
+            "status": told.status,
+            "reason": told.reason,
+            "client_status": told.client_status,
+            "upstream_status": told.upstream_status,
+            "finish_reason": told.finish_reason,
+            "stream": told.stream,
+        }
+    )
+    if isinstance(told, Receipt):
+        line["rounds"] = told.rounds
+    line["hidden_calls"] = told.hidden_calls
+    line["duration_ms"], line["overhead_ms"] = plain(told.duration_ms), plain(told.overhead_ms)
+    if isinstance(told, Receipt):
+        line["tokens_in"], line["tokens_sent"] = told.tokens_in, told.tokens_sent
+        line["tokens_saved"] = told.tokens_saved
+        line["cost"], line["cost_untouched"] = plain(told.cost), plain(told.cost_untouched)
+        line["saved"], line["basis"] = plain(told.saved), told.basis
         if (usage := told.usage).input:
             line["reported_input"], line["reported_cached"] = usage.input, usage.cached
             line["reported_written"], line["reported_output"] = usage.written, usage.output
-    for name in measured:
-        line[name] = plain(line[name])
     if max(map(len, _texts(told))) > LONGEST:
         line |= {name: short(line[name]) for name in _TEXTS}
     for name in _SELDOM:

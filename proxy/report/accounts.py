@@ -73,11 +73,11 @@ class Account:
 
     def settle(self, outcome: Outcome, usage: Sequence[Usage | None] = ()) -> Receipt:
         """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None."""
-        rounds = len(self._rounds)
+        sent, untouched, tariff, total = self._rounds, self._untouched, self._tariff, self.tokens_sent
+        rounds = len(sent)
         reported = (*usage, *[None] * rounds)[:rounds]
-        newest = self._rounds[-1] if rounds else _NO_USE
-        total, last = self.tokens_sent, newest.total
-        tariff = self._tariff
+        newest = sent[-1] if rounds else _NO_USE
+        last = newest.total
         self._accountant.note_report(self._key, reported)
         answered = self._answered(reported)
         told = all(usage and usage.input for _, usage in answered)  # no prompt is 0 tokens: that says nothing
@@ -85,11 +85,10 @@ class Account:
             "reported" if told and self._accountant.reports_caches(self._key) else "estimated"
         )
         failed = max(outcome.upstream_status, outcome.client_status) >= 400
-        # What the provider answered to its end is billed, also where it could not be passed on.
-        ended = 0 < outcome.upstream_status < 400 and bool(outcome.finish_reason or any(reported[-1:]))
-        lost = failed and not ended and rounds - 1 not in self._refused
+        lost = failed and self._is_lost(outcome, reported)
         cost, saved = self._money(answered[:-1] if lost else answered, basis, failed=failed)
-        fixed = _front(self._untouched, self._fixed)
+        fixed = _front(untouched, self._fixed)
+        own_tools, own_texts, own_traces = self._own
         return Receipt(
             **msgspec.structs.asdict(outcome),
             rounds=rounds,
@@ -99,12 +98,12 @@ class Account:
             tokens_saved=self.tokens_in - total if rounds else 0,
             fixed_in=self._fixed,
             fixed_sent=self._fixed * rounds,
-            own_tools=self._own[0],
-            own_texts=self._own[1],
-            own_traces=self._own[2],
+            own_tools=own_tools,
+            own_texts=own_texts,
+            own_traces=own_traces,
             own_rounds=total - last,
-            sent=newest if rounds == 1 else sum(self._rounds, _NO_USE),
-            untouched=self._untouched,
+            sent=newest if rounds == 1 else sum(sent, _NO_USE),
+            untouched=untouched,
             usage=_sum_of(reported),
             usage_by_round=reported,
             cost=cost,
@@ -115,10 +114,16 @@ class Account:
             output_priced=tariff.output is not None,
             tariffs_as_of=tariff.as_of,
             fixed_untouched=fixed,
-            fixed_once=fixed if newest == self._untouched else _front(newest, self._fixed),
+            fixed_once=fixed if newest == untouched else _front(newest, self._fixed),
             cost_fixed=0.0 if failed or not rounds else min(_price(fixed, tariff), cost, cost + saved),
             counter=self._accountant.counter,
         )
+
+    def _is_lost(self, outcome: Outcome, reported: Sequence[Usage | None]) -> bool:
+        """Whether nobody bills the round that left last, of a request that failed. What the provider answered to its
+        end is billed, also where it could not be passed on."""
+        ended = 0 < outcome.upstream_status < 400 and bool(outcome.finish_reason or any(reported[-1:]))
+        return not ended and len(reported) - 1 not in self._refused
 
     def _answered(self, reported: Sequence[Usage | None]) -> list[Billed]:
         """The rounds that got an answer, each with what the provider reported of it."""

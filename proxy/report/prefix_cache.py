@@ -12,7 +12,6 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -67,8 +66,7 @@ class Marked(msgspec.Struct, frozen=True, gc=False):
     total: int
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(msgspec.Struct, frozen=True, gc=False):
     """A chain that was sent: its marks in a row, and when it was used last, in ms."""
 
     marks: bytes
