@@ -177,19 +177,19 @@ class Record(msgspec.Struct):
         """`x-stack-*` for the answer; money only where it is known, which is after the last round."""
         reason = self.reason if self.status != "asleep" or self.reason in TOLD_ASLEEP else ""
         told = f"{self.status}; reason={reason}" if reason else self.status
-        pairs = [("x-stack-status", told)] if told else []
-        pairs.append(("x-stack-request-id", self.id))
+        headers = [(b"x-stack-status", told.encode())] if told else []
+        headers.append((b"x-stack-request-id", self.id.encode()))
         if (standing := self.standing) is not None:
-            pairs += [
-                ("x-stack-conversation", standing.conversation),
-                ("x-stack-thread", standing.thread),
-                ("x-stack-frame", standing.frame),
+            headers += [
+                (b"x-stack-conversation", standing.conversation.encode()),
+                (b"x-stack-thread", standing.thread.encode()),
+                (b"x-stack-frame", standing.frame.encode()),
             ]
         if told_of := self.settled or self.account:
-            pairs += response_headers(told_of, self.overhead_ms)
+            headers += response_headers(told_of, self.overhead_ms)
         if self.would_send:
-            pairs.append(("x-stack-tokens-would-send", str(self.would_send)))
-        return [(name.encode(), value.encode()) for name, value in pairs]
+            headers.append((b"x-stack-tokens-would-send", b"%d" % self.would_send))
+        return headers
 
     def settle(self, client_status: int) -> None:
         """The receipt, once, and afterwards the line in the log; kept with the bodies in what time the store takes.

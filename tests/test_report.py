@@ -487,7 +487,7 @@ def test_a_model_without_a_price_is_flagged(clock: Clock) -> None:
     receipt = account.settle(Outcome(id="r"))
 
     assert (receipt.priced, receipt.output_priced) == (False, False)
-    assert ("x-stack-priced", "false") in response_headers(receipt, 1)
+    assert (b"x-stack-priced", b"false") in response_headers(receipt, 1)
 
 
 def test_a_receipt_is_one_json_object_and_comes_back_from_it(accountant: Accountant) -> None:
@@ -519,12 +519,12 @@ def test_the_headers_of_an_answer_say_tokens_and_money(accountant: Accountant) -
     receipt = settled(accountant, chain, [HEAD, ("b", 100)])
 
     assert dict(response_headers(receipt, 1.26)) == {
-        "x-stack-tokens-in": "2500",
-        "x-stack-tokens-sent": "2100",
-        "x-stack-tokens-saved": "400",
-        "x-stack-overhead-ms": "1.3",
-        "x-stack-cost": "0.00420000",
-        "x-stack-cost-untouched": "0.00500000",
+        b"x-stack-tokens-in": b"2500",
+        b"x-stack-tokens-sent": b"2100",
+        b"x-stack-tokens-saved": b"400",
+        b"x-stack-overhead-ms": b"1.3",
+        b"x-stack-cost": b"0.00420000",
+        b"x-stack-cost-untouched": b"0.00500000",
     }
 
 
@@ -534,8 +534,8 @@ def test_the_headers_of_a_stream_say_what_is_known_when_it_begins(accountant: Ac
 
     told = dict(response_headers(account, 0.0))
 
-    assert (told["x-stack-tokens-sent"], told["x-stack-tokens-saved"]) == ("2600", "-100")
-    assert "x-stack-cost" not in told
+    assert (told[b"x-stack-tokens-sent"], told[b"x-stack-tokens-saved"]) == (b"2600", b"-100")
+    assert b"x-stack-cost" not in told
 
 
 # -------------------------------------------------------------------------------------------------------------- totals

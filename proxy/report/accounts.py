@@ -289,15 +289,18 @@ class Accountant:
         return key in self._reporting
 
 
-def response_headers(told: Account | Receipt, overhead_ms: float) -> tuple[tuple[str, str], ...]:
+def response_headers(told: Account | Receipt, overhead_ms: float) -> list[tuple[bytes, bytes]]:
     """What the client is told of tokens and money: while streaming from the open account, else from the receipt."""
+    came, sent = told.tokens_in, told.tokens_sent
     headers = [
-        ("x-stack-tokens-in", str(told.tokens_in)),
-        ("x-stack-tokens-sent", str(told.tokens_sent)),
-        ("x-stack-tokens-saved", str(told.tokens_in - told.tokens_sent if told.tokens_sent else 0)),
-        ("x-stack-overhead-ms", f"{overhead_ms:.1f}"),
+        (b"x-stack-tokens-in", b"%d" % came),
+        (b"x-stack-tokens-sent", b"%d" % sent),
+        (b"x-stack-tokens-saved", b"%d" % (came - sent if sent else 0)),
+        (b"x-stack-overhead-ms", b"%.1f" % overhead_ms),
     ]
     if isinstance(told, Receipt):
-        headers += [("x-stack-cost", usd(told.cost)), ("x-stack-cost-untouched", usd(told.cost_untouched))]
-        headers += [] if told.priced else [("x-stack-priced", "false")]
-    return tuple(headers)
+        headers.append((b"x-stack-cost", usd(told.cost).encode()))
+        headers.append((b"x-stack-cost-untouched", usd(told.cost_untouched).encode()))
+        if not told.priced:
+            headers.append((b"x-stack-priced", b"false"))
+    return headers
