@@ -34,7 +34,7 @@ class TooManyListeners(ProxyError):
     code = "too_many_listeners"
 
 
-class Numbered(msgspec.Struct, frozen=True):
+class Numbered(msgspec.Struct, frozen=True, gc=False):
     """A happening with its number in this process, from 1."""
 
     number: int

@@ -27,7 +27,7 @@ from proxy.stack.ledger import Event, Ledger
 Figure = int | float | str | bool
 
 
-class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
+class Happening(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`at` is ms since the epoch; `tenant` is for choosing who may hear of it, and is not told."""
 
     type: str

@@ -1,8 +1,9 @@
 """What a client request cost, as one value that is written down once.
 
 `Outcome` is what whoever carried the request out knows of it, `Receipt` adds tokens and money. Both are JSON objects.
-Receipts are kept for weeks, so a field that is added later has a default. What this module does not do: it computes
-nothing, `accounts.py` fills a receipt in.
+Receipts are kept for weeks, so a field that is added later has a default. None of them can be part of a cycle, so the
+collector keeps no list of them (`gc=False`). What this module does not do: it computes nothing, `accounts.py` fills a
+receipt in.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ANSWERED = "answered"
 """Status of a request that the proxy answered by itself: no provider was asked, so nothing had a price or a usage."""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """One question of the gate and its answer, also "not now". All but the prices are in tokens; `cost` and `gain` are
     in input tokens that would be paid in full."""
 
@@ -52,7 +53,7 @@ class Decision(msgspec.Struct, frozen=True):
     """Reasoning that can no longer be sent."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What came of a client request, as whoever carried it out knows it. Times are ms, `created` since 1970."""
 
     id: str
@@ -85,7 +86,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of reasoning that the client sent and that had to be left out; the model may think them again."""
 
 
-class Receipt(Outcome, frozen=True, kw_only=True):
+class Receipt(Outcome, frozen=True, kw_only=True, gc=False):
     """What a client request cost. Tokens of ours are counted by `counter`; money is USD."""
 
     rounds: int
