@@ -15,7 +15,7 @@ from itertools import chain
 
 import msgspec
 
-from proxy.stack.ledger import Ledger, Round, forms, seen_calls, seen_identity, seen_text
+from proxy.stack.ledger import Ledger, Round, Seen, seen, seen_calls
 from proxy.stack.transcript import Call, Message, Request
 
 TELLING = 24
@@ -49,11 +49,11 @@ def of_turn(messages: Sequence[Message], rounds: Sequence[Round]) -> tuple[str, 
     """Keys to store for a turn that ended: `messages` are the client's before it."""
     if not rounds:
         return ()
-    text, calls = seen_text(rounds), seen_calls(rounds)
-    kept = _turn_anchors(Message("assistant", b"", seen_identity(rounds), text, calls))
+    shown = seen(rounds)
+    kept = _turn_anchors(shown)
     if any(m.role == "assistant" for m in messages):
         return kept
-    opened = [_opening_key(messages, identity) for identity in sorted(forms(rounds))]
+    opened = [_opening_key(messages, identity) for identity in sorted(shown.forms)]
     return (*opened, *kept)
 
 
@@ -115,10 +115,14 @@ def _opened_anchor(messages: Sequence[Message]) -> str:
 
 
 def _opening_key(before: Sequence[Message], first_answer: str) -> str:
-    whole = "\n".join([*(m.identity for m in before), first_answer])
+    whole = "\n".join([m.identity for m in before] + [first_answer])
     return "p" + sha256(whole.encode()).hexdigest()[:32]
 
 
-def _turn_anchors(turn: Message) -> tuple[str, ...]:
-    keys = tuple("c" + sha256(f"{c.id}\n{c.name}".encode()).hexdigest()[:32] for c in turn.calls if c.id)
-    return (*keys, "s" + turn.identity) if len(turn.text.strip()) >= TELLING else keys
+def _turn_anchors(turn: Message | Seen) -> tuple[str, ...]:
+    told = ("s" + turn.identity,) if len(turn.text.strip()) >= TELLING else ()
+    return (*map(_call_anchor, (c for c in turn.calls if c.id)), *told) if turn.calls else told
+
+
+def _call_anchor(call: Call) -> str:
+    return "c" + sha256(f"{call.id}\n{call.name}".encode()).hexdigest()[:32]

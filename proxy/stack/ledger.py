@@ -14,7 +14,7 @@ conversation (that is `matching`), and reads no store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
@@ -178,20 +178,23 @@ class Ledger:
     def add_round(self, done: Round) -> None:
         """A finished round is written once; a draft of it, written while it streamed, is replaced."""
         turn, known = self.entries.get(done.turn), self.rounds.get(done.turn, ())
-        if turn is None or any(r.number == done.number and r.spoken.complete for r in known):
+        drafts = [r for r in known if r.number == done.number] if known else []
+        if turn is None or any(draft.spoken.complete for draft in drafts):
             return
-        rounds = (done,) if not known else tuple(sorted((*_but(known, done), done), key=lambda r: r.number))
-        identities = forms(rounds)
-        if (again := self._said_before(done.spoken, turn.parent, identities)) is not None:
-            rounds = tuple(r if r is not done else replace(done, spoken=again) for r in rounds)
+        rounds = _with(known, done)
+        shown = seen(rounds)
+        if (again := self._said_before(done.spoken, turn.parent, shown.forms)) is not None:
+            rounds = _with(known, replace(done, spoken=again))
+            self.size -= again.weight
         self.rounds[done.turn] = rounds
-        self.size += _weight(done) - (again.weight if again else 0)
-        self.size -= sum(_weight(draft) for draft in known if draft.number == done.number)
-        for identity in identities:
+        self.size += _weight(done)
+        for draft in drafts:
+            self.size -= _weight(draft)
+        for identity in shown.forms:
             _note(self.by_identity.setdefault((turn.parent, identity), []), done.turn)
             _note(self.produced.setdefault(identity, []), done.turn)
-        if calls := seen_calls(rounds):
-            _note(self.produced.setdefault(calls_key(calls), []), done.turn)
+        if shown.calls:
+            _note(self.produced.setdefault(calls_key(shown.calls), []), done.turn)
 
     def _said_before(self, spoken: Spoken, parent: str, identities: Iterable[str]) -> Spoken | None:
         """The same words, as an answer before it to the same request: who asks again and again may be told the same,
@@ -237,11 +240,15 @@ class Ledger:
 
 def _weight(done: Round) -> int:
     """Bytes a round takes in memory, about."""
-    return ROUND_BYTES + done.spoken.weight + sum(result.weight for result in done.results)
+    said = ROUND_BYTES + done.spoken.weight
+    return said + sum(result.weight for result in done.results) if done.results else said
 
 
-def _but(rounds: Sequence[Round], done: Round) -> Iterator[Round]:
-    return (r for r in rounds if r.number != done.number)
+def _with(rounds: tuple[Round, ...], done: Round) -> tuple[Round, ...]:
+    """`rounds` of a turn and `done`, in order; it takes the place of a draft of it."""
+    if not rounds:
+        return (done,)
+    return tuple(sorted((*(r for r in rounds if r.number != done.number), done), key=lambda r: r.number))
 
 
 def _note(turns: list[str], turn: str) -> None:
@@ -299,8 +306,28 @@ def is_edited(done: Round) -> bool:
     return EDITED in done.spoken.extra or SEALED in done.spoken.extra
 
 
+class Seen(msgspec.Struct, frozen=True, gc=False):
+    """What the client was shown of a turn: the words it read, the calls it was given, the identity of both as one
+    message. `forms` are the identities under which a finished turn may come back."""
+
+    text: str
+    calls: tuple[Call, ...]
+    identity: str
+    forms: frozenset[str]
+
+
+def seen(rounds: Sequence[Round]) -> Seen:
+    """All of it at once, for whoever asks for more than one thing."""
+    text, calls = seen_text(rounds), seen_calls(rounds)
+    identity = _seen_identity(rounds, text, calls)
+    return Seen(text, calls, identity, _forms(rounds, text, calls, identity))
+
+
 def seen_text(rounds: Sequence[Round]) -> str:
     """What the client read of a turn."""
+    if len(rounds) == 1:
+        text = rounds[0].spoken.message.text
+        return text if text.strip() else ""
     return JOINT.join(r.spoken.message.text for r in rounds if r.spoken.message.text.strip())
 
 
@@ -309,30 +336,33 @@ def seen_calls(rounds: Sequence[Round]) -> tuple[Call, ...]:
     return rounds[-1].spoken.client_calls if rounds else ()
 
 
-def seen_identity(rounds: Sequence[Round]) -> str:
-    """The identity of the turn as the client was shown it. Mostly that of its only round, which is known."""
+def _seen_identity(rounds: Sequence[Round], text: str, calls: tuple[Call, ...]) -> str:
+    """Mostly that of the only round, which is known."""
     only = rounds[0].spoken.message if len(rounds) == 1 else None
     if only and only.role == "assistant" and not only.answers and not rounds[0].spoken.own_calls:
         return only.identity
-    return identity_of("assistant", seen_text(rounds), seen_calls(rounds))
+    return identity_of("assistant", text, calls)
 
 
-def forms(rounds: Sequence[Round]) -> set[str]:
-    """The identities a finished turn may come back under: whole, without its text where it has calls (crewai drops
-    it), or without what was thought aloud in it."""
-    text, calls = seen_text(rounds), seen_calls(rounds)
+def forms(rounds: Sequence[Round]) -> frozenset[str]:
+    """The identities a finished turn may come back under."""
+    return seen(rounds).forms
+
+
+def _forms(rounds: Sequence[Round], text: str, calls: tuple[Call, ...], identity: str) -> frozenset[str]:
+    """Whole, without its text where it has calls (crewai drops it), or without what was thought aloud in it."""
     if not (calls or text or is_silent(rounds)):
-        return set()
-    found = {seen_identity(rounds)}
+        return frozenset()
+    found = {identity}
     if calls:
         found.add(identity_of("assistant", "", calls))
     if _thinks(text) and (said := unthought(text)).strip():
         found.add(identity_of("assistant", said, calls))
-    return found
+    return frozenset(found)
 
 
 def _thinks(text: str) -> bool:
-    return any(f"</{tag}>" in text for tag in THOUGHT)
+    return "</" in text and any(f"</{tag}>" in text for tag in THOUGHT)
 
 
 def unthought(text: str) -> str:

@@ -201,7 +201,8 @@ class Spoken(msgspec.Struct, frozen=True, gc=False):
     @property
     def weight(self) -> int:
         """Bytes it takes in memory, about."""
-        return SPOKEN_BYTES + self.message.weight + sum(map(len, self.extra.values()))
+        said = SPOKEN_BYTES + self.message.weight
+        return said + sum(map(len, self.extra.values())) if self.extra else said
 
     @property
     def own_calls(self) -> tuple[Call, ...]:
