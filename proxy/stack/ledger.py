@@ -51,6 +51,9 @@ class Kind(StrEnum):
     """Words of a person that came from beside the client: an overlay that counts as the user's own message."""
 
 
+_BESIDE = (Kind.OVERLAY, Kind.SAID)
+
+
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One node of the tree: a client message, a turn (its rounds stand in `Ledger.rounds`), or an overlay of ours.
 
@@ -71,7 +74,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_beside(self) -> bool:
         """It hangs beside the path, and no client gives it back."""
-        return self.kind in (Kind.OVERLAY, Kind.SAID)
+        return self.kind in _BESIDE
 
 
 class Round(msgspec.Struct, frozen=True, gc=False):
@@ -149,6 +152,8 @@ class Ledger:
     forms_of: dict[str, str] = field(default_factory=dict)
     """Of entries that are another form of one, which it was first: clients rewrite what they have rewritten."""
     overlays: dict[str, list[Entry]] = field(default_factory=dict)
+    walked: tuple[Entry, ...] = field(default=(), compare=False)
+    """The path that a request was found on last (`walking`): the next one is mostly the same and some more."""
     queue: dict[str, Queued] = field(default_factory=dict)
     """What people said into it, in that order, told or not."""
     seq: int = 0
@@ -181,13 +186,12 @@ class Ledger:
         drafts = [r for r in known if r.number == done.number] if known else []
         if turn is None or any(draft.spoken.complete for draft in drafts):
             return
-        rounds = _with(known, done)
+        rounds = with_round(known, done)
         shown = seen(rounds)
         if (again := self._said_before(done.spoken, turn.parent, shown.forms)) is not None:
-            rounds = _with(known, replace(done, spoken=again))
-            self.size -= again.weight
+            rounds = with_round(known, replace(done, spoken=again))
         self.rounds[done.turn] = rounds
-        self.size += _weight(done)
+        self.size += _weight(done, is_shared=again is not None)
         for draft in drafts:
             self.size -= _weight(draft)
         for identity in shown.forms:
@@ -238,13 +242,13 @@ class Ledger:
         return next((e for e in reversed(self.entries.values()) if not e.is_beside), None)
 
 
-def _weight(done: Round) -> int:
-    """Bytes a round takes in memory, about."""
-    said = ROUND_BYTES + done.spoken.weight
+def _weight(done: Round, *, is_shared: bool = False) -> int:
+    """Bytes a round takes in memory, about; `is_shared`: what was spoken in it is held elsewhere."""
+    said = ROUND_BYTES if is_shared else ROUND_BYTES + done.spoken.weight
     return said + sum(result.weight for result in done.results) if done.results else said
 
 
-def _with(rounds: tuple[Round, ...], done: Round) -> tuple[Round, ...]:
+def with_round(rounds: tuple[Round, ...], done: Round) -> tuple[Round, ...]:
     """`rounds` of a turn and `done`, in order; it takes the place of a draft of it."""
     if not rounds:
         return (done,)

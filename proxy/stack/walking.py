@@ -11,7 +11,8 @@ rewrote is `aligning`'s.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import repeat, takewhile
+from operator import attrgetter, eq
 
 from proxy.stack.ledger import JOINT, PAUSED, Entry, Ledger, echoes, forms, is_silent, sealed_in
 from proxy.stack.transcript import Message, identity_of
@@ -19,16 +20,19 @@ from proxy.stack.transcript import Message, identity_of
 ATTEMPTS = 16
 """How many of the newest answers to one request are looked at: clients retry, they do not go back to the hundredth
 answer."""
+MANY = 8
+"""Messages from which a history is held against the one that was walked last; fewer are walked sooner."""
 
 
 def walk(ledger: Ledger, messages: Sequence[Message], behind: str = "") -> tuple[Entry, ...]:
     """The longest known prefix of `messages`, as entries: of a whole history, or `behind` an entry. Overlays hang
     beside and are never walked. A turn that said nothing, and that the client does not give back, stands in the place
     of the message it answered."""
-    path: list[Entry] = []
-    parent = behind
+    is_long = len(messages) >= MANY and not behind
+    path = _as_before(ledger, messages) if is_long else []
+    parent = path[-1].id if path else behind
     entries, by_identity = ledger.entries, ledger.by_identity
-    for at, message in enumerate(messages):
+    for at, message in enumerate(messages[len(path) :], len(path)):
         if at < len(path):
             continue  # another piece of the turn that is known by now
         ids = by_identity.get((parent, message.identity), ())
@@ -53,7 +57,20 @@ def walk(ledger: Ledger, messages: Sequence[Message], behind: str = "") -> tuple
         entry = found[0] if len(found) == 1 else _deeper(ledger, found, messages[at + 1 :])
         path.append(entry)
         parent = entry.id
+    if is_long:
+        ledger.walked = tuple(path)
     return tuple(path)
+
+
+def _as_before(ledger: Ledger, messages: Sequence[Message]) -> list[Entry]:
+    """The beginning of the path that was walked last, as far as each message still leads to that one entry and to no
+    other: a whole history comes again with every request, and this sees at once that it is the same."""
+    walked = ledger.walked[: len(messages)]
+    ids = list(map(attrgetter("id"), walked))
+    steps = zip(["", *ids], map(attrgetter("identity"), messages), strict=False)
+    found = map(tuple, map(ledger.by_identity.get, steps, repeat(())))
+    same = [*map(eq, found, zip(ids, strict=True)), False]
+    return list(walked[: same.index(False)])
 
 
 def _children(ledger: Ledger, parent: str, message: Message) -> list[Entry]:
