@@ -31,6 +31,8 @@ Owner = tuple[str, str]
 """Tenant and conversation."""
 Place = tuple[str, str, str, int]
 """Of a round: tenant, conversation, turn and number."""
+RECORD_BYTES = 200
+"""What a record takes in memory beside what is said in it, about."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -144,28 +146,25 @@ def without_bodies(records: Sequence[Record], forgotten: Set[str]) -> tuple[Reco
 
 def weight(record: Record) -> int:
     """About how many bytes of memory `record` holds on to."""
-    match record:
-        case Owned():
-            match record.value:
-                case Entry() as entry:
-                    return 200 + (_size(entry.message) if entry.message else 0)
-                case Round() as done:
-                    spoken = _size(done.spoken.message) + sum(map(len, done.spoken.extra.values()))
-                    return 200 + spoken + sum(map(_size, done.results))
-                case Event() as event:
-                    return 200 + len(event.data)
-                case Queued() as said:
-                    return 200 + len(said.text)
-                case Thread():
-                    return 200
-        case RequestRecord():
-            return 200 + len(record.receipt) + sum(map(len, record.body))
-        case SentRecord():
-            return 200 + sum(map(len, record.body))
-        case SettingRecord():
-            return 200 + len(record.value)
-        case Conversation() | Anchored():
-            return 200
+    if isinstance(record, Owned):
+        return RECORD_BYTES + _held(record.value)
+    if isinstance(record, RequestRecord):
+        return RECORD_BYTES + len(record.receipt) + sum(map(len, record.body))
+    if isinstance(record, SentRecord):
+        return RECORD_BYTES + sum(map(len, record.body))
+    return RECORD_BYTES + (len(record.value) if isinstance(record, SettingRecord) else 0)
+
+
+def _held(value: Value) -> int:
+    """Bytes of what people and models said in it."""
+    if isinstance(value, Entry):
+        return _size(value.message) if value.message else 0
+    if isinstance(value, Round):
+        spoken = _size(value.spoken.message) + sum(map(len, value.spoken.extra.values()))
+        return spoken + sum(map(_size, value.results))
+    if isinstance(value, Event):
+        return len(value.data)
+    return len(value.text) if isinstance(value, Queued) else 0
 
 
 def _size(message: Message) -> int:

@@ -90,7 +90,8 @@ class Writer:
         self._bounds = bounds
         self._connection: Connection | None = None
         self._statements: Statements | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._queue: deque[Batch | Job] = deque()
         self._records = 0
         self._bytes = 0
@@ -122,7 +123,7 @@ class Writer:
     def put(self, tenant: str, records: Sequence[Record]) -> int:
         """Queue one transaction; its ticket. Never waits. Raises StoreError when it cannot be taken."""
         size = sum(map(weight, records))
-        with self._changed:
+        with self._lock:  # as with `_changed`, which is entered in Python: this is done with every request
             self._refuse_if_closed()
             if self._circuit.is_open:
                 raise again(self._stalled or StoreError("the store keeps failing"))
