@@ -75,8 +75,8 @@ class Here(msgspec.Struct, frozen=True):
     """A request where it stands: the path up to its last entry `node`, at `now` (ms), in the conversation. `mode` is
     active or passive; `since` is how the thread looked with the request before, None where that is as now; `headers`
     are those of the request; `spoken_to`: what a person said from beside the client waits for its thread; `delegated`:
-    it is a subagent's, who is to be told what it works for; `outdated` are answers that lost their reasoning to a
-    change of the client's on a path beside this one."""
+    it is a subagent's, who is to be told what it works for; `outdated` are, in a thread that is awake, answers
+    that lost their reasoning to a change of the client's on a path beside this one."""
 
     story: Story
     request: Request

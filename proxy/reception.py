@@ -107,19 +107,24 @@ class Reception:
                 return self._beside(arrival, shelved, found)
             new = arrival.request.messages[len(found.path) :]
             whole = len(new) > LOOKED_AT and await self._look_over(arrival, new, self._mode(arrival, asked, ""))
-            origin, bound = Origin(), _NOTHING
             if shelved is None or part is Part.FORK:
                 known = fork_point(shelved, found) if shelved else await self.origins.of(arrival)
-                bound = await self.origins.bound_elsewhere(arrival, known)
-                origin = known if self.live.subagent.enabled else Origin()
-                shelved, found = self._opened(arrival, hint, origin), Match(How.NEW)
-            arrived = self._arrived(arrival, shelved, found, asked, bound)
-            await self.origins.begun(arrived, origin)
+                arrived = await self._begun(arrival, known, hint, asked)
+            else:
+                arrived = self._arrived(arrival, shelved, found, asked, _NOTHING)
             if (subagent := self.live.subagent).enabled and subagent.parent_context:
                 arrived = await with_parents(arrived, self.shelf, self.teller)
             standing = await self._decided(arrived, whole=whole)
             await self.origins.returned(standing)
             return standing
+
+    async def _begun(self, arrival: Arrival, known: Origin, hint: str, asked: str) -> Standing:
+        """In a conversation of its own, which comes from the one that is `known`."""
+        bound = await self.origins.bound_elsewhere(arrival, known)
+        origin = known if self.live.subagent.enabled else Origin()
+        arrived = self._arrived(arrival, self._opened(arrival, hint, origin), Match(How.NEW), asked, bound)
+        await self.origins.begun(arrived, origin)
+        return arrived
 
     async def _look_over(self, arrival: Arrival, new: Sequence[Message], mode: str) -> bool:
         """A history that comes whole is looked over bit by bit, so that others have their turn: a trace will ask for
@@ -217,9 +222,11 @@ class Reception:
         before = ledger.threads.get(thread) or _thread_at(ledger, found)
         told = _thread_now(before, thread, request, self.config.sent_as(request.model))
         mode = self._mode(arrival, asked, ledger.conversation.mode)
-        look = look_at(before) if _may_act(request, mode) else None
+        look = look_at(before) if new and _may_act(request, mode) else None
         story, seen = self._followed(arrival, shelved, found, new, events, told, look)
-        values: list[Entry | Event | Thread] = [*new, *seen, *([told] if told else [])]
+        values: list[Entry | Event | Thread] = [*new, *seen]
+        if told:
+            values.append(told)
         others: list[Record] = [ledger.conversation] if opening else []
         if opening or found.how is How.COMPACTED:  # either begins anew, and may be asked again
             others.append(_anchored_at(arrival, ledger.conversation))
@@ -228,7 +235,7 @@ class Reception:
         node = new[-1].id if new else found.path[-1].id
         shelved.keep_story(node, story)
         since = before if told else None
-        if any(event.kind == SWITCHED for event in seen):
+        if seen and any(event.kind == SWITCHED for event in seen):
             since = _thread_on(story.lines, told or before)
         return Standing(arrival, shelved, story, node, thread, "asleep", how=found.how, since=since, mode=mode)
 
@@ -250,6 +257,8 @@ class Reception:
         looked, None where this one has to stand where that did."""
         ledger = shelved.ledger
         story = shelved.story(found.path[-1].id) if found.path else Story()
+        if not new:
+            return story, []
         decided = _Decided(ledger.seq + len(new), arrival.now, rooted)
         watched = bool(arrival.request.tool_names or (thread and thread.tool_names)) and found.how is not How.COMPACTED
         if watched and found.path:
@@ -404,7 +413,13 @@ class _Decided:
 
 def _asked_mode(headers: Headers) -> str:
     """The mode this request asks for, or empty."""
-    told = next((value for name, value in headers if name.lower() == b"x-stack-mode"), b"").decode("latin-1").strip()
+    for name, value in headers:
+        if name.lower() == b"x-stack-mode":
+            return _a_mode(value.decode("latin-1").strip())
+    return ""
+
+
+def _a_mode(told: str) -> str:
     if told and told not in MODES:
         raise BadRequest(f"x-stack-mode: {told[:40]!r} is no mode; use one of {', '.join(MODES)}.", code="unknown_mode")
     return told

@@ -18,10 +18,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from time import monotonic
-from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+import msgspec
 from msgspec.structs import replace
 
 from proxy.errors import StoreError
@@ -44,6 +45,8 @@ ANCHORS = 50_000
 """Anchors kept in memory; older ones are asked of the store."""
 NAMING = ("folded", "pushed", "planned", "entered", "delegated", "rooted")
 """Kinds of events that are kept under the id of their frame."""
+LOCKS = 256
+"""Scopes asked in last whose locks are kept at hand."""
 LOOKED_AT = 64
 """So many conversations at hand are looked at when one may begin with a summary, or may be a subagent's."""
 MOST_BYTES = 48 << 20
@@ -52,7 +55,7 @@ WEIGHED_AT = 16
 """What is at hand is weighed when a sixteenth of what it may weigh has come to it."""
 
 
-class Fresh(NamedTuple):
+class Fresh(msgspec.Struct, frozen=True, gc=False):
     """A write that may still be on its way to disk: when it was handed over (s, monotonic), and the entries it has
     something of."""
 
@@ -90,14 +93,17 @@ class Shelved:
         self.ticket = ticket
         written: set[str] = set()
         for value in values:
-            if isinstance(value, Entry):
-                written.add(value.id)
-            elif isinstance(value, Round):
+            if isinstance(value, Round):
                 written.add(value.turn)
-            if _changes_lines(value):
+            elif isinstance(value, Entry):
+                written.add(value.id)
+                if value.is_beside:  # a text of ours that stands on lines
+                    self.decided = ticket
+            elif isinstance(value, Event):
                 self.decided = ticket
         self.fresh.append(Fresh(now, ticket, frozenset(written)))
-        self.on_its_way.update(dict.fromkeys(written, ticket))
+        for entry in written:
+            self.on_its_way[entry] = ticket
 
     def needed(self, left_out: Set[str], now: float) -> int:
         """The newest write that has to be on disk before a line leaves that these entries are not on."""
@@ -113,14 +119,14 @@ class Shelved:
                 if self.on_its_way.get(entry) == write.ticket:
                     del self.on_its_way[entry]
 
-    def next_attempt(self, node: str) -> int:
-        """The number of the next answer to a request: answers under way count, for their turns have ids already. One
-        that failed may have left no turn, so that there are fewer of them than numbers."""
+    def next_turn(self, node: str) -> str:
+        """The id of the next answer to a request: answers under way count, for their turns have ids already. One that
+        failed may have left no turn, so that there are fewer of them than numbers."""
         number = max(self.attempts.get(node, 0), len(self.ledger.turns_under.get(node, ())))
-        while turn_id(node, number) in self.ledger.entries:
+        while (turn := turn_id(node, number)) in self.ledger.entries:
             number += 1
         self.attempts[node] = number + 1
-        return number
+        return turn
 
     def story(self, tip: str) -> Story:
         """The fold of the path to `tip`; the longest one known is gone on from."""
@@ -168,9 +174,11 @@ class Shelf:
         """Bytes that came since what is at hand was weighed."""
         self._in_use: WeakValueDictionary[tuple[str, str], Shelved] = WeakValueDictionary()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self.lock = lru_cache(LOCKS)(self._lock)
+        """Of this tenant and session hint: state of one scope changes one request at a time."""
 
-    def lock(self, tenant: str, hint: str) -> asyncio.Lock:
-        """State of one scope changes one request at a time."""
+    def _lock(self, tenant: str, hint: str) -> asyncio.Lock:
+        """Whoever holds one keeps it what it is, however many others were asked for meanwhile."""
         key = (tenant, hint)
         lock = self._locks.get(key)
         if lock is None:
@@ -191,7 +199,8 @@ class Shelf:
         found = None
         for group in anchors.to_find(request):
             keys += group
-            held += [c for key in group for c in self._anchors.get((tenant, hint, key), ())]
+            for key in group:
+                held += self._anchors.get((tenant, hint, key), ())
             found = _best(await self._in(dialect, tenant, held, unread), request, now, opening=opening)
             if found and (opening or matching.covers(found[1], request)):
                 return found
@@ -212,15 +221,18 @@ class Shelf:
     ) -> list[Shelved]:
         """Those of these conversations that are in this dialect. Why one of them cannot be read is added to `unread`,
         where another may be the one that is looked for. Raises StoreError."""
-        got = []
+        got: list[Shelved] = []
         for conversation in dict.fromkeys(conversations):
             try:
-                got.append(await self.get(tenant, conversation))
+                shelved = await self.get(tenant, conversation)
             except StoreError as error:
                 if unread is None or error.code != StoreError.code:  # or it is the store that fails
                     raise
                 unread.append(error)
-        return [s for s in got if s is not None and s.ledger.conversation.dialect == dialect]
+                continue
+            if shelved is not None and shelved.ledger.conversation.dialect == dialect:
+                got.append(shelved)
+        return got
 
     async def _compacted(self, tenant: str, hint: str, request: Request, dialect: str) -> tuple[Shelved, Match] | None:
         named = await self._in(dialect, tenant, await self._store.sessions(tenant, hint))
@@ -333,31 +345,35 @@ class Shelf:
         Raises StoreError before anything changed; where it is gone, too.
         """
         self._not_gone(shelved)
-        conversation = shelved.ledger.conversation
-        owned = [Owned(conversation.id, value) for value in values]
+        ledger = shelved.ledger
         try:
-            ticket = self._store.write(shelved.tenant, (*_conversations(others), *owned, *_rest(others)))
+            ticket = self._store.write(shelved.tenant, _records(ledger.conversation.id, values, others))
         except StoreError:
-            if not shelved.ledger.entries:  # nothing of it was ever stored
+            if not ledger.entries:  # nothing of it was ever stored
                 self.drop(shelved)
             raise
         if values or any(isinstance(record, Conversation | Anchored) for record in others):
             shelved.wrote(ticket, values, self._clock())
-        before = shelved.ledger.size
+        before = ledger.size
+        decided: list[Event] = []
         for value in values:
-            _add(shelved.ledger, value)
-        self._came(shelved.ledger.size - before)
-        for anchored in (r for r in others if isinstance(r, Anchored)):
-            self._keep_anchors(shelved.tenant, anchored)
-        if decided := [value for value in values if isinstance(value, Event)]:
-            self._told(shelved.ledger, decided)
+            _add(ledger, value)
+            if isinstance(value, Event):
+                decided.append(value)
+        self._came(ledger.size - before)
+        for record in others:
+            if isinstance(record, Anchored):
+                self._keep_anchors(shelved.tenant, record)
+        if decided:
+            self._told(ledger, decided)
         return ticket
 
     def _keep_anchors(self, tenant: str, anchored: Anchored) -> None:
+        newest = anchored.conversation
         for key in anchored.keys:
             at = (tenant, anchored.hint, key)
-            known = self._anchors.pop(at, ())
-            self._anchors[at] = (anchored.conversation, *(c for c in known if c != anchored.conversation))[:8]
+            known = self._anchors.pop(at, (newest,))
+            self._anchors[at] = known if known[0] == newest else (newest, *(c for c in known if c != newest))[:8]
         while len(self._anchors) > ANCHORS:
             self._anchors.popitem(last=False)
 
@@ -443,16 +459,13 @@ class Shelf:
             held -= gone.ledger.size
 
 
-def _changes_lines(value: Value) -> bool:
-    """Whether lines are other ones by it: by what was decided, and by a text of ours that stands on them."""
-    return isinstance(value, Event) or (isinstance(value, Entry) and value.is_beside)
-
-
 def _best(shelved: Sequence[Shelved], request: Request, now: int, *, opening: bool) -> tuple[Shelved, Match] | None:
     """Which of these holds the request, and where."""
     if opening:
-        retries = ((s, m) for s in shelved if (m := matching.retry_of(s.ledger, request, now)) is not None)
-        return next(retries, None)
+        for each in shelved:
+            if (found := matching.retry_of(each.ledger, request, now)) is not None:
+                return each, found
+        return None
     if (best := matching.best((s.ledger for s in shelved), request)) is None:
         return None
     return next(s for s in shelved if s.ledger is best[0]), best[1]
@@ -478,10 +491,10 @@ def _add(ledger: Ledger, value: Value) -> None:
             ledger.queue[value.id] = value
 
 
-def _conversations(records: Sequence[Record]) -> list[Record]:
-    """They go first: everything else belongs to one."""
-    return [r for r in records if isinstance(r, Conversation)]
-
-
-def _rest(records: Sequence[Record]) -> list[Record]:
-    return [r for r in records if not isinstance(r, Conversation)]
+def _records(conversation: str, values: Sequence[Value], others: Sequence[Record]) -> list[Record]:
+    """All of it in the order of writing. Conversations go first: everything else belongs to one."""
+    records: list[Record] = [Owned(conversation, value) for value in values]
+    if not others:
+        return records
+    opened = [record for record in others if isinstance(record, Conversation)]
+    return [*opened, *records, *(record for record in others if not isinstance(record, Conversation))]

@@ -110,17 +110,17 @@ def outdated_at(ledger: Ledger, path: str, how: How) -> frozenset[str]:
 
 def here(standing: Standing, mode: str = "") -> Here:
     """The same as those who decide take it; `mode` instead of its own."""
-    arrival = standing.arrival
+    arrival, ledger, story = standing.arrival, standing.ledger, standing.story
     return Here(
-        standing.story,
+        story,
         arrival.request,
-        standing.conversation,
+        ledger.conversation.id,
         standing.node,
         arrival.now,
         mode or standing.mode,
         standing.since,
         arrival.headers,
-        waits_for(standing.ledger.queue.values(), standing.thread, arrival.now),
+        bool(ledger.queue) and waits_for(ledger.queue.values(), standing.thread, arrival.now),
         standing.above is not None,
-        outdated_at(standing.ledger, standing.node, standing.how),
+        outdated_at(ledger, standing.node, standing.how) if story.tree.awake else frozenset(),
     )

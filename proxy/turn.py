@@ -25,7 +25,7 @@ from proxy.stack.block_forms import FLAT, Form
 from proxy.stack.context import Line, Scribe, assemble, unbound
 from proxy.stack.economics import Prices
 from proxy.stack.events import FrameEvent, Invalidated, Popped, ReasoningRemoved, call_key, read_event, recorded
-from proxy.stack.ledger import JOINT, Entry, Event, Kind, Ledger, Round, turn_id
+from proxy.stack.ledger import JOINT, Entry, Event, Kind, Ledger, Round, with_round
 from proxy.stack.queued import Lane
 from proxy.stack.recalled import is_recall
 from proxy.stack.story import Story, extend
@@ -91,15 +91,9 @@ class Turn:
     @classmethod
     def begin(cls, standing: Standing, shelf: Shelf, kit: Toolkit, *, past_us: bool = False) -> Turn:
         """The next attempt at answering this request. Its id is fixed now; it is written with its first round."""
-        ledger, attempt = standing.ledger, standing.shelved.next_attempt(standing.node)
-        entry = Entry(
-            turn_id(standing.node, attempt),
-            standing.node,
-            ledger.seq,
-            Kind.TURN,
-            standing.thread,
-            created=standing.arrival.now,
-        )
+        shelved, node = standing.shelved, standing.node
+        turn = shelved.next_turn(node)
+        entry = Entry(turn, node, shelved.ledger.seq, Kind.TURN, standing.thread, created=standing.arrival.now)
         return cls(standing, shelf, entry, kit, past_us=past_us)
 
     @property
@@ -206,11 +200,12 @@ class Turn:
     # ------------------------------------------------------------------------------------------------------- records
     def keep(self, spoken: Spoken, results: tuple[Message, ...], events: list[Event], now: int, *, last: bool) -> None:
         """Write a round with its results and what was decided in it. Raises StoreError; then nothing has changed."""
-        done = self.kit.remembered(self.standing, Round(self.entry.id, self.number, spoken, results, last, now))
+        standing = self.standing
+        done = self.kit.remembered(standing, Round(self.entry.id, self.number, spoken, results, last, now))
         others = self._anchored(done, now) if last else []
-        self.shelf.record(self.standing.shelved, [*self._unwritten(), done, *events], others)
+        self.shelf.record(standing.shelved, [*self._unwritten(), done, *events], others)
         if spoken.client_calls:
-            self.shelf.expect(self.standing.shelved, anchors.prompts_in((done,)))
+            self.shelf.expect(standing.shelved, anchors.prompts_in((done,)))
         self.number += 1
 
     def note(self, decided: FrameEvent, now: int) -> None:
@@ -247,12 +242,14 @@ class Turn:
 
     def _anchored(self, done: Round, now: int) -> list[Anchored]:
         """Under which keys the conversation is found when the client echoes this turn, or names it."""
-        conversation = self.standing.ledger.conversation
-        rounds = (*(r for r in self.standing.ledger.rounds.get(self.entry.id, ()) if r.number != done.number), done)
-        keys = anchors.of_turn(self.standing.request.messages, rounds)
+        ledger, request = self.standing.ledger, self.standing.request
+        conversation = ledger.conversation
+        rounds = with_round(ledger.rounds.get(self.entry.id, ()), done)
+        keys = anchors.of_turn(request.messages, rounds)
         echoed = Anchored(conversation.id, conversation.hint, keys, now)
-        named = tuple(map(anchors.of_answer, self.kit.named(self.standing.request, rounds)))
-        return [echoed, Anchored(conversation.id, "", named, now)] if named else [echoed]
+        if not (names := self.kit.named(request, rounds)):
+            return [echoed]
+        return [echoed, Anchored(conversation.id, "", tuple(map(anchors.of_answer, names)), now)]
 
     async def durable(self, left_out: Set[str] | None = None) -> None:
         """All of the conversation is on disk; with `left_out`, what a line without these entries depends on. Raises
