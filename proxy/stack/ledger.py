@@ -322,16 +322,23 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
 def seen(rounds: Sequence[Round]) -> Seen:
     """All of it at once, for whoever asks for more than one thing."""
+    if len(rounds) == 1 and (plain := _in_words_alone(rounds[0].spoken.message)):
+        return plain
     text, calls = seen_text(rounds), seen_calls(rounds)
     identity = _seen_identity(rounds, text, calls)
     return Seen(text, calls, identity, _forms(rounds, text, calls, identity))
 
 
+def _in_words_alone(message: Message) -> Seen | None:
+    """What is seen of the only round of a turn that just says something, as most do; None of any other."""
+    text, identity = message.text, message.identity
+    if message.calls or message.answers or message.role != "assistant" or not text.strip() or _thinks(text):
+        return None
+    return Seen(text, (), identity, frozenset((identity,)))
+
+
 def seen_text(rounds: Sequence[Round]) -> str:
     """What the client read of a turn."""
-    if len(rounds) == 1:
-        text = rounds[0].spoken.message.text
-        return text if text.strip() else ""
     return JOINT.join(r.spoken.message.text for r in rounds if r.spoken.message.text.strip())
 
 

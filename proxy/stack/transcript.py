@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -122,7 +123,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     def tokens(self) -> int:
         """As every receipt counts: message contents without reasoning, call names and arguments, and the tool array
         as JSON."""
-        return sum(m.tokens for m in self.head) + sum(m.tokens for m in self.messages) + self.tools_tokens
+        said: int = sum(map(attrgetter("tokens"), (*self.head, *self.messages)))
+        return said + self.tools_tokens
 
     @property
     def digest(self) -> str:

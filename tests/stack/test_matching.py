@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.stack import aligning, anchors, matching
+from proxy.stack import aligning, anchors, matching, walking
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, Thread, turn_id, unthought
 from proxy.stack.matching import How, Match, Part
 from proxy.stack.transcript import Call, Message, Request, Spoken, identity_of
@@ -71,6 +71,32 @@ def test_a_history_we_produced_continues(book: Book) -> None:
     """X-03: only the new tail is new."""
     found = matching.match(book.ledger, request(ASK, CALLED, RESULT, ANSWER, MORE))
     assert (found.how, found.depth) == (How.CONTINUED, 4)
+
+
+LONG = tuple(message("assistant" if at % 2 else "user", f"{at} is said here") for at in range(2 * walking.MANY))
+GOES_BACK = LONG[: walking.MANY + 1]
+EDITED = (*LONG[:5], message("assistant", "said otherwise"), *LONG[6:])
+
+
+@pytest.mark.parametrize("asked", [LONG, (*LONG, ASK), GOES_BACK, EDITED], ids=["again", "on", "back", "edited"])
+@pytest.mark.parametrize("twin", [None, 3], ids=["alone", "beside a twin"])
+def test_a_long_history_is_found_where_it_stands_whatever_was_found_before(
+    asked: tuple[Message, ...], twin: int | None
+) -> None:
+    """What was walked last says nothing by itself: every message is held against what is known now."""
+    book = Book()
+    for at in range(0, len(LONG), 2):
+        book.answer(book.arrive(request(*LONG[: at + 1])), LONG[at + 1])
+    before = walking.walk(book.ledger, LONG)
+    if twin is not None:  # the same words, answered to the same request again: the newest one counts where work goes on
+        book.answer(before[twin - 1].id, LONG[twin])
+        newest = book.ledger.turns_under[before[twin - 1].id][-1]
+        book.ledger.add(Entry("e" * 32, newest, book.ledger.seq, Kind.MESSAGE, "main", LONG[twin + 1]))
+    found = walking.walk(book.ledger, asked)
+    book.ledger.walked = ()
+    assert found == walking.walk(book.ledger, asked)
+    assert len(before) == len(LONG)
+    assert len(found) == next((at for at, (a, b) in enumerate(zip(asked, LONG, strict=False)) if a != b), len(found))
 
 
 @pytest.mark.parametrize(
