@@ -233,7 +233,8 @@ class Reception:
         if values or others:
             self.shelf.record(shelved, values, others)
         node = new[-1].id if new else found.path[-1].id
-        shelved.keep_story(node, story)
+        if new:
+            shelved.keep_story(node, story)
         since = before if told else None
         if seen and any(event.kind == SWITCHED for event in seen):
             since = _thread_on(story.lines, told or before)
@@ -413,13 +414,7 @@ class _Decided:
 
 def _asked_mode(headers: Headers) -> str:
     """The mode this request asks for, or empty."""
-    for name, value in headers:
-        if name.lower() == b"x-stack-mode":
-            return _a_mode(value.decode("latin-1").strip())
-    return ""
-
-
-def _a_mode(told: str) -> str:
+    told = dict(reversed(headers)).get(b"x-stack-mode", b"").decode("latin-1").strip()
     if told and told not in MODES:
         raise BadRequest(f"x-stack-mode: {told[:40]!r} is no mode; use one of {', '.join(MODES)}.", code="unknown_mode")
     return told

@@ -61,7 +61,7 @@ class Fresh(msgspec.Struct, frozen=True, gc=False):
 
     made: float
     ticket: int
-    entries: frozenset[str]
+    entries: tuple[str, ...]
 
 
 @dataclass
@@ -91,19 +91,18 @@ class Shelved:
         """These values were handed to the store at `now` (s, monotonic)."""
         self._settle(now)
         self.ticket = ticket
-        written: set[str] = set()
+        written: dict[str, int] = {}
         for value in values:
             if isinstance(value, Round):
-                written.add(value.turn)
+                written[value.turn] = ticket
             elif isinstance(value, Entry):
-                written.add(value.id)
+                written[value.id] = ticket
                 if value.is_beside:  # a text of ours that stands on lines
                     self.decided = ticket
             elif isinstance(value, Event):
                 self.decided = ticket
-        self.fresh.append(Fresh(now, ticket, frozenset(written)))
-        for entry in written:
-            self.on_its_way[entry] = ticket
+        self.fresh.append(Fresh(now, ticket, tuple(written)))
+        self.on_its_way |= written
 
     def needed(self, left_out: Set[str], now: float) -> int:
         """The newest write that has to be on disk before a line leaves that these entries are not on."""
@@ -224,7 +223,7 @@ class Shelf:
         got: list[Shelved] = []
         for conversation in dict.fromkeys(conversations):
             try:
-                shelved = await self.get(tenant, conversation)
+                shelved = self._known(tenant, conversation) or await self.get(tenant, conversation)
             except StoreError as error:
                 if unread is None or error.code != StoreError.code:  # or it is the store that fails
                     raise
@@ -492,9 +491,11 @@ def _add(ledger: Ledger, value: Value) -> None:
 
 
 def _records(conversation: str, values: Sequence[Value], others: Sequence[Record]) -> list[Record]:
-    """All of it in the order of writing. Conversations go first: everything else belongs to one."""
+    """All of it in the order of writing. A conversation goes first: everything else belongs to one."""
     records: list[Record] = [Owned(conversation, value) for value in values]
-    if not others:
-        return records
-    opened = [record for record in others if isinstance(record, Conversation)]
-    return [*opened, *records, *(record for record in others if not isinstance(record, Conversation))]
+    for record in others:
+        if isinstance(record, Conversation):
+            records.insert(0, record)
+        else:
+            records.append(record)
+    return records

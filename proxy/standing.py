@@ -67,7 +67,7 @@ class Standing(msgspec.Struct, frozen=True):
 
     @property
     def conversation(self) -> str:
-        return self.ledger.conversation.id
+        return self.shelved.ledger.conversation.id
 
     @property
     def frame(self) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from proxy.flights import Glimpse
@@ -70,8 +71,7 @@ class Toolkit:
     """Sets how they are, for everybody; what is wrong with that, or empty."""
 
 
-@dataclass
-class Turn:
+class Turn(msgspec.Struct, eq=False):
     """The answer to one client request, under way. `events` are all that was decided in it."""
 
     standing: Standing

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.errors import StoreError
-from proxy.shelf import SETTLES_S, Shelf, Shelved
+from proxy.shelf import LOCKS, SETTLES_S, Shelf, Shelved
 from proxy.stack.events import Folded, FrameEvent, Rooted, recorded
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, Value
 from proxy.stack.transcript import Spoken
@@ -47,6 +47,15 @@ def begun(shelf: Shelf, ident: str, tenant: str = "ours", parent: str = "", fram
 
 async def beside(shelf: Shelf, shelved: Shelved, *frames: str) -> list[str]:
     return [ledger.conversation.id for ledger in await shelf.beside(shelved, frames)]
+
+
+async def test_a_scope_has_one_lock_as_long_as_somebody_holds_it_however_many_others_come(store: Store) -> None:
+    shelf = Shelf(store)
+    held = shelf.lock("ours", "session")
+    for other in range(LOCKS + 1):
+        shelf.lock("ours", f"other {other}")
+    assert shelf.lock("ours", "session") is held
+    assert shelf.lock("theirs", "session") is not held
 
 
 @pytest.mark.rows("S0-09")
