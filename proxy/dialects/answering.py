@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -37,24 +36,24 @@ def says_nothing(event: SseEvent) -> bool:
     return not event.data and b"data" not in event.raw
 
 
-@dataclass
 class Reading(ABC):
     """One round while it is read, and what has arrived of it. `data` is that of one event, or a whole plain body."""
 
-    calls: Calls = field(default_factory=Calls)
-    model: str = ""
-    finish: str = ""
-    """Why it ended, in the provider's own words."""
-    usage: dict[str, Any] | None = None
-    """As the provider told it, in its own words."""
-    failed: bool = False
-    """The provider reported an error inside a reply that began well."""
-    ended: bool = False
-    """What ends a round of this dialect came."""
-    silent: bool = False
-    """It ended without a word, not even of an error."""
-    fault: bytes = b""
-    """What the provider said of that error, as JSON."""
+    def __init__(self) -> None:
+        self.calls = Calls()
+        self.model = ""
+        self.finish = ""
+        """Why it ended, in the provider's own words."""
+        self.usage: dict[str, Any] | None = None
+        """As the provider told it, in its own words."""
+        self.failed = False
+        """The provider reported an error inside a reply that began well."""
+        self.ended = False
+        """What ends a round of this dialect came."""
+        self.silent = False
+        """It ended without a word, not even of an error."""
+        self.fault = b""
+        """What the provider said of that error, as JSON."""
 
     @abstractmethod
     def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
@@ -86,10 +85,13 @@ class Answering(ABC, Generic[R]):
     def __init__(self, begin: Callable[[], R], show: Show, *, stream: bool, intercept: bool) -> None:
         self._begin = begin
         self._show = show
+        """Decides what leaves of an answer that is not only read along."""
         self._stream = stream
         self._intercept = intercept
         self._round = begin()
         self._events = Events()
+        self._taken = False
+        """A round is read by `_round` already, so the next one needs another."""
         self._rounds = 0
         self._usages: list[dict[str, Any]] = []
         """What the rounds that ended told as their usage, in order."""
@@ -119,17 +121,19 @@ class Answering(ABC, Generic[R]):
         """An upstream reply begins. `encoded`: its body is compressed, so it is not read."""
         wanted = "text/event-stream" if self._stream else "json"
         kind = content_type.lower()
-        self.is_error = not 200 <= status < 300
-        self._read = not self.is_error and not encoded and (not kind.strip() or wanted in kind)
-        self.is_error = self.is_error or not self._read
+        self._read = 200 <= status < 300 and not encoded and (wanted in kind or not kind.strip())
+        self.is_error = not self._read
         self._rounds += 1
-        self._round, self._events = self._begin(), Events()
+        if self._taken:
+            self._round, self._events = self._begin(), Events()
+            self._body.clear()
+            self._fault = self.error_body = b""
+            self.round_shown = False
+        self._taken = True
         self._round.calls.refuses = self.refuses
-        self._show.follows = self.follows
-        self._show.begin_round(self._round.calls)
-        self._body.clear()
-        self._fault = self.error_body = b""
-        self.round_shown = False
+        if self._intercept:
+            self._show.follows = self.follows
+            self._show.begin_round(self._round.calls)
 
     @property
     def failed(self) -> bool:

@@ -182,13 +182,14 @@ def _word(fields: Mapping[str, bytes], name: str, *, mend: bool = True) -> str:
 
 
 # -------------------------------------------------------------------------------------------------------------- round
-@dataclass
 class Round(Reading):
     """What has arrived of one round so far; its usage is that of the beginning and the end together."""
 
-    blocks: list[Block] = field(default_factory=list)
-    _at: dict[int, Block] = field(default_factory=dict)
-    _edits: bytes = b""
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks: list[Block] = []
+        self._at: dict[int, Block] = {}
+        self._edits = b""
 
     def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
         """Whether this event is one more piece of a text (if `text`) or of the input of a call (if `calls`) and

@@ -135,11 +135,17 @@ def tool_result(call_id: str, text: str) -> Message:
 
 def user_message(text: str) -> Message:
     """A user-role text of ours: a trace, a note, guidance."""
-    return read_message(slices.encoded({"role": "user", "content": slices.mended(text)}))
+    return worded("user", slices.mended(text))
 
 
 def system_message(text: str) -> Message:
-    return read_message(slices.encoded({"role": "system", "content": slices.mended(text)}))
+    return worded("system", slices.mended(text))
+
+
+def worded(role: str, text: str) -> Message:
+    """A message that is nothing but these words, which can be encoded (`slices.mended`), of one who answers no call:
+    what `read_message` would tell of it, known without reading it."""
+    return Message(role, slices.encoded({"role": role, "content": text}), identity_of(role, text), text)
 
 
 @lru_cache(maxsize=EXTENDED)

@@ -9,8 +9,7 @@ What this module does not do: it writes nothing to a client (`chat_answer`) and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ import msgspec
 
 from proxy.dialects import slices
 from proxy.dialects.answering import Reading
-from proxy.dialects.chat_message import is_thought, read_message, text_of
+from proxy.dialects.chat_message import is_thought, read_message, text_of, worded
 from proxy.dialects.deltas import CONSTANT, is_signed, merged
 from proxy.dialects.usage import usage_of
 from proxy.stack.intercept import (
@@ -38,11 +37,14 @@ from proxy.stack.intercept import (
 )
 from proxy.stack.transcript import Message, Spoken
 
+ASSISTANT = "assistant"
 DONE = b"[DONE]"
 CUT = ("length", "max_tokens", "MAX_TOKENS")
 """Words for: the output limit ended the answer."""
 ENDS_THE_TURN = ("content_filter", "refusal")
 """Ends behind which no call of ours is answered: the provider wants nothing to follow."""
+MEMBERS = frozenset({"role", "content", "tool_calls", "function_call"})
+"""What of a message we have words for."""
 READABLE = ("reasoning_content", "reasoning", "reasoning_text")
 DETAILED = ("reasoning_details", "thinking_blocks")
 
@@ -130,21 +132,22 @@ def index_of(said: object) -> int | None:
 
 
 # -------------------------------------------------------------------------------------------------------------- round
-@dataclass
 class Round(Reading):
     """What has arrived of one round so far."""
 
-    choices: int = 0
-    """The most choices seen in one piece; of several only the first is gathered."""
-    _texts: list[str] = field(default_factory=list)
-    _parts: list[Any] = field(default_factory=list)
-    _role: str = ""
-    _said: bool = False
-    _in_text: bool = False
-    """The last piece was one of a text, so the next one is expected to be."""
-    _grown: dict[str, list[str]] = field(default_factory=dict)
-    _extras: dict[str, Any] = field(default_factory=dict)
-    _call_extras: dict[int, dict[str, Any]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        super().__init__()
+        self.choices = 0
+        """The most choices seen in one piece; of several only the first is gathered."""
+        self._role = ""
+        self._said = False
+        self._in_text = False
+        """The last piece was one of a text, so the next one is expected to be."""
+        self._texts: list[str] = []
+        self._parts: list[Any] = []
+        self._grown: dict[str, list[str]] = {}
+        self._extras: dict[str, Any] = {}
+        self._call_extras: dict[int, dict[str, Any]] = {}
 
     def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
         """Whether this chunk is one more piece of what is open already (text if `text`, arguments of a client's call
@@ -214,8 +217,9 @@ class Round(Reading):
             self.failed = True
             self.fault = self.fault or slices.encoded(chunk.error)
             events.append(Fault())
-        for choice in chunk.choices or ():
-            self.choices = max(self.choices, len(chunk.choices or ()), choice.index + 1)
+        choices = chunk.choices or ()
+        for choice in choices:
+            self.choices = max(self.choices, len(choices), choice.index + 1)
             if choice.index == 0:
                 events += self._choice(choice)
         if chunk.usage:
@@ -244,22 +248,23 @@ class Round(Reading):
         if isinstance(role := delta.get("role"), str) and not self._role:
             self._role = role
             events.append(Opening())
-        for name, value in delta.items():
-            if value is not None and name not in ("role", "content", "tool_calls", "function_call"):
-                events += self._extra(name, value)
+        if not delta.keys() <= MEMBERS:
+            for name, value in delta.items():
+                if value is not None and name not in MEMBERS:
+                    events += self._extra(name, value)
         if content := delta.get("content"):
             events += self._content(content)
-        events += self._call_parts(delta, whole=whole)
+        if "tool_calls" in delta or "function_call" in delta:
+            events += self._call_parts(delta, whole=whole)
         return events
 
     def _content(self, content: object) -> list[Event]:
         """A content may think and speak in one; only what it says is text."""
         if isinstance(content, str) and not self._parts:
             self._texts.append(content)
-        elif isinstance(content, list):
-            self._parts = merged(self._parts, content)
-        else:
-            self._parts = merged(self._parts, [{"type": "text", "text": content}])
+            return [Text(content)]
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        self._parts = merged(self._parts, parts)
         thoughts = [p for p in content if is_thought(p)] if isinstance(content, list) else []
         told = Text(text_of(content))
         if not thoughts:
@@ -315,39 +320,38 @@ class Round(Reading):
 
     def _told(self, dropped: list[OpenCall], *, whole: bool) -> Spoken:
         return Spoken(
-            self.message(frozenset(c.order for c in self.calls.all if c in dropped)),
+            self.message(dropped),
             self.finish,
             usage_of(self.usage) if self.usage else None,
             self.model,
             whole,
-            hidden_truncated=self.finish not in ENDS_THE_TURN and any(not c.late for c in dropped),
+            hidden_truncated=bool(dropped) and self.finish not in ENDS_THE_TURN and any(not c.late for c in dropped),
             extra={"usage": slices.encoded(self.usage)} if self.usage else {},
         )
 
     def _dropped(self, *, whole: bool) -> list[OpenCall]:
         """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, begun behind the
         ending, or all of them where it ends the turn."""
+        if not self.calls.all:
+            return []
         found = [c for c in self.calls.all if c.owner is Owner.OURS and (c.late or self.finish in ENDS_THE_TURN)]
-        last = self.calls.all[-1] if self.calls.all else None
+        last = self.calls.all[-1]
         cut = self.finish in CUT or not whole
-        if (
-            last
-            and cut
-            and last.owner is Owner.OURS
-            and last not in found
-            and not (last.written and is_whole(last.arguments))
-        ):
+        if cut and last.owner is Owner.OURS and last not in found and not (last.written and is_whole(last.arguments)):
             found.append(last)
         return found
 
-    def message(self, dropped: frozenset[int] = frozenset()) -> Message:
-        """The whole assistant message, without the calls `dropped` names by their order."""
-        calls = [c for c in self.calls.all if c.order not in dropped]
-        listed = [self._written(c) for c in calls if not self._is_legacy(c)]
-        said: dict[str, Any] = {"role": self._role or "assistant", "content": self._whole_content(calls=bool(calls))}
-        extras = {name: slices.mended("".join(texts)) for name, texts in self._grown.items()} | self._extras
-        said |= {name: extras[name] for name in sorted(extras)}
-        if listed:
+    def message(self, dropped: Collection[OpenCall] = ()) -> Message:
+        """The whole assistant message, without the calls that were `dropped`."""
+        calls = [c for c in self.calls.all if c not in dropped] if dropped else self.calls.all
+        role, content = self._role or ASSISTANT, self._whole_content(calls=bool(calls))
+        said: dict[str, Any] = {"role": role, "content": content}
+        if self._grown or self._extras:
+            extras = {name: slices.mended("".join(texts)) for name, texts in self._grown.items()} | self._extras
+            said |= {name: extras[name] for name in sorted(extras)}
+        elif not calls and role == ASSISTANT and isinstance(content, str):
+            return worded(role, content)
+        if listed := [self._written(c) for c in calls if not self._is_legacy(c)]:
             said["tool_calls"] = listed
         for call in calls:
             if self._is_legacy(call):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from proxy.dialects import slices
 from proxy.dialects.answering import Reading
@@ -63,18 +63,19 @@ class Heard:
     item: Item | None = None
 
 
-@dataclass
 class Round(Reading):
     """What has arrived of one round so far. Its `finish` is why an answer is incomplete, or its status; it has ended
     where the final response came, or the terminator."""
 
-    items: list[Item] = field(default_factory=list)
-    id: str = ""
-    latest: int | None = None
-    """The sequence number of the last event that `plain` took."""
-    _said: bool = False
-    _by_id: dict[str, Item] = field(default_factory=dict)
-    _at: dict[int, Item] = field(default_factory=dict)
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: list[Item] = []
+        self.id = ""
+        self.latest: int | None = None
+        """The sequence number of the last event that `plain` took."""
+        self._said = False
+        self._by_id: dict[str, Item] = {}
+        self._at: dict[int, Item] = {}
 
     def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
         """Whether this is one more delta of an item that the client sees; if so it is taken. Each item is a block by

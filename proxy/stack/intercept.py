@@ -240,7 +240,20 @@ MOST_HELD = 16 * MOST_WAITING
 
 
 class Show:
-    """The client's side of one answer, over all its rounds."""
+    """The client's side of one answer, over all its rounds. What is of the newest one stands here as it begins."""
+
+    _blank = ""
+    _speaking = False
+    _visible = False
+    _over = False
+    spoke = False
+    """More of this round has left than that it begins."""
+    hides = False
+    """This round has a call of ours."""
+    goes_on = False
+    """This round has no call, and another one follows all the same."""
+    held_finish: Piece | None = None
+    held_end: Piece | None = None
 
     def __init__(self, *, wants_usage: bool, joint: str = JOINT) -> None:
         """`joint` is said between the texts of two rounds; nothing where each stands in a block of its own."""
@@ -256,28 +269,16 @@ class Show:
         self.shown_calls = 0
         self.follows: Following | None = None
         """Where it is there, it is asked about every round that would end the answer."""
-        self._begin()
-
-    def _begin(self) -> None:
-        self._waiting.clear()
-        self._blank = ""
-        self._speaking = False
-        self._visible = False
-        self._over = False
-        self.spoke = False
-        """More of this round has left than that it begins."""
-        self.hides = False
-        """This round has a call of ours."""
-        self.goes_on = False
-        """This round has no call, and another one follows all the same."""
-        self.held_finish: Piece | None = None
-        self.held_end: Piece | None = None
 
     def begin_round(self, calls: Calls) -> None:
         """`calls` are put together by whoever reads the pieces."""
         self._round += 1
         self._calls = calls
-        self._begin()
+        self._waiting.clear()
+        self._blank = ""
+        self._speaking = self._visible = self._over = False
+        self.spoke = self.hides = self.goes_on = False
+        self.held_finish = self.held_end = None
 
     def again(self) -> None:
         """The next round stands in the place of this one, which said nothing."""
@@ -312,6 +313,7 @@ class Show:
         """What leaves now that `piece` has come: nothing, or this one, or those that waited for it."""
         for event in piece.events:
             self._note(event)
+        self._look_at_calls()
         self._waiting.append(piece)
         if len(self._waiting) > MOST_WAITING:
             self._calls.settle(over=True)
@@ -334,7 +336,6 @@ class Show:
             self._calls.settle(over=True)
             if isinstance(event, Finish) and self.follows is not None and not self._calls.all:
                 self.goes_on = self.goes_on or self.follows(event.reason)
-        self._look_at_calls()
 
     def _look_at_calls(self) -> None:
         """The round hides something, or shows a call, as soon as a name is known."""
@@ -353,17 +354,23 @@ class Show:
     def _waits(self, piece: Piece) -> bool:
         """Signed reasoning of a round that ended without a call of ours waits no more: nothing else will come."""
         orphan = not self._visible and (self.hides or not self._over)
-        return any(
-            (isinstance(e, CallPart) and e.call.owner is Owner.UNKNOWN)
-            or (isinstance(e, Reasoning) and e.signed and orphan)
-            for e in piece.events
-        )
+        for event in piece.events:
+            if isinstance(event, CallPart) and event.call.owner is Owner.UNKNOWN:
+                return True
+            if orphan and isinstance(event, Reasoning) and event.signed:
+                return True
+        return False
 
     def _cut(self, piece: Piece) -> Shown:
-        kept = tuple(shown for event in piece.events if (shown := self._shown(event, piece)) is not None)
-        self.spoke = self.spoke or any(not isinstance(event, UNSAID) for event in kept)
-        untouched = self._round == 1 and kept == piece.events
-        return Shown(piece, kept, untouched or any(isinstance(e, Fault) for e in kept))
+        kept: list[Event] = []
+        fault = False
+        for event in piece.events:
+            if (shown := self._shown(event, piece)) is not None:
+                kept.append(shown)
+                self.spoke = self.spoke or not isinstance(shown, UNSAID)
+                fault = fault or isinstance(shown, Fault)
+        events = tuple(kept)
+        return Shown(piece, events, fault or (self._round == 1 and events == piece.events))
 
     def _shown(self, event: Event, piece: Piece) -> Event | None:
         match event:
