@@ -38,7 +38,7 @@ from proxy.dialects.anthropic_message import (
 )
 from proxy.dialects.dialect import Appending, Body, Dialect, Headers, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
-from proxy.dialects.known import Known, Unreadable
+from proxy.dialects.known import Known, Unreadable, messages_of, raw_of
 from proxy.dialects.saying import message_said
 from proxy.stack.transcript import Message, Request, Source
 
@@ -62,7 +62,7 @@ def read(body: bytes, known: Known) -> Request:
     model = value_of(fields, "model")
     if not isinstance(model, str) or not messages:
         raise Unreadable("a model and at least one message")
-    head = tuple(m for source in sources[: len(system)] for m in source.messages)
+    head = messages_of(sources[: len(system)])
     arrays = offered(fields, ("tools",))
     tools = known.tools(arrays, lambda: tool_names(list_in(fields, "tools")))
     return Request(
@@ -72,14 +72,14 @@ def read(body: bytes, known: Known) -> Request:
         stream=value_of(fields, "stream") is True,
         wants_usage=True,
         head=head,
-        messages=tuple(m for source in sources[len(system) :] for m in source.messages),
+        messages=messages_of(sources[len(system) :]),
         tool_names=tools.names,
         tools_tokens=tools.tokens,
         choice=_choice(fields),
         structured=_structured(fields),
         answers_wanted=1,
         system_hash=_system_hash(head),
-        sources=tuple(sources),
+        sources=sources,
         offered=arrays,
     )
 
@@ -208,7 +208,7 @@ def _written(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:
 
 def client_body(request: Request) -> Body:
     """The client's own body, cut at the borders of its messages."""
-    return slices.cut(request.body, request.fields["messages"], [source.raw for source in _messages(request)])
+    return slices.cut(request.body, request.fields["messages"], list(map(raw_of, _messages(request))))
 
 
 def _messages(request: Request) -> Sequence[Source]:

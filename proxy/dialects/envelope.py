@@ -38,8 +38,12 @@ def list_in(fields: Fields, name: str) -> list[Any]:
 
 def offered(fields: Fields, arrays: Sequence[str]) -> bytes:
     """These arrays as the client wrote them, in this order; nothing where all are empty."""
-    found = [fields[name].strip() for name in arrays if name in fields]
-    return b"".join(a for a in found if a.startswith(b"[") and a.strip(b"[] \t\r\n"))
+    found = b""
+    for name in arrays:
+        if name in fields:
+            array = fields[name].strip()
+            found += array if array.startswith(b"[") and array.strip(b"[] \t\r\n") else b""
+    return found
 
 
 def tool_names(tools: Iterable[object]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 
 from proxy.dialects import slices
 
@@ -51,9 +52,10 @@ class Bodies:
         for known in self._known:
             if body.startswith(known.beginning) and (grown := _grown(known, body, name)):
                 opened, later = grown
-                self._known.remove(known)
-                self.size -= len(known.beginning)
-                self._keep(later)
+                if later is not self._known[0]:
+                    self._known.remove(known)
+                    self.size -= len(known.beginning)
+                    self._keep(later)
                 return opened
         fields = slices.members(body)
         items = slices.items(fields.get(name, b""))
@@ -71,8 +73,7 @@ class Bodies:
 
 def _grown(known: _Body, body: bytes, name: str) -> tuple[Opened, _Body] | None:
     """`body`, which begins as `known`, read from there on; None where something else is there than more items."""
-    border = len(known.beginning)
-    opening = b"{" + slices.encoded(name) + b":"
+    border, opening = len(known.beginning), _opening(name)
     rest = opening + b"[" + NOUGHT + body[border:]
     try:
         behind = slices.members(rest)
@@ -88,6 +89,12 @@ def _grown(known: _Body, body: bytes, name: str) -> tuple[Opened, _Body] | None:
         return (fields, known.items), known
     items = [*known.items, *items[1:]]
     return (fields, items), _Body(body[: _last(body, end)], known.start, known.front, items)
+
+
+@lru_cache
+def _opening(name: str) -> bytes:
+    """An object up to the value of its first member."""
+    return b"{" + slices.encoded(name) + b":"
 
 
 def _remembered(body: bytes, name: str, array: bytes, items: list[bytes]) -> _Body | None:

@@ -10,10 +10,11 @@ What this module does not do: it knows no wire format. How bytes become messages
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import takewhile
+from itertools import chain, filterfalse, takewhile
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -51,8 +52,17 @@ class Tools:
 class _Order(NamedTuple):
     """What a request consisted of, and the bytes that takes, about."""
 
-    sources: tuple[Source, ...] = ()
-    size: int = 0
+    raws: list[bytes]
+    sources: tuple[Source, ...]
+    size: int
+
+
+_NOTHING_YET = _Order([], (), 0)
+_NO_TOOLS = Tools((), 0)
+raw_of = attrgetter("raw")
+"""The bytes of a source."""
+_MESSAGES = attrgetter("messages")
+_WEIGHED = attrgetter("weighed")
 
 
 class Known:
@@ -72,29 +82,29 @@ class Known:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def read(self, raws: Sequence[bytes], reader: Callable[[bytes], tuple[Message, ...]]) -> list[Source]:
+    def read(self, raws: list[bytes], reader: Callable[[bytes], tuple[Message, ...]]) -> tuple[Source, ...]:
         """Each of `raws` as it was read before, or by `reader`.
 
         What stands as it stood in the request before is told by comparing the bytes, a tenth of the cost of their
         hashes. The rest is looked up by hash.
         """
-        opening = tuple(raw[:OPENING] for raw in raws[:2])
-        seen: list[Source] = []
-        before = self._lately.get(opening, _Order())
-        for raw, source in zip(raws, before.sources, strict=False):
-            if raw != source.raw:
-                break
-            seen.append(source)
-        new = [self._one(raw, reader) for raw in raws[len(seen) :]]
-        self._order(opening, before, seen, tuple(takewhile(lambda source: source.weighed, new)))
-        return [*seen, *new]
+        opening = tuple([raw[:OPENING] for raw in raws[:2]])
+        before = self._lately.get(opening, _NOTHING_YET)
+        alike = _alike(raws, before.raws)
+        if 0 < alike == len(raws) == len(before.raws):
+            self._lately.move_to_end(opening)
+            return before.sources
+        seen = before.sources[:alike]
+        new = [self._one(raw, reader) for raw in raws[alike:]]
+        behind = tuple(takewhile(_WEIGHED, new))
+        size = before.size if alike == len(before.raws) else sum(map(_size, seen))
+        now = _Order(raws[: alike + len(behind)], (*seen, *behind), size + sum(map(_size, behind)))
+        self._order(opening, before, now)
+        return (*seen, *new)
 
-    def _order(
-        self, opening: tuple[bytes, ...], before: _Order, seen: Sequence[Source], behind: tuple[Source, ...]
-    ) -> None:
-        """`seen` and `behind` it is how the newest request stood, instead of `before`."""
-        size = before.size if len(seen) == len(before.sources) else sum(map(_size, seen))
-        self._lately[opening] = now = _Order((*seen, *behind), size + sum(map(_size, behind)))
+    def _order(self, opening: tuple[bytes, ...], before: _Order, now: _Order) -> None:
+        """`now` is how the newest request stood, instead of `before`."""
+        self._lately[opening] = now
         self._lately.move_to_end(opening)
         self._ordered += now.size - before.size
         while len(self._lately) > KNOWN_ORDERS or (self._ordered > self._bounds[1] and len(self._lately) > 1):
@@ -128,7 +138,7 @@ class Known:
     def tools(self, offered: bytes, reader: Callable[[], tuple[str, ...]]) -> Tools:
         """The tools in these bytes; none where there are none."""
         if not offered:
-            return Tools((), 0)
+            return _NO_TOOLS
         return self._tools.get(digest_of_tools(offered)) or Tools(reader(), 0)
 
     def keep_tools(self, offered: bytes, tools: Tools) -> None:
@@ -139,6 +149,19 @@ class Known:
             self._tools.popitem(last=False)
 
 
+def _alike(raws: list[bytes], before: list[bytes]) -> int:
+    """How many of `raws` are, from the first one on, what stood there `before`."""
+    most = min(len(raws), len(before))
+    if raws[:most] == before[:most]:
+        return most
+    return next(at for at in range(most) if raws[at] != before[at])
+
+
+def messages_of(sources: Iterable[Source]) -> tuple[Message, ...]:
+    """What `sources` were read as, in order."""
+    return tuple(chain.from_iterable(map(_MESSAGES, sources)))
+
+
 def _size(source: Source) -> int:
     held = sum(m.weight for m in source.messages)
     return held + ENTRY + (0 if any(m.wire is source.raw for m in source.messages) else len(source.raw))
@@ -147,14 +170,15 @@ def _size(source: Source) -> int:
 # ------------------------------------------------------------------------------------------------------------- weigh
 def countable(message: Message) -> str:
     """The words whose tokens a message is counted by: content, names and arguments of its calls, no reasoning."""
-    said = [message.text, *(f"\n{c.name} {c.arguments}" for c in message.calls)]
-    return "".join(said) if len(said) > 1 else message.text
+    if not message.calls:
+        return message.text
+    return "".join([message.text, *(f"\n{c.name} {c.arguments}" for c in message.calls)])
 
 
 def countables(request: Request) -> list[str]:
     """The texts whose tokens are wanted: of every message of every source not weighed, in order, then the tools if
     they are new."""
-    texts = [countable(m) for source in request.sources if not source.weighed for m in source.messages]
+    texts = [countable(m) for m in messages_of(filterfalse(_WEIGHED, request.sources))]
     if request.tool_names and not request.tools_tokens:
         texts.append(slices.mended(request.offered.decode("utf-8", "replace")))
     return texts
@@ -171,13 +195,13 @@ def weighed(request: Request, counts: Sequence[int], known: Known) -> Request:
     if request.tool_names and not tools:
         tools = next(left)
         known.keep_tools(request.offered, Tools(request.tool_names, tools))
-    messages = [m for source in sources for m in source.messages]
+    messages = messages_of(sources)
     first = len(request.head)
     return replace(
         request,
         sources=sources,
-        head=tuple(messages[:first]),
-        messages=tuple(messages[first:]),
+        head=messages[:first],
+        messages=messages[first:],
         tools_tokens=tools,
     )
 

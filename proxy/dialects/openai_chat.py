@@ -11,8 +11,10 @@ What this module does not do: it counts no tokens (`known`) and reads no answers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from hashlib import sha256
-from itertools import chain, takewhile
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -31,7 +33,7 @@ from proxy.dialects.chat_message import (
 )
 from proxy.dialects.dialect import Body, Dialect, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
-from proxy.dialects.known import Known, Unreadable
+from proxy.dialects.known import Known, Unreadable, messages_of, raw_of
 from proxy.dialects.saying import chat_said
 from proxy.stack.transcript import HEAD_ROLES, Message, Request
 
@@ -39,6 +41,7 @@ FUNCTIONS = "functions"
 """How tools were offered once. Beside them the API takes neither `tools` nor messages with `tool_calls`, so none of
 ours."""
 TOOL_ARRAYS = ("tools", FUNCTIONS)
+_WIRE = attrgetter("wire")
 
 
 # --------------------------------------------------------------------------------------------------------------- read
@@ -52,10 +55,10 @@ def read(body: bytes, known: Known) -> Request:
     model = value_of(fields, "model")
     if not isinstance(model, str) or not sources:
         raise Unreadable("a model and at least one message")
-    messages = tuple([s.messages[0] for s in sources])
-    head = tuple(takewhile(lambda m: m.role in HEAD_ROLES, messages))
+    messages = messages_of(sources)
+    head = _head_of(messages)
     tools = offered(fields, TOOL_ARRAYS)
-    known_tools = known.tools(tools, lambda: tool_names(chain(*(list_in(fields, name) for name in TOOL_ARRAYS))))
+    known_tools = known.tools(tools, partial(_tools_named, fields))
     stream, answers = value_of(fields, "stream") is True, value_of(fields, "n")
     return Request(
         body,
@@ -70,10 +73,10 @@ def read(body: bytes, known: Known) -> Request:
         _choice(fields),
         _structured(fields),
         answers if isinstance(answers, int) else 1,
-        sha256("\n".join(m.text.strip() for m in head).encode()).hexdigest()[:32],
-        tuple(sources),
+        sha256("\n".join([m.text.strip() for m in head]).encode()).hexdigest()[:32],
+        sources,
         tools,
-        closed=bool(offered(fields, (FUNCTIONS,))),
+        closed=FUNCTIONS in fields and bool(offered(fields, (FUNCTIONS,))),
     )
 
 
@@ -81,15 +84,28 @@ def _read_one(raw: bytes) -> tuple[Message, ...]:
     return (read_message(raw),)
 
 
+def _head_of(messages: Sequence[Message]) -> tuple[Message, ...]:
+    length = 0
+    while length < len(messages) and messages[length].role in HEAD_ROLES:
+        length += 1
+    return tuple(messages[:length])
+
+
+def _tools_named(fields: Mapping[str, bytes]) -> tuple[str, ...]:
+    return tool_names(chain(*(list_in(fields, name) for name in TOOL_ARRAYS)))
+
+
 def _includes_usage(fields: Mapping[str, bytes]) -> bool:
     return object_in(fields, "stream_options").get("include_usage") is True
 
 
 def _structured(fields: Mapping[str, bytes]) -> bool:
-    return object_in(fields, "response_format").get("type") not in (None, "text")
+    return "response_format" in fields and object_in(fields, "response_format").get("type") not in (None, "text")
 
 
 def _choice(fields: Mapping[str, bytes]) -> str:
+    if "tool_choice" not in fields and "function_call" not in fields:
+        return "auto"
     asked = value_of(fields, "tool_choice") or value_of(fields, "function_call") or "auto"
     if isinstance(asked, dict):
         allowed = asked.get("allowed_tools")
@@ -114,7 +130,7 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
     for name, raw in fields.items():
         glue += slices.encoded(name) + b":"
         if name == "messages":
-            pieces += [glue + b"[", *_with_commas([*head, *(m.wire for m in line)])]
+            pieces += [glue + b"[", *slices.with_commas([*head, *map(_WIRE, line)])]
             glue = b"],"
         else:
             glue += raw + b","
@@ -130,15 +146,9 @@ def _set(fields: dict[str, bytes], name: str, member: bytes, raw: bytes) -> None
     fields[name] = slices.object_of(inner | {member.decode(): raw})
 
 
-def _with_commas(wires: Sequence[bytes]) -> list[bytes]:
-    pieces = [b","] * max(0, len(wires) * 2 - 1)
-    pieces[::2] = wires
-    return pieces
-
-
 def client_body(request: Request) -> Body:
     """The client's own body, cut at the borders of its messages."""
-    return slices.cut(request.body, request.fields["messages"], [source.raw for source in request.sources])
+    return slices.cut(request.body, request.fields["messages"], list(map(raw_of, request.sources)))
 
 
 def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:

@@ -98,7 +98,7 @@ def read(body: bytes, known: Known) -> Request:
         structured=_structured(fields),
         answers_wanted=1,
         system_hash=_system_hash(head),
-        sources=tuple(sources),
+        sources=sources,
         offered=tools,
     )
 

@@ -94,10 +94,13 @@ def array_of(raws: list[bytes]) -> bytes:
 
 def cut(body: bytes, array: bytes, raws: Sequence[bytes]) -> tuple[bytes, ...]:
     """`body` in pieces, cut at the borders of `raws`, the items of `array`; whole where `array` is no slice of it."""
-    pieces: list[bytes] = []
     at, border = 0, found(body, array) + 1
     if not border:
         return (body,)
+    inside = len(array) - len(b"[]")
+    if inside == sum(map(len, raws)) + len(raws) - 1:  # a comma between each two, and nothing else
+        return (body[:border], *with_commas(raws), body[border + inside :])
+    pieces: list[bytes] = []
     for raw in raws:
         while body[border] in GLUE:
             border += 1
@@ -105,6 +108,13 @@ def cut(body: bytes, array: bytes, raws: Sequence[bytes]) -> tuple[bytes, ...]:
         pieces.append(raw)
         at = border = border + len(raw)
     return (*pieces, body[at:])
+
+
+def with_commas(raws: Sequence[bytes]) -> list[bytes]:
+    """These items as they stand in an array, in pieces: each by itself."""
+    pieces = [b","] * max(0, len(raws) * 2 - 1)
+    pieces[::2] = raws
+    return pieces
 
 
 GLUE = b" \t\r\n,"

@@ -11,7 +11,7 @@ import pytest
 from proxy.dialects.chat_message import read_message, tool_result, user_message, without_calls, without_reasoning
 from proxy.dialects.dialect import Wanted
 from proxy.dialects.known import Known, countables, weighed
-from proxy.dialects.openai_chat import extended_head, read, render, tools_json
+from proxy.dialects.openai_chat import client_body, extended_head, read, render, tools_json
 from proxy.stack.transcript import Request
 
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -255,6 +255,38 @@ def test_guidance_in_an_empty_system_message_stands_alone(content: object) -> No
 
 def test_guidance_is_a_system_message_of_ours_where_the_client_sends_none() -> None:
     assert [json.loads(w) for w in extended_head(request(USER), "g")] == [{"role": "system", "content": "g"}]
+
+
+@pytest.mark.parametrize("gap", [",", ", ", " ,\n", ",  "])
+def test_a_body_is_cut_at_the_borders_of_its_messages_however_they_are_parted(gap: str) -> None:
+    raws = [json.dumps(message) for message in (SYSTEM, USER, CALLED, RESULT)]
+    front, behind = '{"model": "m", "messages": [', '], "n": 1}'
+    asked = read(f"{front}{gap.join(raws)}{behind}".encode(), Known())
+
+    parted = [piece for raw in raws for piece in (raw, gap)]
+    assert client_body(asked) == tuple(piece.encode() for piece in (front, *parted[:-1], behind))
+
+
+def test_a_body_whose_first_message_stands_apart_is_cut_at_it() -> None:
+    asked = read(b'{"model":"m","messages":[ {"role":"user","content":"a"},{"role":"user","content":"b"} ]}', Known())
+    assert client_body(asked)[1:4] == (b'{"role":"user","content":"a"}', b",", b'{"role":"user","content":"b"}')
+    assert b"".join(client_body(asked)) == asked.body
+
+
+def test_a_changed_history_is_read_as_one_that_was_never_seen() -> None:
+    known = Known()
+    one, other = (SYSTEM, USER, CALLED, RESULT, USER), (SYSTEM, USER, CALLED, RESULT | {"content": "other"}, USER)
+    for asked in (body(*one), body(*other), body(*one[:3]), body(*one), body(*one), body(*other, RESULT)):
+        again, alone = read(asked, known), read(asked, Known())
+        assert [source.raw for source in again.sources] == [source.raw for source in alone.sources]
+        assert [m.identity for m in again.messages] == [m.identity for m in alone.messages]
+        weighed(again, [1] * len(countables(again)), known)
+    assert unseen(read(body(*one), known)) == ()
+
+
+@pytest.mark.parametrize("text", ["", "Fix the login.", " \n", "посылка 📦", "half \ud800", '"quoted" \\ \x00\x7f'])
+def test_words_of_ours_are_what_their_bytes_are_read_as(text: str) -> None:
+    assert user_message(text) == read_message(user_message(text).wire)
 
 
 def test_messages_of_ours_are_read_like_any_other() -> None:
