@@ -40,7 +40,7 @@ from proxy.stack.events import (
     Unfolded,
     Woken,
 )
-from proxy.stack.facts import said_by
+from proxy.stack.facts import rounds_of, said_by
 from proxy.stack.folding import Decision, Folding, Moment, Pen, folding, is_due
 from proxy.stack.frames import Frame
 from proxy.stack.guidance import guidance
@@ -122,19 +122,24 @@ class Actor:
         for event in noticed:
             tree = apply(tree, event, here.now)
         here = replace(here, story=replace(here.story, tree=tree)) if noticed else here
-        acted = self._renewed(here, self._minimized(here, self._acted(here)))
-        voided = (*self._outdated(here), *self._rewritten(here), *self._answered_past_us(here))
-        return replace(acted, events=(*noticed, *voided, *acted.events))
+        acted = self._acted(here)
+        if tree.awake or acted.events:
+            acted = self._renewed(here, self._minimized(here, acted))
+        before = (*noticed, *self._outdated(here), *self._rewritten(here), *self._answered_past_us(here))
+        return replace(acted, events=(*before, *acted.events)) if before else acted
 
     def _noticed(self, here: Here) -> list[FrameEvent]:
         """What the provider did to the context by itself."""
         tree, placed = here.story.tree, here.story.placed
         seals = self.dialect.seals
-        looked_at = placed if seals is not seals_nothing else ()
-        sealed = (p for p in looked_at if p.entry.id not in tree.sealed and (m := said_by(p)) and seals(m))
-        found = tuple(dict.fromkeys(p.entry.id for p in sealed))
-        edited = not tree.provider_trimmed and any(p.round and is_edited(p.round) for p in placed)
-        return [*([Sealed(found)] if found else []), *([ProviderTrimmed()] if edited else [])]
+        noticed: list[FrameEvent] = []
+        if seals is not seals_nothing:
+            sealed = (p for p in placed if p.entry.id not in tree.sealed and (m := said_by(p)) and seals(m))
+            if found := tuple(dict.fromkeys(p.entry.id for p in sealed)):
+                noticed.append(Sealed(found))
+        if not tree.provider_trimmed and any(map(is_edited, rounds_of(placed))):
+            noticed.append(ProviderTrimmed())
+        return noticed
 
     def _acted(self, here: Here) -> Acted:
         if here.story.tree.awake:
@@ -254,13 +259,15 @@ class Actor:
         does not outlive (it leaves out its own then, and what only we have is left out too), or the model, which reads
         none of another vendor's. A path from before the change was made behind what stood there then."""
         since, request, awake = here.since, here.request, here.story.tree.awake
-        other_vendor = since is not None and family_of(since.model) != family_of(self.config.sent_as(request.model))
-        if since is not None and since.model and other_vendor:
-            return self._without_reasoning(here, why=HEAD)
-        same = since is None or (since.system_hash, since.tools_hash) == (request.system_hash, request.tools_hash)
-        if not same and awake:
-            return self._without_reasoning(here, why=HEAD) if self._binds(here) else []
-        before = [placed for placed in here.story.placed if placed.entry.id in here.outdated] if awake else []
+        if since is not None:
+            if since.model and family_of(since.model) != family_of(self.config.sent_as(request.model)):
+                return self._without_reasoning(here, why=HEAD)
+            same = (since.system_hash, since.tools_hash) == (request.system_hash, request.tools_hash)
+            if not same and awake:
+                return self._without_reasoning(here, why=HEAD) if self._binds(here) else []
+        if not here.outdated or not awake:
+            return []
+        before = [placed for placed in here.story.placed if placed.entry.id in here.outdated]
         return self._without_reasoning(here, before, why=HEAD) if before else []
 
     def _rewritten(self, here: Here) -> list[FrameEvent]:
@@ -315,7 +322,7 @@ class Actor:
 
     def _moment(self, here: Here, added: int | None, *, appended: bool = False, frame_max: int = 0) -> Moment:
         tariff, window = self._tariff(here), self._window(here)
-        usages = [p.round.spoken.usage for p in here.story.placed if p.round and p.round.spoken.usage]
+        usages = [made.spoken.usage for made in rounds_of(here.story.placed) if made.spoken.usage]
         uncached = _tells_of_none(usages)
         return Moment(
             node=here.node,

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import compress, count
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -70,7 +72,8 @@ _NO_RESULTS: Mapping[str, Message] = {}
 
 class Unit(NamedTuple):
     """A message on its way to the line. `ours` are the results of the stack calls in it, by call id; `cut` the ids of
-    the calls in an answer that broke off which nobody has run: a client may not have kept them.
+    the calls in an answer that broke off which nobody has run: a client may not have kept them. `is_told`: it is words
+    of ours that hang on an entry.
 
     A tuple and not a dataclass because one is made per message of every line: a fifth of the time.
     """
@@ -79,6 +82,13 @@ class Unit(NamedTuple):
     entry: str
     ours: Mapping[str, Message] = _NO_RESULTS
     cut: Collection[str] = ()
+    is_told: bool = False
+
+
+_AT = attrgetter("at")
+_ENTRY = attrgetter("entry.id")
+_NAMES = attrgetter("entry.id", "at")
+"""The ids that something on a path goes by."""
 
 
 def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False, bound: bool = False) -> Line:
@@ -95,11 +105,9 @@ def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False, bound: boo
         overlays = {p.at for p in selected if p.entry.is_beside}
         ours = {id(u.message) for u in units if not u.entry or u.entry in overlays}
         messages = tuple(_suffixed(messages, ours, scribe))
-    entries = frozenset(u.entry for u in units if u.entry)
-    notes = {p.at for p in selected if p.entry.kind is Kind.OVERLAY}
-    own = sum(_own_tokens(u, notes) for u in units if u.ours or not u.entry or u.entry in notes)
-    left_out = frozenset({p.at for p in story.placed}) - entries
-    return Line(messages, entries, left_out, own, _fork(story, selected, units, messages))
+    entries = frozenset([u.entry for u in units if u.entry])
+    left_out = frozenset(map(_AT, story.placed)) - entries
+    return Line(messages, entries, left_out, _own_tokens(units), _fork(story, selected, units, messages))
 
 
 def _introduced(story: Story, units: list[Unit], scribe: Scribe) -> list[Unit]:
@@ -152,10 +160,15 @@ def _key(placed: Placed) -> tuple[str, int]:
     return placed.entry.id, placed.round.number if placed.round else 0
 
 
-def _own_tokens(unit: Unit, notes: Container[str]) -> int:
-    if unit.entry and unit.entry not in notes:
-        return sum(r.tokens for r in unit.ours.values())
-    return unit.message.tokens
+def _own_tokens(units: Iterable[Unit]) -> int:
+    """Tokens of what is ours in them: texts, and results of our calls."""
+    own = 0
+    for unit in units:
+        if unit.is_told or not unit.entry:
+            own += unit.message.tokens
+        elif unit.ours:
+            own += sum([result.tokens for result in unit.ours.values()])
+    return own
 
 
 def owner_of(story: Story, placed: Placed) -> str:
@@ -177,39 +190,55 @@ def owned_by(story: Story, frames: Container[str], placed: Iterable[Placed]) -> 
 
 def on_line(story: Story) -> list[Placed]:
     """What stands on the line of the active frame, in ledger order, whatever view its frames have."""
-    gone = story.tree.gone
-    return [p for p in story.owned if p.entry.id not in gone and p.at not in gone]
+    return list(compress(story.owned, _stay(story, story.owned)))
+
+
+def _stay(story: Story, placed: Sequence[Placed]) -> Iterable[bool]:
+    """Of each of `placed`, whether it still stands on a line: most of a long path has left it."""
+    return map(story.tree.gone.isdisjoint, map(_NAMES, placed))
 
 
 def _units(story: Story, placed: Sequence[Placed], scribe: Scribe) -> list[Unit]:
     """Messages of entries; where some were trimmed, the trace that stands for them."""
-    gone = story.tree.gone
-    if not gone:
+    if not story.tree.gone:
         return [unit for standing in placed for unit in _unit(story, standing, scribe)]
     units: list[Unit] = []
-    waiting = _traces(story, placed, gone, scribe)
-    for at, standing in enumerate(placed):
-        if standing.entry.id not in gone and standing.at not in gone:
-            units += _unit(story, standing, scribe)
-        units += waiting.pop(at, [])
-    return [*waiting.pop(-1, []), *units]
+    standing = set(compress(count(), _stay(story, placed)))
+    traces = _traces(story, placed, scribe)
+    for at in sorted(standing | traces.keys()):
+        if at in standing:
+            units += _unit(story, placed[at], scribe)
+        units += traces.get(at, ())
+    return units
 
 
-def _traces(story: Story, placed: Sequence[Placed], gone: frozenset[str], scribe: Scribe) -> dict[int, list[Unit]]:
+def _traces(story: Story, placed: Sequence[Placed], scribe: Scribe) -> dict[int, list[Unit]]:
     """The traces by the position behind which they stand, the oldest first; -1 is in front of all.
 
     What a client leaves out of its own history needs no trace; where it left out only the entry in front of one, the
     trace stands where the first entry was that it stands for.
     """
-    position = {p.at: at for at, p in enumerate(placed)}
-    position |= {p.entry.id: at for at, p in enumerate(placed) if p.entry.id != p.at}
+    position = _positions(placed)
     found: dict[int, list[Unit]] = {}
     for trim in story.tree.trims:
-        first = min((position[e] for e in trim.entries if e in position), default=None)
-        if first is None:
+        if trim.entries.isdisjoint(position):
             continue
-        behind = position.get(trim.at, first) if trim.at else -1
+        if not trim.at:
+            behind = -1
+        elif trim.at in position:
+            behind = position[trim.at]
+        else:
+            behind = min([position[entry] for entry in trim.entries if entry in position])
         found.setdefault(behind, []).append(Unit(scribe.user_message(trim.trace), ""))
+    return found
+
+
+def _positions(placed: Sequence[Placed]) -> dict[str, int]:
+    """Where each stands, by both of its names."""
+    ats, entries = list(map(_AT, placed)), list(map(_ENTRY, placed))
+    found = dict(zip(ats, count(), strict=False))
+    if ats != entries:
+        found |= {entry: place for place, (entry, at) in enumerate(zip(entries, ats, strict=True)) if entry != at}
     return found
 
 
@@ -219,7 +248,10 @@ def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
         own = placed.entry.message
         if own is not None and (words := story.tree.replaced.get(placed.entry.id)) is not None:
             own = scribe.retold(own, words)
-        return [Unit(scribe.without_reasoning(own) if muted else own, placed.at)] if own else []
+        if own is None:
+            return []
+        is_told = placed.entry.kind is Kind.OVERLAY
+        return [Unit(scribe.without_reasoning(own) if muted else own, placed.at, is_told=is_told)]
     message = placed.round.spoken.message
     if not message.calls and not message.text.strip():
         return []  # an answer that said nothing: providers refuse empty assistant messages

@@ -12,12 +12,14 @@ What this module does not do: it judges no worth and renders nothing (`trace` do
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec.structs import replace
 
 from proxy.stack.compaction import derived_compaction
 from proxy.stack.events import call_key, subagent_id
 from proxy.stack.frames import RETURNED, Frame, Tree, descendants
+from proxy.stack.ledger import Round
 from proxy.stack.observe import Names, observe
 from proxy.stack.observe.commands import Ran, probes
 from proxy.stack.observe.errors import ErrorSeen, ending
@@ -34,6 +36,7 @@ NOTING = ("stack_add_artifact", "add_artifact", "stack_add_decision", "add_decis
 """Names by which the model may call these tools, `op` of the dispatcher among them."""
 BECAUSE = " (because: "
 """Between a noted decision and its reason."""
+_ROUND = attrgetter("round")
 MARKED = frozenset({"created", "deleted"})
 """What is said of a changed file; that it was modified goes without saying."""
 
@@ -41,6 +44,11 @@ MARKED = frozenset({"created", "deleted"})
 def said_by(placed: Placed) -> Message | None:
     """The message that stands for it on the line."""
     return placed.round.spoken.message if placed.round else placed.entry.message
+
+
+def rounds_of(placed: Iterable[Placed]) -> Iterator[Round]:
+    """The rounds of turns among them, in order."""
+    return filter(None, map(_ROUND, placed))
 
 
 def messages_of(tree: Tree, placed: Iterable[Placed]) -> Iterator[Message]:
