@@ -118,16 +118,17 @@ class Limits:
     def window(self, upstream: str, model: str, conversation: str = "") -> Window:
         """The smaller one of what the tariff says and what was learned; the default, with a warning once, where
         neither says anything."""
-        tariff, learned = self._tariff_of(model), self._learned.get((upstream, model), _NOTHING)
+        place, tariff = (upstream, model, conversation), self._tariff_of(model)
         tokens, source = tariff.window, _TABLE if tariff.window_known else _ASSUMED
-        told = (upstream, model, conversation) in self._told and self._holds(learned)
-        if told and (not tariff.window_known or learned.tokens < tariff.window):
-            tokens, source = learned.tokens, learned.source
+        if place in self._told:
+            learned = self._learned.get((upstream, model), _NOTHING)
+            if self._holds(learned) and (not tariff.window_known or learned.tokens < tariff.window):
+                tokens, source = learned.tokens, learned.source
         # How much a model may answer is known by its tariff alone; without one nothing is kept free for it.
         limit = prompt_limit(tokens, tariff.max_output) if tariff.window_known else tokens - (source == "size")
         if source == "assumed":
             self._warn(model, tokens)
-        ratio = self._ratios.get((upstream, model, conversation), 1.0)
+        ratio = self._ratios.get(place, 1.0)
         return Window(round(tokens / ratio), round(limit / ratio), source)
 
     def answered(self, upstream: str, model: str, conversation: str, tokens: int, usage: Usage | None) -> None:
@@ -174,12 +175,13 @@ class Limits:
         return learned
 
     def _warn(self, model: str, window: int) -> None:
-        known = model in self._warned
+        if model in self._warned:
+            self._warned.move_to_end(model)
+            return
         self._warned[model] = None
         _bounded(self._warned, model)
-        if not known:
-            extra = {"model": model[:80], "tokens": window}
-            log.warning("no tariff for this model; its window is assumed", extra=extra)
+        extra = {"model": model[:80], "tokens": window}
+        log.warning("no tariff for this model; its window is assumed", extra=extra)
 
 
 def _bounded(kept: OrderedDict[K, V], newest: K) -> None:

@@ -66,7 +66,7 @@ async def overheard(passing: Passing, reply: Reply) -> tuple[Passing, Incoming] 
     was answered. Raises BadRequest for a command that stands where it cannot be taken out."""
     passing = await _gone_on(passing)
     request = passing.request
-    if request is None or not any(WORD in message.text for message in request.messages if message.role == "user"):
+    if request is None or not [m for m in request.messages if m.role == "user" and WORD in m.text]:
         return passing, passing.incoming
     found = heard(request.messages)
     try:
@@ -93,8 +93,7 @@ async def _less(passing: Passing, request: Request, past: Container[int]) -> Pas
 async def _gone_on(passing: Passing) -> Passing:
     """A request that goes on from an answer of ours by its id goes on from what that stands behind."""
     request, references = passing.request, passing.parts.dialect.references
-    before = behind(references.previous(request)) if request is not None and references is not None else None
-    if request is None or before is None:
+    if request is None or references is None or (before := behind(references.previous(request))) is None:
         return passing
     fields = {name: raw for name, raw in request.fields.items() if before or name != PREVIOUS}
     return await _reread(passing, request, fields | ({PREVIOUS: slices.encoded(before)} if before else {}))

@@ -71,7 +71,9 @@ class TokenCounter:
 
     def count(self, text: str) -> int:
         """Tokens of `text`, at once."""
-        return sum(self._slices(text))
+        text, files = _without_files(text)
+        counted = self._counting()(text) if len(text) <= SLICE else sum(map(self._counting(), sliced(text)))
+        return counted + files * DATA_URL_TOKENS
 
     async def count_all(self, texts: Iterable[str]) -> list[int]:
         """Tokens of each text, in order. Others run after every `SLICE` characters."""

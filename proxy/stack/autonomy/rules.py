@@ -47,6 +47,8 @@ class Autonomy(msgspec.Struct, frozen=True):
 
     def with_chosen(self, chosen: Chosen) -> Autonomy:
         """These rules where a conversation has none of its own."""
+        if chosen == NOTHING:
+            return self
         set_here = {name: value for name in RULES if (value := getattr(chosen, name)) is not None}
         return replace(self, **set_here) if set_here else self
 
@@ -54,6 +56,7 @@ class Autonomy(msgspec.Struct, frozen=True):
         return self.push_threshold if kind == PUSH else self.pop_threshold
 
 
+NOTHING = Chosen()
 RULES = ("level", "push_threshold", "pop_threshold", "combine", "suggest_in_context", "heuristics")
 """What can be chosen for one conversation."""
 
