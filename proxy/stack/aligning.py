@@ -35,9 +35,10 @@ LIKENESS = 2
 
 
 class Alignment(msgspec.Struct, frozen=True):
-    """`aliases` are the stored entries that the messages behind the walked path are another form of, one place for
-    each message, empty where it is new; `adopts` is the turn whose state goes on."""
+    """`path` is what holds of the walked one; `aliases` are the stored entries that the messages behind it are another
+    form of, one place for each message, empty where it is new; `adopts` is the turn whose state goes on."""
 
+    path: tuple[Entry, ...]
     aliases: tuple[str, ...]
     adopts: str
 
@@ -49,26 +50,38 @@ def align(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Alignmen
     A thread with tools does not go on from an answer that was given without any: that was a summary, or a title. And
     words alone say little, many agents greet alike: where nothing else is known, the loop must be the same.
     """
-    rest = request.messages[len(path) :]
-    answers = [m for m in reversed(rest) if m.role == "assistant"]
+    answers = [m for m in reversed(request.messages[len(path) :]) if m.role == "assistant"]
     cut_off = _cut_off(ledger) if answers else ()
     turns = ((t, m) for m in answers if (t := _produced(ledger, m, cut_off)))
     if (newest := next(turns, None)) is None or not _same_kind(ledger, newest[0], request):
         return None
     anchor, echo = newest
+    there = ledger.path(anchor.id)
+    path = _of_the_same(ledger, path, there)
     walked = {p.id for p in path}
-    stored = [e for e in ledger.path(anchor.id) if e.id not in walked]
+    stored = [e for e in there if e.id not in walked]
     places = _Places(ledger, stored)
     aliases: list[str] = []
     at = 0
-    for message in rest:
+    for message in request.messages[len(path) :]:
         found = next((i for i in places.of(message, at) if _alike(ledger, stored[i], message)), None)
         aliases.append(stored[found].id if found is not None else "")
         at = at if found is None else found + 1
     known = len(path) + sum(map(bool, aliases))
     if known == 1 and not echo.calls and likeness(ledger, anchor, request) < LIKENESS:
         return None
-    return Alignment(tuple(aliases), anchor.id)
+    return Alignment(path, tuple(aliases), anchor.id)
+
+
+def _of_the_same(ledger: Ledger, path: tuple[Entry, ...], there: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The walked path, up to where it is a form of something else than what stands on the path `there`: a note may be
+    in the same place for the output of an earlier attempt."""
+    known = {ledger.original(entry).id for entry in there}
+    others = (at for at, form in enumerate(path) if form.alias and ledger.original(form).id not in known)
+    parts = next(others, len(path))
+    message = path[parts].message if parts < len(path) else None
+    same_words = message is not None and any(_alike(ledger, stored, message) for stored in there)
+    return path[:parts] if same_words else path
 
 
 class _Places:

@@ -66,7 +66,7 @@ def match(ledger: Ledger, request: Request, path: tuple[Entry, ...] | None = Non
             Match(How.RETRIED, path) if known_turn or path[-1].id in ledger.turns_under else Match(How.CONTINUED, path)
         )
     if aligned := align(ledger, request, path):
-        return Match(How.ALIGNED, path, aligned.aliases, aligned.adopts)
+        return Match(How.ALIGNED, aligned.path, aligned.aliases, aligned.adopts)
     if alike or not known_turn:
         return Match(How.NEW)
     if path[-1].id not in ledger.has_child:

@@ -790,6 +790,32 @@ def test_a_rewind_into_what_was_rewritten_goes_on_from_what_stood_there(
     assert list(chat.proxy.frames(*told)) == ["look around"]
 
 
+@pytest.mark.rows("X-05")
+def test_a_cleared_output_stands_for_that_of_its_own_attempt(provider: ScriptedProvider, chat: Conversation) -> None:
+    """The client went back, ran the same call again and cleared its output too: the same note in the same place, for
+    another output."""
+    cleared = "[Old tool result content cleared]"
+    provider.will(does(bash("ls")), says("That is all there is to see here, I am done."), says("It has begun by now."))
+    chat.says("look around")
+    chat.returns("a.py b.py c.py")
+    chat.history[2]["content"] = cleared
+    chat.says("add a login")
+    provider.will(does(bash("ls src")), says("There are a few more of them by now."), says("ok"), says("well"))
+    back = chat.branch(2)
+    again = chat.history[1]["tool_calls"][0]["id"]
+    back.history.append({"role": "tool", "tool_call_id": again, "content": "d.py e.py"})
+    back.says("and now?")
+    back.returns("f.py")
+    back.history[2]["content"] = cleared
+
+    back.says("add a logout")
+    back.says("go on")
+
+    for asked in provider.received[-2:]:
+        assert "d.py e.py" in everything(asked.messages)
+        assert "a.py b.py c.py" not in everything(asked.messages)
+
+
 def test_a_changed_first_message_keeps_the_conversation(provider: ScriptedProvider, chat: Conversation) -> None:
     """CLIENTS 2 (Qwen Code between two processes): message 1 differs, every call id is the same."""
     provider.will(does(bash("ls")), does(push("Auth")), says("I have begun with the login."), says("ok"))
