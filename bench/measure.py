@@ -47,7 +47,7 @@ class Effort:
 
 
 FULL = Effort(5, {"small": 200, "medium": 60, "large": 20}, {"small": 1500, "medium": 800, "large": 200}, 3, 24, 8)
-QUICK = Effort(3, {"medium": 25}, {"medium": 400}, 2, 48, 0)
+QUICK = Effort(3, {"medium": 25}, {"small": 800, "medium": 400}, 2, 48, 0)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -332,8 +332,7 @@ class _Connection(ResponseHandler):
         if len(body) <= _WITH_ITS_HEAD:
             transport.write(head + body)
         else:
-            transport.write(head)
-            transport.write(body)
+            transport.writelines((head, body))
         self._still_says = self.writing_paused
         if not self._still_says:
             self.start_timeout()
