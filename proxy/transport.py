@@ -86,6 +86,7 @@ _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """What may be said twice where the first time was lost (RFC 9110 section 9.2.2)."""
 
 _LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError)
+_LOST_IN_USE = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
 _AT_ONCE_S = 0.5
 """By then it has shown that an idle connection had been closed: it takes a round trip, 0.3 s around the earth. What is
@@ -222,25 +223,15 @@ class HttpUpstream(Upstream):
             _connected.set(False)
             began = time.monotonic()
             try:
-                return await self._attempt(method, head, body)
+                return await self._asked(method, head, body)
             except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-                # An idle connection that the provider was just closing: it read nothing of this, so say it once more.
-                # Any other loss may have been read, and must not be.
-                was_closed = not _connected.get() and time.monotonic() - began <= _AT_ONCE_S
-                if not (attempts_left and was_closed and isinstance(error, _LOST)):
+                if not (attempts_left and _may_be_said_again(method, error, time.monotonic() - began)):
                     raise self._refusal(error) from error
         raise AssertionError("the last attempt returns or raises")
 
-    async def _attempt(self, method: str, head: bytes, body: bytes) -> HttpAnswer:
-        try:
-            return await self._asked(method, head, body)
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-            if method not in _REPEATABLE or isinstance(error, aiohttp.ClientConnectorError):
-                raise
-        return await self._asked(method, head, body)
-
     async def _asked(self, method: str, head: bytes, body: bytes) -> HttpAnswer:
         connection = await self._pool.connect(self._destination, self._limits)
+        answered = False
         try:
             protocol = cast(_Connection, connection.protocol)
             protocol.set_response_params(
@@ -254,9 +245,10 @@ class HttpUpstream(Upstream):
             )
             protocol.say(head, body)
             message, content = await protocol.answered()
-        except BaseException:
-            connection.close()
-            raise
+            answered = True
+        finally:
+            if not answered:
+                connection.close()
         return HttpAnswer(message, content, connection, self.name)
 
     @property
@@ -310,6 +302,16 @@ class HttpUpstream(Upstream):
 
 _connected: ContextVar[bool] = ContextVar("connected", default=False)
 """A connection was opened for the attempt at hand: none that was idle was taken."""
+
+
+def _may_be_said_again(method: str, error: Exception, after_s: float) -> bool:
+    """Whether a request that was lost so, so long after it began, means the same when it comes once more. An idle
+    connection that the provider was just closing: it read nothing of it. Any other loss may have been read; then only
+    what may be said twice is."""
+    if isinstance(error, _LOST) and not _connected.get() and after_s <= _AT_ONCE_S:
+        return True
+    was_sent = isinstance(error, _LOST_IN_USE) and not isinstance(error, aiohttp.ClientConnectorError)
+    return was_sent and method in _REPEATABLE
 
 
 class _Connection(ResponseHandler):

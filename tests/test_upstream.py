@@ -410,6 +410,15 @@ async def test_a_kept_connection_that_is_lost_after_a_while_may_have_been_read_a
         assert [request[-3:] for request in there.received] == [b"{1}", b"{2}"]
 
 
+@pytest.mark.parametrize(("method", "times"), [("GET", 2), ("DELETE", 2), ("POST", 1), ("PATCH", 1)])
+async def test_only_what_may_be_said_twice_is_and_no_more_than_twice(method: str, times: int) -> None:
+    """The provider reads each request, and hangs up without a word: it may have done what it was asked."""
+    async with provider(dying(b"")) as there, upstream_at(there.url) as upstream:
+        with pytest.raises(UpstreamClosed, match="without an answer"):
+            await upstream.send(method, "/v1/x", b"", [], b"{}")
+        assert len(there.received) == times
+
+
 async def test_an_answer_that_is_not_http_is_an_error() -> None:
     async with provider(dying(b"SSH-2.0-OpenSSH\r\n\r\n")) as there, upstream_at(there.url) as upstream:
         with pytest.raises(UpstreamClosed, match="not HTTP"):
