@@ -326,6 +326,12 @@ class _Connection(ResponseHandler):
     _was_paused = False
     _still_says = False
 
+    def is_connected(self) -> bool:
+        """Whether a request may leave on it. Not where an answer waits that nobody asked for, as some servers send 408
+        to who keeps silent: every request after it would be answered with what was meant for the one before."""
+        transport = self.transport
+        return transport is not None and not transport.is_closing() and not self._buffer
+
     def say(self, head: bytes, body: bytes) -> None:
         """Write a request. The provider's silence counts from when all of it is on its way."""
         transport = self.transport

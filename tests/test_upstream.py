@@ -387,6 +387,32 @@ async def test_a_kept_connection_that_was_just_closed_costs_nothing() -> None:
             assert await (await upstream.send("POST", "/v1/x", b"", [], b"{}")).body() == b"ok"
 
 
+async def test_an_answer_that_nobody_asked_for_is_not_taken_for_that_of_the_next_request() -> None:
+    """Some load balancers tell an idle connection 408 and close it, some a while after that."""
+    late = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 4\r\n\r\nlate"
+    told = asyncio.Event()
+
+    def script(scripted: Provider) -> Script:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while request := await scripted.read_request(reader):
+                writer.write(OK[:-2] + request[-2:])
+                if len(scripted.received) == 1:
+                    await asyncio.sleep(0.02)  # until the connection is idle: what comes with its answer closes it
+                    writer.write(late)
+                    told.set()
+
+        return run
+
+    async with provider(script) as there, upstream_at(there.url) as upstream:
+        assert await (await upstream.send("POST", "/v1/x", b"", [], b"01")).body() == b"01"
+        await told.wait()
+        await asyncio.sleep(0.02)  # until it is here
+        for asked in (b"02", b"03"):
+            answer = await upstream.send("POST", "/v1/x", b"", [], asked)
+            assert (answer.status, await answer.body()) == (200, asked)
+        assert there.connections == 2
+
+
 async def test_a_kept_connection_that_is_lost_after_a_while_may_have_been_read_and_is_not_asked_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
