@@ -102,6 +102,8 @@ class Reception:
             shelved, found = await self.shelf.locate(
                 arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name
             )
+            if shelved is not None and found.path:
+                arrival = arrival.behind(shelved.ledger, found.path[-1])
             part = self._part(arrival, shelved, found)
             if part is Part.SIDE and shelved is not None:
                 return self._beside(arrival, shelved, found)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.acting import Here
 from proxy.delegation import Above
 from proxy.shelf import Shelved
 from proxy.stack.events import HEAD, REASONING_REMOVED, ReasoningRemoved, read_event
 from proxy.stack.folding import Decision
-from proxy.stack.ledger import Ledger, Thread
+from proxy.stack.ledger import Entry, Ledger, Thread
 from proxy.stack.matching import How
 from proxy.stack.queued import waits_for
 from proxy.stack.story import Story
@@ -33,6 +34,12 @@ class Arrival(msgspec.Struct, frozen=True):
     request: Request
     now: int
     mode: str = ""
+
+    def behind(self, ledger: Ledger, tip: Entry) -> Arrival:
+        """The same, later than `tip` and what was decided there, behind which it goes on: what is new with a request is
+        known by its time, and the clock of a machine may be set back."""
+        newest = max([tip.created, *[event.created for event in ledger.events.get(tip.id, ())]])
+        return self if self.now > newest else replace(self, now=newest + 1)
 
 
 class Standing(msgspec.Struct, frozen=True):

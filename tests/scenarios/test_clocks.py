@@ -1,0 +1,66 @@
+"""A12: the clock of the machine jumps, and what happened before stays before."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.scripted import ScriptedProvider, says
+from tests.harness import Stage, bash, does, pop, push
+from tests.scenarios.test_branches import NOTE, does_ask, newest, says_to
+
+NOON = 1_700_000_000_000
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+class Clock:
+    """The proxy's clock, which a test sets."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> int:
+        self.now += 1
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A patch: nobody may set the clock of the machine."""
+    made = Clock()
+    monkeypatch.setattr("proxy.app.now_ms", made)
+    return made
+
+
+@pytest.mark.parametrize("jump", [-HOUR, DAY])
+def test_what_was_decided_before_a_jump_is_told_with_no_later_request(
+    clock: Clock, stage: Stage, provider: ScriptedProvider, jump: int
+) -> None:
+    chat = stage.chat(stage.proxy())
+    provider.will(does(push("Round", "once")), does(bash("a")), does(pop("rounded")), says("Done."))
+    chat.says("round it")
+    chat.returns("OUTPUT")
+    clock.now += jump
+    for number in range(2):
+        says_to(chat, provider, f"look {number}", f"cat {number}", answer="Seen.")
+
+    told = [receipt["events"] for receipt in chat.proxy.receipts()]
+    assert sum(event.startswith("pushed") for events in told for event in events) == 1
+    assert sum(event.startswith("popped") for events in told for event in events) == 1
+
+
+def test_the_turn_of_a_branch_is_told_once_though_the_clock_is_set_back(
+    clock: Clock, stage: Stage, provider: ScriptedProvider
+) -> None:
+    chat = stage.chat(stage.proxy())
+    says_to(chat, provider, "look at the parser", "cat parser.py", answer="PARSER seen.")
+    does_ask(chat.proxy, "checkpoints", name="start")
+    does_ask(chat.proxy, "branches", name="grammar")
+    clock.now += DAY
+    says_to(chat, provider, "write a grammar instead", "edit GRAMMAR", answer="GRAMMAR done.")
+    clock.now -= DAY
+    for number in range(2):
+        says_to(chat, provider, f"go on {number}", f"run {number}", answer="Ran.")
+
+    assert newest(provider).count(NOTE) == 1
+    assert sum("switched grammar" in receipt["events"] for receipt in chat.proxy.receipts()) == 1
