@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from proxy.scripted import Answer as Scripted
 from proxy.scripted import Model, Received, ScriptedProvider, cut
 from tests import laws
+from tests.clocks import HOUR_MS, set_clock
 from tests.harness import Answer, Conversation, Habits, Stage
 from tests.properties import disk
 from tests.properties.depth import searched
@@ -88,6 +89,7 @@ class Programs(RuleBasedStateMachine):
         self.required = required
         models = [Model("gpt-x", required=("reasoning_content",))] if required else []
         folder = self.resources.enter_context(tempfile.TemporaryDirectory())
+        self.clock = self.resources.enter_context(set_clock())
         self.provider = self.resources.enter_context(ScriptedProvider(models=models))
         self.provider.when(lambda _: True, self.model, loop=True)
         self.stage = Stage(self.provider, Path(folder), streamed=False, looks_into_store=False)
@@ -164,6 +166,11 @@ class Programs(RuleBasedStateMachine):
     def restart(self) -> None:
         """S3-29: another process on the same store."""
         self.chat.proxy.restart()
+
+    @rule(hours=st.sampled_from((-25, -1, 1, 25)))
+    def set_the_clock(self, hours: int) -> None:
+        """A12: of the machine the proxy runs on."""
+        self.clock.set_by += hours * HOUR_MS
 
     # -------------------------------------------------------------------------------------------------------- a turn
     def tail(self, draw: st.DataObject) -> list[dict[str, Any]]:

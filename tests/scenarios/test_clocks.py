@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from proxy.scripted import ScriptedProvider, says
+from tests.clocks import HOUR_MS, Clock, set_clock
 from tests.harness import Stage, bash, does, pop, push
 from tests.scenarios.test_branches import NOTE, does_ask, newest, says_to
 
-NOON = 1_700_000_000_000
-HOUR = 3_600_000
-DAY = 24 * HOUR
-
-
-class Clock:
-    """The proxy's clock, which a test sets."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
+DAY_MS = 24 * HOUR_MS
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """A patch: nobody may set the clock of the machine."""
-    made = Clock()
-    monkeypatch.setattr("proxy.app.now_ms", made)
-    return made
+def clock() -> Iterator[Clock]:
+    with set_clock() as clock:
+        yield clock
 
 
-@pytest.mark.parametrize("jump", [-HOUR, DAY])
+@pytest.mark.parametrize("jump", [-HOUR_MS, DAY_MS])
 def test_what_was_decided_before_a_jump_is_told_with_no_later_request(
     clock: Clock, stage: Stage, provider: ScriptedProvider, jump: int
 ) -> None:
@@ -40,7 +28,7 @@ def test_what_was_decided_before_a_jump_is_told_with_no_later_request(
     provider.will(does(push("Round", "once")), does(bash("a")), does(pop("rounded")), says("Done."))
     chat.says("round it")
     chat.returns("OUTPUT")
-    clock.now += jump
+    clock.set_by += jump
     for number in range(2):
         says_to(chat, provider, f"look {number}", f"cat {number}", answer="Seen.")
 
@@ -56,9 +44,9 @@ def test_the_turn_of_a_branch_is_told_once_though_the_clock_is_set_back(
     says_to(chat, provider, "look at the parser", "cat parser.py", answer="PARSER seen.")
     does_ask(chat.proxy, "checkpoints", name="start")
     does_ask(chat.proxy, "branches", name="grammar")
-    clock.now += DAY
+    clock.set_by += DAY_MS
     says_to(chat, provider, "write a grammar instead", "edit GRAMMAR", answer="GRAMMAR done.")
-    clock.now -= DAY
+    clock.set_by -= DAY_MS
     for number in range(2):
         says_to(chat, provider, f"go on {number}", f"run {number}", answer="Ran.")
 
