@@ -184,7 +184,9 @@ class _Cycle(RequestResponseCycle):
             elif self.scope["method"] != "HEAD" and status not in (204, 304):
                 self.chunked_encoding = True
                 ending = b"transfer-encoding: chunked\r\n" + ending
-        return b"".join([STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in headers], ending])
+        # What is no status of HTTP passes too: the library knows no line for it, and some providers have such.
+        line = STATUS_LINE.get(status) or b"HTTP/1.1 %03d \r\n" % status
+        return b"".join([line, *[b"%b: %b\r\n" % header for header in headers], ending])
 
 
 class _UntilClose(_Cycle):

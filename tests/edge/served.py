@@ -1,7 +1,7 @@
 """A small application behind the real edge and the real server, run as a process of its own by the tests beside it.
 
-It answers what it was given as JSON; `/short` streams two events and ends; `/stream` sends an event, waits for SIGTERM,
-and sends another; `/endless` never ends; `/silent` has a head and then says nothing.
+It answers what it was given as JSON, at `/status/N` with status N; `/short` streams two events and ends; `/stream`
+sends an event, waits for SIGTERM, and sends another; `/endless` never ends; `/silent` has a head and then says nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     told = {"method": scope["method"], "path": scope["raw_path"].decode(), "size": size, "headers": headers}
     body = json.dumps(told | {"query": scope["query_string"].decode("latin-1")}).encode()
     length = str(len(body)).encode()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+    status = int(scope["path"].removeprefix("/status/")) if scope["path"].startswith("/status/") else 200
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", length)]})
     await send({"type": "http.response.body", "body": body})
 
 

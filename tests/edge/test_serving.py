@@ -47,6 +47,12 @@ def test_the_head_of_an_answer_leaves_with_a_body_that_is_there_and_waits_for_no
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+@pytest.mark.parametrize("status", [418, 599, 600, 999])
+def test_a_status_that_http_does_not_know_passes(server: Served, status: int) -> None:
+    reply = server.say(f"GET /status/{status} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert (reply.status, reply.body["path"]) == (status, f"/status/{status}")
+
+
 def test_an_address_of_another_machine_is_told() -> None:
     with pytest.raises(InvalidConfiguration, match=r"host: cannot listen on 192\.0\.2\.1:0"):
         bind("192.0.2.1", 0)
