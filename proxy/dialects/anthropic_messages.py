@@ -78,7 +78,7 @@ def read(body: bytes, known: Known) -> Request:
         choice=_choice(fields),
         structured=_structured(fields),
         answers_wanted=1,
-        system_hash=_system_hash(head),
+        system_hash=known.system_hash(head, _system_hash),
         sources=sources,
         offered=arrays,
     )

@@ -73,7 +73,7 @@ def read(body: bytes, known: Known) -> Request:
         _choice(fields),
         _structured(fields),
         answers if isinstance(answers, int) else 1,
-        sha256("\n".join([m.text.strip() for m in head]).encode()).hexdigest()[:32],
+        known.system_hash(head, _system_hash),
         sources,
         tools,
         closed=FUNCTIONS in fields and bool(offered(fields, (FUNCTIONS,))),
@@ -89,6 +89,10 @@ def _head_of(messages: Sequence[Message]) -> tuple[Message, ...]:
     while length < len(messages) and messages[length].role in HEAD_ROLES:
         length += 1
     return tuple(messages[:length])
+
+
+def _system_hash(head: Sequence[Message]) -> str:
+    return sha256("\n".join([m.text.strip() for m in head]).encode()).hexdigest()[:32]
 
 
 def _tools_named(fields: Mapping[str, bytes]) -> tuple[str, ...]:
