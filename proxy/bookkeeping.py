@@ -21,6 +21,7 @@ import msgspec
 
 from proxy.afterwards import Afterwards
 from proxy.dialects import Dialect
+from proxy.dialects.slices import mended
 from proxy.errors import StoreError
 from proxy.feed import Feed
 from proxy.metrics import Metrics
@@ -219,7 +220,7 @@ class Record(msgspec.Struct):
             conversation=standing.conversation if standing else "",
             thread=standing.thread if standing else "",
             frame=standing.frame if standing else "",
-            model=self.model,
+            model=mended(self.model),
             upstream=self.upstream,
             mode=standing.mode if standing else "",
             status=self.status,
@@ -233,7 +234,7 @@ class Record(msgspec.Struct):
             events=tuple(map(_told, events)),
             client_status=client_status,
             upstream_status=self.upstream_status,
-            finish_reason=self.finish,
+            finish_reason=mended(self.finish),
             would_send=self.would_send,
             decisions=tuple(self.decisions),
             lost_reasoning=self._lost_reasoning(events) if events else 0,

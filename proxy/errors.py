@@ -97,6 +97,12 @@ class UpstreamClosed(UpstreamError):
     code = "upstream_closed"
 
 
+class UpstreamUnreadable(UpstreamError):
+    """What came in the place of an answer is none."""
+
+    code = "upstream_unreadable"
+
+
 class UpstreamTimeout(UpstreamError):
     status = 504
     code = "upstream_timeout"

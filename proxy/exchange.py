@@ -37,7 +37,7 @@ from proxy.asking import (
 from proxy.bookkeeping import LOOPING_CALL, client_chain
 from proxy.delivery import Delivery, Reply, why_cancelled
 from proxy.dialects import Unreadable
-from proxy.errors import BadRequest, ProxyError, Stopped, StoreError, UpstreamError
+from proxy.errors import BadRequest, ProxyError, Stopped, StoreError, UpstreamError, UpstreamUnreadable
 from proxy.loop_warnings import refuses
 from proxy.meanwhile import Meanwhile
 from proxy.overheard import overheard
@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 
 DRAFT_S = 0.25
 """What has arrived of a round is on its way to disk at most this much later (S4-11)."""
+UNFINISHED = "The turn could not be finished; send the request again."
 UNTOUCHED = ("off", "shadow")
 """The status of a request that passes with what was typed to the proxy itself still in it."""
 
@@ -330,7 +331,7 @@ class Call:
                 continue
             if complete and turn.number and self._is_no_answer(spoken):
                 self._heard(spoken)
-                await self._break_off("upstream_unreadable")
+                await self._break_off(UpstreamUnreadable(UNFINISHED))
                 return
             goes_on = complete and self._delivery.writing.goes_on and not self._is_over()
             if goes_on and self._meanwhile.follows(spoken.finish):
@@ -389,7 +390,7 @@ class Call:
     async def _stand_aside(self, reason: str) -> None:
         """A hidden round could not be kept. Where the client has seen nothing yet, its own request is asked instead."""
         if self._reply.started:
-            await self._break_off(reason)
+            await self._break_off(ProxyError(UNFINISHED, code=reason))
         else:
             await self._relay_instead(reason)
 
@@ -425,7 +426,7 @@ class Call:
         """The round for the client has ended."""
         if complete and spoken.own_calls and not spoken.client_calls and not spoken.message.text.strip():
             self._heard(spoken)
-            await self._break_off("stack_calls_only")
+            await self._break_off(ProxyError(UNFINISHED, code="stack_calls_only"))
             return
         hidden = turn.number > 0
         self._keep_last(turn, spoken)
@@ -436,11 +437,11 @@ class Call:
                 self._not_kept(error.code)
         await self._finish(status)
 
-    async def _break_off(self, reason: str) -> None:
+    async def _break_off(self, error: ProxyError) -> None:
         """What the client would be told next depends on something that could not be kept or made: it must ask again."""
-        self._record.failed(reason)
-        self._record.settle(500)
-        await self._delivery.fail(ProxyError("The turn could not be finished; send the request again.", code=reason))
+        self._record.failed(error.code)
+        self._record.settle(error.status)
+        await self._delivery.fail(error)
 
     # -------------------------------------------------------------------------------------------------------- stream
     async def _read_along(self, turn: Turn | None, got: Answer) -> tuple[bool, Spoken]:

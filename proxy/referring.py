@@ -113,10 +113,14 @@ def names_more(dialect: Dialect, request: Request) -> bool:
 
 async def _by_place(parts: Parts, references: References, incoming: Incoming, request: Request) -> Request:
     """The request with the items put in that are known by where they stand: a run that only names items, right behind
-    a request that was answered with such. So they are found under names that somebody between changed."""
+    a request that was answered with such. So they are found under names that somebody between changed. What is put in
+    and leads no further was not what stood there, and is left out again."""
     hint = clients.session_hint(incoming.headers)
+    before, depth = request, -1
     while True:
         shelved, found = await parts.shelf.locate(incoming.tenant, hint, request, parts.now(), parts.dialect.name)
+        if found.depth <= depth:
+            return before
         if shelved is None or not found.path or found.depth == len(request.messages):
             return request
         named = references.referred(replace(request, messages=(request.messages[found.depth],)))
@@ -126,7 +130,7 @@ async def _by_place(parts: Parts, references: References, incoming: Incoming, re
         items = _alike(named, shown)
         if not items:
             return request
-        request = references.resolved(request, (), items)
+        before, depth, request = request, found.depth, references.resolved(request, (), items)
 
 
 def _alike(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, bytes]:

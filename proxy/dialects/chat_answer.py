@@ -173,7 +173,7 @@ class Answer(Answering[Round]):
     def _joined(self, fields: dict[str, bytes]) -> bytes:
         choices = slices.items(fields["choices"])
         choice = slices.members(choices[0])
-        choice["message"] = self._joined_message(slices.members(choice["message"]))
+        choice["message"] = self._joined_message(slices.members(choice.get("message", b"null")))
         choice["finish_reason"] = slices.encoded(self._reason() or None)
         if self._show.hides:
             choice.pop("logprobs", None)

@@ -140,7 +140,7 @@ def _shown(answer: Answer, facts: Facts) -> list[JsonObject]:
     if isinstance(wanted, list) and SEALED in wanted:
         return items
     return [
-        {key: item[key] for key in item if key != "encrypted_content"} if item["type"] == "reasoning" else item
+        {key: item[key] for key in item if key != "encrypted_content"} if item.get("type") == "reasoning" else item
         for item in items
     ]
 

@@ -126,7 +126,8 @@ class Oracle:
         if self.is_over:
             return opened
         if opened:
-            self._born(title, self.parents[opened] or opened, "planned")
+            around = self.parents[opened] or opened
+            self._born(title, around if self.statuses[around] == "in_progress" else self.active, "planned")
             return opened
         if len(self.path()) >= MOST_OPEN:
             return opened

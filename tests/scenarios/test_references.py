@@ -652,6 +652,22 @@ def test_what_the_provider_keeps_alone_is_announced(client: Forgetful, provider:
     assert asked[4][0].stack_status == "bypass; reason=item_reference"
 
 
+def test_a_reference_in_an_answer_stands_for_itself_and_is_not_looked_for_without_end(
+    client: Forgetful, provider: ScriptedProvider
+) -> None:
+    """What is found in its place is the reference again, which leads nowhere."""
+    odd = {"type": "item_reference", "id": "odd_1"}
+    provider.will(says("Done.").but(own=(odd,)))
+    known = client.says("look", RULES)
+    client.last = None
+    changed = {"role": "assistant", "content": "Done, I said."}
+    user = {"role": "user", "content": "and?"}
+    went_on = client.asks(RULES, {"role": "user", "content": "look"}, odd, changed, user)
+
+    assert odd in known.items
+    assert (went_on.status, went_on.stack_status) == (404, "bypass; reason=item_reference")
+
+
 @pytest.mark.rows("X-14")
 def test_a_name_that_takes_too_long_to_find_is_the_providers(
     stage: Stage, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
