@@ -278,7 +278,7 @@ class Round(Reading):
 
     def _spoken(self, dropped: Sequence[Item], *, whole: bool) -> Spoken:
         usage = {"usage": slices.encoded(self.usage)} if self.usage else {}
-        named = {"response_id": slices.encoded(self.id)} if self.id else {}
+        named = {"response_id": slices.encoded(slices.mended(self.id))} if self.id else {}
         message = self._message(dropped)
         sealed = {SEALED: slices.encoded(found)} if (found := sealed_in(message)) else {}
         return Spoken(

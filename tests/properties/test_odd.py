@@ -123,6 +123,38 @@ class Failures(logging.Handler):
             self.told.append(record)
 
 
+def test_an_item_without_a_kind_is_not_looked_for_without_end(proxy: RunningProxy, provider: Lenient) -> None:
+    """It counts as a reference; what stands in its place is the item itself, which again has no kind."""
+    silent: Json = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+    ours = {"type": "function_call", "call_id": "c1", "name": "stack", "arguments": '{"op":"status","args":{}}'}
+    kindless = {"id": "fc_2", "call_id": "c2", "name": "bash", "arguments": "{}"}
+    said: Json = {"type": "message", "id": "msg_0", "role": "assistant"}
+    said["content"] = [{"type": "output_text", "text": "The parser is read, all of it.", "annotations": []}]
+    client = Client("/v1/responses", False, Random())
+    words = [*client.history, {"role": "user", "content": "Go on."}, {"role": "user", "content": "And now?"}]
+    rounds = [[said], [silent | {"content": None}, ours, kindless], [silent | {"id": "msg_2"}], [said]]
+    left = iter([{"id": f"resp_{at}", "status": "completed", "output": items} for at, items in enumerate(rounds)])
+    provider.answers = lambda _: ([next(left)], False)
+    echoed = [silent | {"content": None}, kindless, silent | {"id": "msg_2"}]
+    for history in (words[:1], [words[0], said, words[1]], [words[0], said, words[1], *echoed, words[2]]):
+        assert asked(proxy.port, client.path, client.body() | {"input": history}) == 200
+
+
+@pytest.mark.parametrize("end", ["stop", "\ud800"])
+def test_a_choice_without_a_message_behind_hidden_rounds_passes_and_is_accounted_for(
+    proxy: RunningProxy, provider: Lenient, end: str
+) -> None:
+    client = Client("/v1/chat/completions", False, Random())
+    first, _ = ANSWERS[client.path]("", [STACK[-1]], 1)
+    last = first | {"choices": [{"index": 0, "finish_reason": end}]}
+    left = iter([first, last])
+    provider.answers = lambda _: ([next(left)], False)
+    before = len(proxy.receipts())
+
+    assert asked(proxy.port, client.path, client.body()) in MAY_BE
+    assert len(proxy.receipts()) == before + 1
+
+
 @searched(examples=100)
 @given(path=st.sampled_from(sorted(ANSWERS)), streamed=st.booleans(), seed=st.integers(0, 2**32))
 def test_p8_nothing_fails_over_odd_requests_and_answers(
