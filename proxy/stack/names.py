@@ -133,7 +133,15 @@ class _Remembered(dict[str, Known]):
         return found
 
 
-_names_by_word = _Remembered(names_in_word)
+def _looked_at(word: str) -> tuple[str, ...]:
+    """The names in a word that is new. They are priced with it: a ranking asks for the prices of all at once."""
+    found = names_in_word(word)
+    for name in found:
+        _prices[name]
+    return found
+
+
+_names_by_word = _Remembered(_looked_at)
 
 
 # --------------------------------------------------------------------------------------------------------------- texts

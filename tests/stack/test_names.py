@@ -150,6 +150,17 @@ def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
     assert names._names_of_arguments.cache_info().misses == arguments
 
 
+def test_names_are_priced_when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none again with the ranking, when somebody waits for all of them."""
+    messages = [said("tool", "priced_with_the_text src/priced/too.py")]
+    remember(messages)
+    asked: list[str] = []
+    monkeypatch.setattr(names._prices, "_look", asked.append)
+
+    assert ranked_names(messages)
+    assert asked == []
+
+
 def test_however_many_words_there_are_a_bounded_number_is_remembered() -> None:
     many = [said("tool", f"word_{number}") for number in range(names.REMEMBERED + 10)]
 
