@@ -146,18 +146,20 @@ def artifacts_of(facts: Facts) -> Sequence[str]:
 def returned_in(tree: Tree, placed: Sequence[Placed]) -> tuple[Frame, ...]:
     """The frames that calls in a span opened, subagents' among them, and that returned there, in order; not those that
     one of them opened, for these returned into it."""
-    called = calls_of_ours(placed)
-    delegated = frozenset[str]()
+    opened = opened_in(tree, placed)
     if any(frame.origin == "subagent" for frame in tree.frames.values()):
         turns = {p.entry.id: len(p.round.spoken.client_calls) for p in placed if p.round}
-        delegated = frozenset(subagent_id(turn, n) for turn, calls in turns.items() for n in range(calls))
-    opened = [
-        frame
-        for frame in tree.frames.values()
-        if frame.id in delegated or (frame.opening and (frame.opening.turn, frame.opening.call) in called)
-    ]
-    ids = {frame.id for frame in opened}
-    return tuple(frame for frame in opened if frame.status in RETURNED and frame.parent not in ids)
+        delegated = {subagent_id(turn, n) for turn, calls in turns.items() for n in range(calls)}
+        opened |= delegated & tree.frames.keys()
+    frames = (frame for frame in tree.frames.values() if frame.id in opened and frame.parent not in opened)
+    return tuple(frame for frame in frames if frame.status in RETURNED)
+
+
+def opened_in(tree: Tree, placed: Iterable[Placed]) -> set[str]:
+    """The frames that calls of our tools in a span opened. Where none was ever pushed, no call is looked at."""
+    pushed = [(frame.id, frame.opening) for frame in tree.frames.values() if frame.opening]
+    called = calls_of_ours(placed) if pushed else ()
+    return {frame for frame, opening in pushed if (opening.turn, opening.call) in called}
 
 
 def returned_words(frames: Sequence[Frame], count: Count) -> str:

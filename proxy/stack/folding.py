@@ -12,7 +12,7 @@ does), and it neither stores nor sends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
@@ -27,7 +27,7 @@ from proxy.stack.events import Folded, FrameEvent, Parted, frame_id
 from proxy.stack.facts import artifacts_of, facts_of, messages_of, returned_in, returned_words, said_by, with_notes
 from proxy.stack.frames import FINAL, Frame, Status, Tree, Trim, children
 from proxy.stack.interim import interim_words, summed_up
-from proxy.stack.names import Shown
+from proxy.stack.names import shown_beside
 from proxy.stack.observe import Names
 from proxy.stack.observe.names import Role
 from proxy.stack.ranking import Count
@@ -132,10 +132,14 @@ class Candidate(msgspec.Struct, frozen=True, dict=True):
         return any(segment.placed for segment in self.segments) and self.tokens > self.estimate
 
     @cached_property
+    def told_tokens(self) -> int:
+        """Tokens of the traces that the new one takes the place of."""
+        return sum(segment.tokens for segment in self.segments if segment.trace)
+
+    @cached_property
     def estimate(self) -> int:
         """Tokens that its trace will take, about."""
-        told = sum(segment.tokens for segment in self.segments if segment.trace)
-        return int(min(MOST, told + max(LEAST, SHARE * (self.tokens - told))))
+        return int(min(MOST, self.told_tokens + max(LEAST, SHARE * (self.tokens - self.told_tokens))))
 
 
 # -------------------------------------------------------------------------------------------------------------- decide
@@ -168,8 +172,11 @@ def folding(story: Story, moment: Moment, pen: Pen) -> Folding:
     subjects = tuple(c.frame for c in chosen)
     if not verdict.worth:
         return Folding((), (Decision(kind, subjects, verdict),))
-    shown = Shown(_telling(line, story.tree.trims))
-    written = [_Written(c, made) for c in chosen if (made := _folded(story, line, shown, c, moment, pen))]
+    written = [
+        _Written(candidate, made)
+        for candidate, known in zip(chosen, _shown_beside_each(story, line, chosen), strict=True)
+        if (made := _folded(story, line, known, candidate, moment, pen))
+    ]
     verdict = _weighed_as_written(story, line, written, weights, moment, pen.scribe)
     if not verdict.worth:
         return Folding((), (Decision(kind, subjects, verdict),))
@@ -293,17 +300,17 @@ class _Gone(msgspec.Struct, frozen=True):
 
 
 def _folded(  # noqa: PLR0913  one candidate, and the line it leaves
-    story: Story, line: Sequence[Placed], shown: Shown, candidate: Candidate, moment: Moment, pen: Pen
+    story: Story, line: Sequence[Placed], known: Container[str], candidate: Candidate, moment: Moment, pen: Pen
 ) -> tuple[FrameEvent, ...]:
-    """The events by which one candidate leaves; none where its trace would not be smaller. `shown` are the names on the
-    line."""
+    """The events by which one candidate leaves; none where its trace would not be smaller. `known` are the names that
+    the rest of the line shows."""
     tree, frame = story.tree, candidate.frame
     gone = _Gone.of(candidate, pen, story)
     opened: tuple[Parted, ...] = ()
     if candidate.part:
         opened = (_parted(story, gone, moment),)
         tree, frame = apply(tree, opened[0], moment.now), opened[0].frame
-    trace = _trace(story, shown, gone, tree.frames[frame], pen)
+    trace = _trace(story, known, gone, tree.frames[frame], pen)
     if pen.scribe.user_message(trace).tokens > SMALLER * candidate.tokens:
         return ()
     entries = tuple(dict.fromkeys([*(e for t in candidate.told for e in sorted(t.entries)), *_entries(candidate)]))
@@ -316,13 +323,23 @@ def _entries(candidate: Candidate) -> tuple[str, ...]:
     return tuple(dict.fromkeys(p.entry.id for p in candidate.placed))
 
 
+def _shown_beside_each(story: Story, line: Sequence[Placed], chosen: Sequence[Candidate]) -> list[Container[str]]:
+    """The names that the rest of the line shows where one of `chosen` leaves, for each of them."""
+    leaving = {id(p) for c in chosen for p in c.placed}
+    told = {id(trim) for c in chosen for trim in c.told}
+    staying = _telling(
+        (p for p in line if id(p) not in leaving), (trim for trim in story.tree.trims if id(trim) not in told)
+    )
+    return shown_beside(staying, [_telling(c.placed, c.told) for c in chosen])
+
+
 def _telling(placed: Iterable[Placed], traces: Iterable[Trim]) -> Iterator[Message]:
     """What tells the model something there: what is said, and the traces."""
     yield from filter(None, map(said_by, placed))
     yield from (Message("user", b"", "", trim.trace) for trim in traces)
 
 
-def _trace(story: Story, shown: Shown, gone: _Gone, frame: Frame, pen: Pen) -> str:
+def _trace(story: Story, known: Container[str], gone: _Gone, frame: Frame, pen: Pen) -> str:
     told = gone.candidate.told
     parent = story.tree.frames.get(frame.parent)
     return trace_text(
@@ -334,8 +351,9 @@ def _trace(story: Story, shown: Shown, gone: _Gone, frame: Frame, pen: Pen) -> s
         count=pen.count,
         results=_summarised(told, frame),
         part=gone.candidate.part,
-        known=shown.without(_telling(gone.placed, told)),
+        known=known,
         earlier="\n".join(t.trace for t in told),
+        earlier_tokens=gone.candidate.told_tokens,
         planned=_open_items(story.tree, gone.messages, pen.names),
         noted="\n".join(filter(None, (gone.noted, gone.returned, gone.said))),
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import TypeVar
@@ -133,7 +133,15 @@ class _Remembered(dict[str, Known]):
         return found
 
 
-_names_by_word = _Remembered(names_in_word)
+def _looked_at(word: str) -> tuple[str, ...]:
+    """The names in a word that is new. They are priced with it: a ranking asks for the prices of all at once."""
+    found = names_in_word(word)
+    for name in found:
+        _prices[name]
+    return found
+
+
+_names_by_word = _Remembered(_looked_at)
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
@@ -147,31 +155,24 @@ def names_in(messages: Iterable[Message]) -> frozenset[str]:
     return frozenset().union(*(names for message in messages for _, names in _named_in(message)))
 
 
-class Shown:
-    """The names that messages show, for whoever asks of one part of them after the other what the rest still shows:
-    each message is looked at once, and those of the part."""
-
-    def __init__(self, messages: Iterable[Message]) -> None:
-        self._by = _shown_by(messages)
-
-    def without(self, leaving: Iterable[Message]) -> Container[str]:
-        """The names that are shown when these, which are some of the messages, have left."""
-        return _Rest(self._by, _shown_by(leaving))
+def shown_beside(staying: Iterable[Message], parts: Sequence[Iterable[Message]]) -> list[Container[str]]:
+    """For each of `parts` the names that are still shown where it alone leaves: by what stays anyway, and by the other
+    parts. Each message is looked at once, and those of a part that is the only one not at all."""
+    if len(parts) < 2:
+        return [names_in(staying) for _ in parts]
+    named = [names_in(part) for part in parts]
+    by = Counter(chain(names_in(staying), *named))
+    return [_Beside(by, own) for own in named]
 
 
-class _Rest(msgspec.Struct, frozen=True):
-    """Names by how many of all messages show them, and by how many of those that leave."""
+class _Beside(msgspec.Struct, frozen=True):
+    """Names by in how many places they are shown, and those of one of the places, which does not count."""
 
-    of_all: Mapping[str, int]
-    of_leaving: Mapping[str, int]
+    by: Mapping[str, int]
+    own: Container[str]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.of_all.get(name, 0) > self.of_leaving.get(name, 0)
-
-
-def _shown_by(messages: Iterable[Message]) -> Mapping[str, int]:
-    """By how many messages each name is shown."""
-    return Counter(chain.from_iterable(names_in([message]) for message in messages))
+        return isinstance(name, str) and self.by.get(name, 0) > (name in self.own)
 
 
 def remember(messages: Iterable[Message]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from proxy.stack.context import owner_of
-from proxy.stack.facts import calls_of_ours
+from proxy.stack.facts import opened_in
 from proxy.stack.frames import Frame, Tree
 from proxy.stack.ledger import Kind, Round
 from proxy.stack.ranking import Count, truncate_to_tokens
@@ -56,9 +56,7 @@ def _finished(done: Round) -> bool:
 def said_inside(story: Story, placed: Sequence[Placed], count: Count) -> str:
     """What the user said in frames that calls of a span opened, oldest first. Their results quote it, and the user's
     words stay on the line whatever leaves it; of a long text its beginning does."""
-    called = calls_of_ours(placed)
-    frames = story.tree.frames.values()
-    opened = {f.id for f in frames if f.opening and (f.opening.turn, f.opening.call) in called}
+    opened = opened_in(story.tree, placed)
     if not opened:
         return ""
     inside = _with_all_below(story.tree, opened)

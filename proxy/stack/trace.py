@@ -100,6 +100,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     part: bool = False,
     known: Container[str] = (),
     earlier: str = "",
+    earlier_tokens: int = 0,
     planned: Sequence[str] = (),
     noted: str = "",
 ) -> str:
@@ -109,14 +110,15 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     item of a plan, was begun by a person or has no call whose result tells them: a request's are its closing text, and
     lines in it marked as results; what `earlier` told of them follows);
     `part` says that the frame goes on; `known` are names that stay visible beside this text; `earlier` is the trace
-    that this one replaces; `planned` are items of the client's plan that are open now and were told of in what
-    leaves; `noted` is what the model wrote to stand here: all of it does, and it takes nothing from the rest.
+    that this one replaces, of `earlier_tokens`; `planned` are items of the client's plan that are open now and were
+    told of in what leaves; `noted` is what the model wrote to stand here: all of it does, and it takes nothing from the
+    rest.
     """
     told = _without(read_trace(earlier), noted)
     facts = merged(told.facts, facts)
     around = _Around(frame, parent_title, nonce, facts.steps, part)
     bare = count(around.wrapped({}))
-    budget = budget_of(messages, bare, count(earlier) if earlier else 0)
+    budget = budget_of(messages, bare, earlier_tokens)
     failed = frame.status is Status.FAILED
     own = frame.results.strip() if failed or frame.stays or frame.origin in ("plan", BY_HAND) else ""
     marked = marked_results(m.text for m in messages if m.role == "assistant")
@@ -284,7 +286,7 @@ def _newest_fitting(items: Sequence[str], budget: int, count: Count) -> Sequence
 # --------------------------------------------------------------------------------------------------------------- names
 def _alternating(earlier: Iterable[str], now: Iterable[str]) -> Iterator[str]:
     """Both were ranked, each by what was known then: neither crowds out the other."""
-    return (name for name in dict.fromkeys(chain.from_iterable(zip_longest(earlier, now))) if name)
+    return filter(None, dict.fromkeys(chain.from_iterable(zip_longest(earlier, now))))
 
 
 def _fitting_names(candidates: Iterable[str], shown: str, budget: int, count: Count) -> list[str]:
@@ -313,12 +315,13 @@ def _beginning(names: Sequence[str], budget: int, count: Count) -> Sequence[str]
 
 
 # ------------------------------------------------------------------------------------------------------------- escapes
-_POINTER = re.compile(r"\bref=")
+_POINTER = "ref="
+_POINTING = re.compile(rf"\b{_POINTER}")
 
 
 def _unpointed(text: str) -> str:
     """One text, one `ref`: what looks like another one in a command or a title is none of ours."""
-    return _POINTER.sub("ref =", text)
+    return _POINTING.sub("ref =", text) if _POINTER in text else text
 
 
 def _escaped(text: str) -> str:
@@ -330,7 +333,7 @@ def _plain(text: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- merging
-_SECTION = re.compile(rf"<({'|'.join(SECTIONS)})>(.*?)</\1>", re.DOTALL)
+_SECTION = re.compile(rf"<({'|'.join(SECTIONS)})>([^<]*)</\1>")
 _STEPS = re.compile(r'<frame ref="[^"]*" status="[^"]*" steps="(\d+)">')
 _ITEM = re.compile(r"^- (.*)$", re.MULTILINE)
 _MORE = re.compile(r"\+\d+ more")

@@ -233,6 +233,39 @@ def test_an_item_taken_up_again_after_its_request_ended_stays() -> None:
     assert [text[:9] for text in watched.texts if text.startswith("limited")] == [f"limited {n}" for n in range(6)]
 
 
+def test_a_trace_that_takes_up_another_one_has_room_for_what_that_tells() -> None:
+    watched = Watched().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched.user("Implement a rate limiter for the public API.")
+    for n in range(4):
+        watched.does(bash(f"look {n}"), results=[padded(f"looked {n}")])
+    watched.does(todo("[>] Bucket"), results=["ok"])
+    for n in range(6):
+        named = " ".join(f"bucket_name_{n}_{of}" for of in range(20))
+        watched.does(bash(f"bucket {n}"), results=[padded(named, 400)])
+    watched.does(todo("[x] Bucket"), results=["ok"]).says("It limits.")
+    (before,) = watched.story.tree.trims
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    (trim,) = watched.story.tree.trims
+    assert trim.frame != before.frame
+    assert len(read_trace(before.trace).names) > 20
+    assert set(read_trace(before.trace).names) <= set(read_trace(trim.trace).names)
+
+
+def test_what_the_rest_of_the_line_shows_is_not_told() -> None:
+    """What the user said and what closed the work before, and its trace; not what leaves itself."""
+    watched = Watched().user("Repair src/asked.py.")
+    for n in range(4):
+        watched.does(bash(f"first {n}"), results=[padded("src/asked.py src/first.py", 400)])
+    watched.says("Done in src/closed.py.").user("Write an onboarding email.")
+    for n in range(4):
+        watched.does(bash(f"second {n}"), results=[padded("src/closed.py src/first.py src/second.py", 400)])
+    watched.says("Written.").user(ELSEWHERE).arrives()
+
+    names_told = [set(read_trace(trim.trace).names) for trim in watched.story.tree.trims]
+    assert names_told == [{"src/first.py"}, {"src/second.py"}]
+
+
 def test_the_same_story_gives_the_same_bytes() -> None:
     """P3: nothing but the story decides."""
     assert [m.wire for m in long_work(20).lines[-1].messages] == [m.wire for m in long_work(20).lines[-1].messages]

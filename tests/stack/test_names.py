@@ -1,11 +1,13 @@
 """Which words of a conversation are names, and which of them are worth their tokens."""
 
+from collections.abc import Iterable, Sequence
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.stack import names
-from proxy.stack.names import Shown, names_in, names_in_text, names_in_word, price, ranked_names, remember, worth
+from proxy.stack.names import names_in, names_in_text, names_in_word, price, ranked_names, remember, shown_beside, worth
 from proxy.stack.transcript import Call, Message
 from tests.pace import within
 
@@ -19,15 +21,19 @@ def test_what_leaves_takes_only_the_names_that_nothing_else_shows() -> None:
     """One message may show a name often, and several may show the same."""
     both = said("tool", "src/a.py and src/a.py, then src/b.py")
     one, other = said("user", "see src/a.py"), said("assistant", "", '{"path": "src/c.py"}')
-    shown = Shown([both, one, other])
 
-    def left(*leaving: Message) -> set[str]:
-        return {name for name in ("src/a.py", "src/b.py", "src/c.py", "src/d.py") if name in shown.without(leaving)}
+    def left(staying: Iterable[Message], *parts: Sequence[Message]) -> list[set[str]]:
+        """For each of the parts."""
+        names = ("src/a.py", "src/b.py", "src/c.py", "src/d.py")
+        return [{name for name in names if name in shown} for shown in shown_beside(staying, parts)]
 
-    assert left() == {"src/a.py", "src/b.py", "src/c.py"}
-    assert left(both) == {"src/a.py", "src/c.py"}
-    assert left(both, one) == {"src/c.py"}
-    assert left(one, other) == {"src/a.py", "src/b.py"}
+    assert left([both, one, other]) == []
+    assert left([one, other], [both]) == [{"src/a.py", "src/c.py"}]
+    assert left([other], [both, one]) == [{"src/c.py"}]
+    assert left([both], [one, other]) == [{"src/a.py", "src/b.py"}]
+    assert left([], [both, one, other]) == [set()]
+    assert left([other], [both], [one]) == [{"src/a.py", "src/c.py"}, {"src/a.py", "src/b.py", "src/c.py"}]
+    assert left([], [both, one], [other]) == [{"src/c.py"}, {"src/a.py", "src/b.py"}]
 
 
 # --------------------------------------------------------------------------------------------------------------- words
@@ -142,6 +148,17 @@ def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
     assert set(ranked_names(messages)) == {"src/looked_at/first.py", "src/looked_at/before.py"}
     assert names._names_of_text.cache_info().misses == texts
     assert names._names_of_arguments.cache_info().misses == arguments
+
+
+def test_names_are_priced_when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none again with the ranking, when somebody waits for all of them."""
+    messages = [said("tool", "priced_with_the_text src/priced/too.py")]
+    remember(messages)
+    asked: list[str] = []
+    monkeypatch.setattr(names._prices, "_look", asked.append)
+
+    assert ranked_names(messages)
+    assert asked == []
 
 
 def test_however_many_words_there_are_a_bounded_number_is_remembered() -> None:

@@ -61,6 +61,7 @@ def traced(
         part=part,
         known=known,
         earlier=earlier,
+        earlier_tokens=count(earlier),
         planned=planned,
     )
 

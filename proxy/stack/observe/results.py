@@ -52,7 +52,6 @@ _EXIT = re.compile(
         (-?\d{1,9}) (?:</\w+>)? \W*$""",
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
-_ENDING = ("exit", "return_code", "returncode")
 _EXIT_FIELD = re.compile(r'^\s*\{\s*"(?:return_?code|exit_?code)"\s*:\s*(-?\d{1,9})\b', re.IGNORECASE)
 _EXIT_ENDS = 300
 """Characters at either end of a result in which its exit code may stand, in a line of its own."""
@@ -96,7 +95,7 @@ def exit_code(text: str) -> int | None:
 def _speaks_of_ending(text: str) -> bool:
     """Looked for first: the expression begins anew at every line, and takes five times as long to find nothing."""
     small = text.lower()
-    return any(word in small for word in _ENDING)
+    return "exit" in small or "return_code" in small or "returncode" in small
 
 
 def record_failed(text: str) -> bool | None:
