@@ -91,6 +91,8 @@ def names_in_word(word: str) -> tuple[str, ...]:
     name. One that stood behind an escape keeps it (`\\tsetUp`), since that is how it stands where it is used again."""
     if word[1:].islower() and word.isalpha():
         return ()  # nearly every word, and no name
+    if word.isdecimal():
+        return (word,) if SHORTEST_WORD <= len(word) <= LONGEST else ()
     escape, word = (word[:2], word[2:]) if word.startswith("\\") else ("", word)
     word = word.lstrip("-+").rstrip(".-+~$/#@")
     if not SHORTEST_WORD <= len(word) <= LONGEST:
@@ -99,23 +101,31 @@ def names_in_word(word: str) -> tuple[str, ...]:
         path = _LINE_NUMBER.sub(r"\1", word).removeprefix("./")
         return (path,) if any(map(str.isalpha, path)) else ()
     word = word.strip("./@~")
-    found = tuple(_without_slashes(word))
+    found = _without_slashes(word)
     if escape and found and word.startswith(found[0]):
         return (escape + found[0], *found[1:])
     return found
 
 
-def _without_slashes(word: str) -> Iterator[str]:
+def _without_slashes(word: str) -> tuple[str, ...]:
     parts = word.split(".")
-    dotted = len(parts) > 1
-    if _NUMBER.fullmatch(word) or (dotted and parts[-1] in ENDINGS):
-        yield word
-        return
-    for part in parts:
-        if dotted and _NUMBER.fullmatch(part):
-            yield part
-        else:
-            yield from (found for found in _IDENTIFIER.findall(part) if len(found) >= SHORTEST)
+    if len(parts) == 1:
+        return _in_part(word)
+    if parts[-1] in ENDINGS or _NUMBER.fullmatch(word):
+        return (word,)
+    return tuple(chain.from_iterable(map(_in_part, parts)))
+
+
+def _in_part(part: str) -> tuple[str, ...]:
+    """The names in what stands between two dots. Small letters alone hold none, and to look takes 1 to 3 us."""
+    small = part.islower()
+    if small and part.isalpha():
+        return ()
+    if _NUMBER.fullmatch(part):
+        return (part,)
+    if small and "_" not in part:
+        return ()
+    return tuple([found for found in _IDENTIFIER.findall(part) if len(found) >= SHORTEST])
 
 
 class _Remembered(dict[str, Known]):
