@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from functools import lru_cache
 from itertools import chain
 from typing import TypeVar
-
-import msgspec
 
 from proxy.stack.transcript import Message
 
@@ -164,19 +162,10 @@ class Shown:
     def __init__(self, messages: Iterable[Message]) -> None:
         self._by = _shown_by(messages)
 
-    def without(self, leaving: Iterable[Message]) -> Container[str]:
+    def without(self, leaving: Iterable[Message]) -> Set[str]:
         """The names that are shown when these, which are some of the messages, have left."""
-        return _Rest(self._by, _shown_by(leaving))
-
-
-class _Rest(msgspec.Struct, frozen=True):
-    """Names by how many of all messages show them, and by how many of those that leave."""
-
-    of_all: Mapping[str, int]
-    of_leaving: Mapping[str, int]
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.of_all.get(name, 0) > self.of_leaving.get(name, 0)
+        gone = {name for name, times in _shown_by(leaving).items() if times >= self._by.get(name, 0)}
+        return self._by.keys() - gone
 
 
 def _shown_by(messages: Iterable[Message]) -> Mapping[str, int]:
