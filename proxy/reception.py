@@ -29,6 +29,7 @@ from proxy.errors import BadRequest
 from proxy.live_settings import LiveSettings
 from proxy.origins import Origin, Origins, fork_point
 from proxy.parents_note import with_parents
+from proxy.patience import bit_by_bit
 from proxy.report.receipts import ANSWERED
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import anchors, matching
@@ -51,7 +52,7 @@ from proxy.stack.inferring import has_called, inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.lines import SWITCHED, Lines, Look
 from proxy.stack.matching import How, Match, Part
-from proxy.stack.names import remember
+from proxy.stack.names import remember, remembering
 from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.roots import begun, begun_beside
 from proxy.stack.story import Story, extend, turned
@@ -133,9 +134,7 @@ class Reception:
         request, new = arrival.request, new[-MOST_LOOKED_OVER:]
         if mode == "off" or request.tokens < self.config.wake_at_tokens or not request.tool_names:
             return False
-        for at in range(0, len(new), LOOKED_AT):
-            remember(new[at : at + LOOKED_AT])
-            await asyncio.sleep(0)
+        await bit_by_bit(remembering(new))
         return True
 
     async def addressed(self, arrival: Arrival) -> tuple[str, Standing | None]:

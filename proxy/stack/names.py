@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Set
 from functools import lru_cache
 from itertools import chain
 from typing import TypeVar
@@ -30,6 +30,8 @@ TEXTS_REMEMBERED = 2_048
 """Texts whose names are remembered, about 4 KB each; of longer ones than `LONG` (characters) they are not, so that no
 forgotten conversation is held by them."""
 LONG = 32_768
+BIT = 32_768
+"""Characters looked at in one go: 1 ms where most words are new."""
 LONGEST = 160
 """Characters of a name; what is longer is data."""
 SHORTEST = 5
@@ -181,6 +183,18 @@ def remember(messages: Iterable[Message]) -> None:
         for call in message.calls:
             if len(call.arguments) <= LONG:
                 _names_of_arguments(call.arguments)
+
+
+def remembering(messages: Iterable[Message]) -> Generator[None, None, None]:
+    """The same bit by bit, where they are many. It gives way behind the last bit too, for then they are put to use."""
+    size = 0
+    for message in messages:
+        remember((message,))
+        size += len(message.text)
+        if size >= BIT:
+            size = 0
+            yield
+    yield
 
 
 def _named_in(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]:
