@@ -38,6 +38,7 @@ from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.flights import Flights
 from proxy.hearing import Hearing
 from proxy.limits import Limits, Window
+from proxy.patience import bit_by_bit
 from proxy.quoting import Means, Quotes
 from proxy.reception import Reception
 from proxy.scribe import Writer
@@ -463,7 +464,7 @@ def room_in(window: Window) -> int:
 async def read_request(parts: Parts, body: bytes) -> Request:
     """The request in a body; its tokens are not counted yet. Raises Unreadable."""
     if len(body) < HUGE and not _holds_too_many(body):
-        return parts.dialect.read(body, parts.known)
+        return await bit_by_bit(parts.dialect.reading(body, parts.known))
     return await asyncio.to_thread(parts.dialect.read, body, Known())
 
 

@@ -1,4 +1,4 @@
-"""Waiting for something with a deadline.
+"""Waiting for something with a deadline, and letting others not wait.
 
 The law: **who does not wait needs no clock**. Most of what a request does between its arrival and its departure asks
 for things that are at hand, and never gives way to the loop; it runs until it first waits, and only then is its time
@@ -43,3 +43,14 @@ def _rest(work: Coroutine[Any, Any, Found], waits_for: Any) -> Generator[Any, An
     except StopIteration as ended:
         found: Found = ended.value
         return found
+
+
+async def bit_by_bit(work: Generator[None, None, Found]) -> Found:
+    """What `work` comes to; others have their turn between two bits of it. Raises what it raises."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            found: Found = ended.value
+            return found
+        await asyncio.sleep(0)

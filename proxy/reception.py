@@ -29,6 +29,7 @@ from proxy.errors import BadRequest
 from proxy.live_settings import LiveSettings
 from proxy.origins import Origin, Origins, fork_point
 from proxy.parents_note import with_parents
+from proxy.patience import bit_by_bit
 from proxy.report.receipts import ANSWERED
 from proxy.shelf import Shelf, Shelved
 from proxy.stack import anchors, matching
@@ -51,7 +52,7 @@ from proxy.stack.inferring import has_called, inferred
 from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.stack.lines import SWITCHED, Lines, Look
 from proxy.stack.matching import How, Match, Part
-from proxy.stack.names import remember
+from proxy.stack.names import remember, remembering
 from proxy.stack.rereading import is_note, sent_anew, supplied
 from proxy.stack.roots import begun, begun_beside
 from proxy.stack.story import Story, extend, turned
@@ -135,9 +136,7 @@ class Reception:
         request, new = arrival.request, new[-MOST_LOOKED_OVER:]
         if mode == "off" or request.tokens < self.config.wake_at_tokens or not request.tool_names:
             return False
-        for at in range(0, len(new), LOOKED_AT):
-            remember(new[at : at + LOOKED_AT])
-            await asyncio.sleep(0)
+        await bit_by_bit(remembering(new))
         return True
 
     async def addressed(self, arrival: Arrival) -> tuple[str, Standing | None]:
@@ -225,7 +224,7 @@ class Reception:
         told = _thread_now(before, thread, request, self.config.sent_as(request.model))
         mode = self._mode(arrival, asked, ledger.conversation.mode)
         look = look_at(before) if new and _may_act(request, mode) else None
-        story, seen = self._followed(arrival, shelved, found, new, events, told, look)
+        story, earlier, seen = self._followed(arrival, shelved, found, new, events, told, look)
         values: list[Entry | Event | Thread] = [*new, *seen]
         if told:
             values.append(told)
@@ -235,6 +234,8 @@ class Reception:
         if values or others:
             self.shelf.record(shelved, values, others)
         node = new[-1].id if new else found.path[-1].id
+        if opening and len(new) > LOOKED_AT:  # what is decided now hangs on the newest entry: only that is told anew
+            shelved.keep_story(earlier.tip, earlier)
         if new:
             shelved.keep_story(node, story)
         since = before if told else None
@@ -251,17 +252,17 @@ class Reception:
         rooted: Sequence[Event],
         thread: Thread | None,
         look: Look | None,
-    ) -> tuple[Story, list[Event]]:
-        """The story of the path with what is new, and all events on it: the root's, and frames that can be seen in
-        what the client says. What is another form of known entries has been followed before. A thread without
-        tools has no frames, and talk has none: there is nothing to fold.
+    ) -> tuple[Story, Story, list[Event]]:
+        """The story of the path with what is new, the one before its newest entry, and all events on it: the root's,
+        and frames that can be seen in what the client says. What is another form of known entries has been followed
+        before. A thread without tools has no frames, and talk has none: there is nothing to fold.
 
         The newest messages may stand on another line than those before them; `look` is how the request before this one
         looked, None where this one has to stand where that did."""
         ledger = shelved.ledger
         story = shelved.story(found.path[-1].id) if found.path else Story()
         if not new:
-            return story, []
+            return story, story, []
         decided = _Decided(ledger.seq + len(new), arrival.now, rooted)
         watched = bool(arrival.request.tool_names or (thread and thread.tool_names)) and found.how is not How.COMPACTED
         if watched and found.path:
@@ -269,7 +270,7 @@ class Reception:
         known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
         if known:
             decided.add(Rewritten(), new[0].id)
-        story = extend(ledger, story, new[:known], decided.at)
+        story = before = extend(ledger, story, new[:known], decided.at)
         called = watched and has_called(said_by(placed) for placed in story.placed)
         for run in _runs(new[known:]):
             last = run[-1]
@@ -286,7 +287,7 @@ class Reception:
                 for event in self._inferred(_rooted_at(last, before, root, arrival.now), run, arrival.now):
                     decided.add(event, last.id)
             story = extend(ledger, before, [last], decided.at)
-        return story, decided.events
+        return story, before, decided.events
 
     def _turned(
         self, arrival: Arrival, ledger: Ledger, story: Story, run: Sequence[Entry], look: Look

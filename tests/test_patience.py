@@ -1,10 +1,11 @@
 """Deadlines: what is at hand needs none, what waits too long is cancelled, and whoever cancels is heard."""
 
 import asyncio
+from collections.abc import Generator
 
 import pytest
 
-from proxy.patience import within
+from proxy.patience import bit_by_bit, within
 
 LONG_S = 60.0
 
@@ -72,3 +73,30 @@ async def test_a_cancellation_from_outside_is_none_of_its_own() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_others_have_their_turn_between_two_bits() -> None:
+    turns: list[str] = []
+
+    def work() -> Generator[None, None, str]:
+        for bit in ("first", "second"):
+            turns.append(bit)
+            yield
+        return "done"
+
+    async def other() -> None:
+        turns.append("other")
+
+    waiting = asyncio.create_task(other())
+    assert await bit_by_bit(work()) == "done"
+    await waiting
+    assert turns == ["first", "other", "second"]
+
+
+async def test_an_error_between_two_bits_is_raised() -> None:
+    def work() -> Generator[None, None, str]:
+        yield
+        raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        await bit_by_bit(work())

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from proxy.dialects.chat_message import read_message
-from proxy.dialects.known import Known
+from proxy.dialects.known import Known, at_once
 from proxy.shelf import Shelf, Shelved
 from proxy.stack.events import Folded, FrameEvent, Pushed, recorded
 from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
@@ -145,7 +145,7 @@ def test_a_ledger_weighs_what_it_takes(kind: Callable[[Conversing], None]) -> No
 def test_what_is_known_weighs_what_it_takes(text: str) -> None:
     def told(known: Known) -> Known:
         for exchange in messages(lambda n: f"{n} {text}", 100):
-            known.read([bytes(raw) for raw in exchange], lambda raw: (read_message(raw),))
+            at_once(known.reading([bytes(raw) for raw in exchange], lambda raw: (read_message(raw),)))
         return known
 
     told(Known())
@@ -186,10 +186,10 @@ def test_what_is_forgotten_takes_its_weight_along() -> None:
     """A text weighs the same when it was looked at: the interpreter keeps its UTF-8 then."""
     known, alone = Known(messages=1), Known()
     first, second = wire("user", "посылка " * 100), wire("user", "parcel " * 100)
-    (source,) = known.read([first], lambda raw: (read_message(raw),))
+    (source,) = at_once(known.reading([first], lambda raw: (read_message(raw),)))
     msgspec.json.encode(source.messages[0].text)
-    known.read([second], lambda raw: (read_message(raw),))
-    alone.read([second], lambda raw: (read_message(raw),))
+    at_once(known.reading([second], lambda raw: (read_message(raw),)))
+    at_once(alone.reading([second], lambda raw: (read_message(raw),)))
 
     assert known.size == alone.size
 
@@ -200,9 +200,9 @@ def test_an_order_of_messages_is_forgotten_with_what_it_holds() -> None:
 
     def ask(number: int) -> None:
         raws = [wire("user", f"{number} {at} " + "parcel " * 1_000) for at in range(5)]
-        for source in known.read(raws, lambda raw: (read_message(raw),)):
+        for source in at_once(known.reading(raws, lambda raw: (read_message(raw),))):
             known.keep(Source(source.raw, source.messages, weighed=True))
-        known.read(raws, lambda raw: (read_message(raw),))
+        at_once(known.reading(raws, lambda raw: (read_message(raw),)))
 
     def ask_others() -> None:
         for number in range(1, 20):

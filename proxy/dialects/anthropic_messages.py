@@ -38,7 +38,7 @@ from proxy.dialects.anthropic_message import (
 )
 from proxy.dialects.dialect import Appending, Body, Dialect, Headers, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
-from proxy.dialects.known import Known, Unreadable, messages_of, raw_of
+from proxy.dialects.known import Known, Reading, Unreadable, messages_of, raw_of
 from proxy.dialects.saying import message_said
 from proxy.stack.transcript import Message, Request, Source
 
@@ -49,14 +49,14 @@ OPENING = b'{"role":"user","content":'
 
 
 # --------------------------------------------------------------------------------------------------------------- read
-def read(body: bytes, known: Known) -> Request:
+def reading(body: bytes, known: Known) -> Reading[Request]:
     """The request in `body`. Raises Unreadable."""
     try:
         fields, messages = known.bodies.opened(body, "messages")
         system = _system(fields)
         if not all(raw.startswith(b"{") for raw in messages):
             raise Unreadable("every message is an object")
-        sources = known.read([*system, *messages], _read_one)
+        sources = yield from known.reading([*system, *messages], _read_one)
     except slices.NotSliced as refused:
         raise Unreadable(str(refused)) from refused
     model = value_of(fields, "model")
@@ -272,7 +272,7 @@ def answer(request: Request, *, intercept: bool) -> Answer:
 
 ANTHROPIC_MESSAGES = Dialect(
     "anthropic_messages",
-    read,
+    reading,
     render,
     client_body,
     extended_head,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.dialects.known import Known
+from proxy.dialects.known import Known, Reading, at_once
 from proxy.dialects.saying import Saying
 from proxy.stack.intercept import Following, Refusing, Repeating
 from proxy.stack.transcript import Message, Request, Spoken
@@ -165,8 +165,8 @@ class Dialect:
     """One wire format."""
 
     name: str
-    read: Callable[[bytes, Known], Request]
-    """The request in a body. Raises Unreadable."""
+    reading: Callable[[bytes, Known], Reading[Request]]
+    """The request in a body, read bit by bit. Raises Unreadable."""
     render: Callable[[Request, Sequence[Message], Sequence[bytes], Wanted], Body]
     """The body of an upstream request: the client's members in its order, with this head (as `extended_head` writes
     it) and this line."""
@@ -206,3 +206,7 @@ class Dialect:
     """None where everything has to stand in front."""
     signs: bool = False
     """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""
+
+    def read(self, body: bytes, known: Known) -> Request:
+        """The request in a body, at once. Raises Unreadable."""
+        return at_once(self.reading(body, known))

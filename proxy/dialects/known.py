@@ -10,12 +10,12 @@ What this module does not do: it knows no wire format. How bytes become messages
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain, filterfalse, takewhile
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -37,6 +37,22 @@ KNOWN_HEADS = 1024
 """System texts kept by their hash."""
 ENTRY = 300
 """Bytes a known message costs beside itself: its hash, and its places here."""
+BIT = 64 * 1024
+"""Bytes of messages that are read in one go: below 1 ms."""
+
+Found = TypeVar("Found")
+Reading = Generator[None, None, Found]
+"""Something that is read bit by bit; between two of them others may have their turn."""
+
+
+def at_once(reading: Reading[Found]) -> Found:
+    """What it comes to, without a break."""
+    try:
+        while True:
+            next(reading)
+    except StopIteration as ended:
+        found: Found = ended.value
+        return found
 
 
 class Unreadable(ValueError):
@@ -85,7 +101,7 @@ class Known:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def read(self, raws: list[bytes], reader: Callable[[bytes], tuple[Message, ...]]) -> tuple[Source, ...]:
+    def reading(self, raws: list[bytes], reader: Callable[[bytes], tuple[Message, ...]]) -> Reading[tuple[Source, ...]]:
         """Each of `raws` as it was read before, or by `reader`.
 
         What stands as it stood in the request before is told by comparing the bytes, a tenth of the cost of their
@@ -98,18 +114,25 @@ class Known:
             self._lately.move_to_end(opening)
             return before.sources
         seen = before.sources[:alike]
-        new = [self._one(raw, reader) for raw in raws[alike:]]
+        new: list[Source] = []
+        size = 0
+        for raw in raws[alike:]:
+            new.append(self._one(raw, reader))
+            size += len(raw)
+            if size >= BIT:
+                size = 0
+                yield
         behind = tuple(takewhile(_WEIGHED, new))
         size = before.size if alike == len(before.raws) else sum(map(_size, seen))
         now = _Order(raws[: alike + len(behind)], (*seen, *behind), size + sum(map(_size, behind)))
-        self._order(opening, before, now)
+        self._order(opening, now)
         return (*seen, *new)
 
-    def _order(self, opening: tuple[bytes, ...], before: _Order, now: _Order) -> None:
-        """`now` is how the newest request stood, instead of `before`."""
+    def _order(self, opening: tuple[bytes, ...], now: _Order) -> None:
+        """`now` is how the newest request stood."""
+        self._ordered += now.size - self._lately.get(opening, _NOTHING_YET).size
         self._lately[opening] = now
         self._lately.move_to_end(opening)
-        self._ordered += now.size - before.size
         while len(self._lately) > KNOWN_ORDERS or (self._ordered > self._bounds[1] and len(self._lately) > 1):
             _, gone = self._lately.popitem(last=False)
             self._ordered -= gone.size
@@ -118,7 +141,7 @@ class Known:
         key = sha256(raw).digest()
         found = self._seen.get(key)
         if found is None:
-            found = Source(raw, reader(raw), weighed=False)
+            found = Source(raw, reader(raw), weighed=False, digest=key)
             self._keep(key, found)
         else:
             self._seen.move_to_end(key)
@@ -126,7 +149,7 @@ class Known:
 
     def keep(self, source: Source) -> None:
         """Remember how it was read, in the place of what was remembered of the same bytes."""
-        self._keep(sha256(source.raw).digest(), source)
+        self._keep(source.digest or sha256(source.raw).digest(), source)
 
     def _keep(self, key: bytes, source: Source) -> None:
         if old := self._seen.pop(key, None):
@@ -178,8 +201,12 @@ def messages_of(sources: Iterable[Source]) -> tuple[Message, ...]:
 
 
 def _size(source: Source) -> int:
-    held = sum(m.weight for m in source.messages)
-    return held + ENTRY + (0 if any(m.wire is source.raw for m in source.messages) else len(source.raw))
+    held, apart = ENTRY, len(source.raw)
+    for message in source.messages:
+        held += message.weight
+        if message.wire is source.raw:
+            apart = 0
+    return held + apart
 
 
 # ------------------------------------------------------------------------------------------------------------- weigh
@@ -223,4 +250,4 @@ def weighed(request: Request, counts: Sequence[int], known: Known) -> Request:
 
 def _weighed(source: Source, counts: Sequence[int]) -> Source:
     counted = (replace(m, tokens=tokens) for m, tokens in zip(source.messages, counts, strict=True))
-    return Source(source.raw, tuple(counted), weighed=True)
+    return replace(source, messages=tuple(counted), weighed=True)

@@ -33,7 +33,7 @@ from proxy.dialects.chat_message import (
 )
 from proxy.dialects.dialect import Body, Dialect, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
-from proxy.dialects.known import Known, Unreadable, messages_of, raw_of
+from proxy.dialects.known import Known, Reading, Unreadable, messages_of, raw_of
 from proxy.dialects.saying import chat_said
 from proxy.stack.transcript import HEAD_ROLES, Message, Request
 
@@ -45,11 +45,11 @@ _WIRE = attrgetter("wire")
 
 
 # --------------------------------------------------------------------------------------------------------------- read
-def read(body: bytes, known: Known) -> Request:
+def reading(body: bytes, known: Known) -> Reading[Request]:
     """The request in `body`. Raises Unreadable."""
     try:
         fields, raws = known.bodies.opened(body, "messages")
-        sources = known.read(raws, _read_one)
+        sources = yield from known.reading(raws, _read_one)
     except slices.NotSliced as refused:
         raise Unreadable(str(refused)) from refused
     model = value_of(fields, "model")
@@ -183,7 +183,7 @@ def answer(request: Request, *, intercept: bool) -> Answer:
 
 OPENAI_CHAT = Dialect(
     "openai_chat",
-    read,
+    reading,
     render,
     client_body,
     extended_head,

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from proxy.dialects import slices
 from proxy.dialects.dialect import Appending, Body, Dialect, Headers, References, Wanted
 from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
-from proxy.dialects.known import Known, Unreadable
+from proxy.dialects.known import Known, Reading, Unreadable
 from proxy.dialects.openai_chat import error_body
 from proxy.dialects.responses_answer import Answer
 from proxy.dialects.responses_item import (
@@ -70,12 +70,12 @@ NO_ITEMS: Mapping[str, bytes] = MappingProxyType({})
 
 
 # --------------------------------------------------------------------------------------------------------------- read
-def read(body: bytes, known: Known) -> Request:
+def reading(body: bytes, known: Known) -> Reading[Request]:
     """The request in `body`. Raises Unreadable."""
     try:
         fields = slices.members(body)
         raws, added = _input(fields)
-        sources = known.read([*_instructions(fields), *raws], _read_one)
+        sources = yield from known.reading([*_instructions(fields), *raws], _read_one)
     except slices.NotSliced as refused:
         raise Unreadable(str(refused)) from refused
     model = value_of(fields, "model")
@@ -369,7 +369,7 @@ def _filled(source: Source, items: Mapping[str, bytes]) -> Source:
 
 OPENAI_RESPONSES = Dialect(
     "openai_responses",
-    read,
+    reading,
     render,
     client_body,
     extended_head,

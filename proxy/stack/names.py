@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import TypeVar
@@ -32,6 +32,8 @@ TEXTS_REMEMBERED = 2_048
 """Texts whose names are remembered, about 4 KB each; of longer ones than `LONG` (characters) they are not, so that no
 forgotten conversation is held by them."""
 LONG = 32_768
+BIT = 32_768
+"""Characters looked at in one go: 1 ms where most words are new."""
 LONGEST = 160
 """Characters of a name; what is longer is data."""
 SHORTEST = 5
@@ -91,6 +93,8 @@ def names_in_word(word: str) -> tuple[str, ...]:
     name. One that stood behind an escape keeps it (`\\tsetUp`), since that is how it stands where it is used again."""
     if word[1:].islower() and word.isalpha():
         return ()  # nearly every word, and no name
+    if word.isdecimal():
+        return (word,) if SHORTEST_WORD <= len(word) <= LONGEST else ()
     escape, word = (word[:2], word[2:]) if word.startswith("\\") else ("", word)
     word = word.lstrip("-+").rstrip(".-+~$/#@")
     if not SHORTEST_WORD <= len(word) <= LONGEST:
@@ -99,23 +103,31 @@ def names_in_word(word: str) -> tuple[str, ...]:
         path = _LINE_NUMBER.sub(r"\1", word).removeprefix("./")
         return (path,) if any(map(str.isalpha, path)) else ()
     word = word.strip("./@~")
-    found = tuple(_without_slashes(word))
+    found = _without_slashes(word)
     if escape and found and word.startswith(found[0]):
         return (escape + found[0], *found[1:])
     return found
 
 
-def _without_slashes(word: str) -> Iterator[str]:
+def _without_slashes(word: str) -> tuple[str, ...]:
     parts = word.split(".")
-    dotted = len(parts) > 1
-    if _NUMBER.fullmatch(word) or (dotted and parts[-1] in ENDINGS):
-        yield word
-        return
-    for part in parts:
-        if dotted and _NUMBER.fullmatch(part):
-            yield part
-        else:
-            yield from (found for found in _IDENTIFIER.findall(part) if len(found) >= SHORTEST)
+    if len(parts) == 1:
+        return _in_part(word)
+    if parts[-1] in ENDINGS or _NUMBER.fullmatch(word):
+        return (word,)
+    return tuple(chain.from_iterable(map(_in_part, parts)))
+
+
+def _in_part(part: str) -> tuple[str, ...]:
+    """The names in what stands between two dots. Small letters alone hold none, and to look takes 1 to 3 us."""
+    small = part.islower()
+    if small and part.isalpha():
+        return ()
+    if _NUMBER.fullmatch(part):
+        return (part,)
+    if small and "_" not in part:
+        return ()
+    return tuple([found for found in _IDENTIFIER.findall(part) if len(found) >= SHORTEST])
 
 
 class _Remembered(dict[str, Known]):
@@ -183,6 +195,18 @@ def remember(messages: Iterable[Message]) -> None:
         for call in message.calls:
             if len(call.arguments) <= LONG:
                 _names_of_arguments(call.arguments)
+
+
+def remembering(messages: Iterable[Message]) -> Generator[None, None, None]:
+    """The same bit by bit, where they are many. It gives way behind the last bit too, for then they are put to use."""
+    size = 0
+    for message in messages:
+        remember((message,))
+        size += len(message.text)
+        if size >= BIT:
+            size = 0
+            yield
+    yield
 
 
 def _named_in(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -83,11 +83,12 @@ def _room(text: str) -> int:
 
 class Source(msgspec.Struct, frozen=True, gc=False):
     """A piece of a client's request as it wrote it, and the messages it was read as, in order. `weighed`: their tokens
-    are counted."""
+    are counted. `digest` is the sha256 of `raw`, empty where nobody has asked for it."""
 
     raw: bytes
     messages: tuple[Message, ...]
     weighed: bool
+    digest: bytes = b""
 
 
 class Request(msgspec.Struct, frozen=True, dict=True):

@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 from proxy.dialects.known import Known
-from proxy.dialects.openai_responses import read
+from proxy.dialects.openai_responses import OPENAI_RESPONSES
 from proxy.stack.transcript import Request
+
+read = OPENAI_RESPONSES.read
 
 DEVELOPER = {
     "type": "message",

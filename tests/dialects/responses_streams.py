@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.dialects.known import Known
-from proxy.dialects.openai_responses import read
+from proxy.dialects.openai_responses import OPENAI_RESPONSES
 from proxy.dialects.responses_answer import Answer
 from proxy.dialects.sse import Events
 from proxy.stack.transcript import Request
 from tests.dialects.playing import JSON, SSE, Played, played
+
+read = OPENAI_RESPONSES.read
 
 DONE = b"data: [DONE]\n\n"
 Event = dict[str, Any]

@@ -11,8 +11,10 @@ import pytest
 from proxy.dialects.chat_message import read_message, tool_result, user_message, without_calls, without_reasoning
 from proxy.dialects.dialect import Wanted
 from proxy.dialects.known import Known, countables, weighed
-from proxy.dialects.openai_chat import client_body, extended_head, read, render, tools_json
+from proxy.dialects.openai_chat import OPENAI_CHAT, client_body, extended_head, render, tools_json
 from proxy.stack.transcript import Request
+
+read = OPENAI_CHAT.read
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 USER = {"role": "user", "content": "Fix the login."}

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.anthropic_messages import client_body, extended_head, read, render
+from proxy.dialects.anthropic_messages import ANTHROPIC_MESSAGES, client_body, extended_head, render
 from proxy.dialects.dialect import Wanted
 from proxy.dialects.known import Known
 from proxy.stack.context import unpaired
 from proxy.stack.transcript import Request
+
+read = ANTHROPIC_MESSAGES.read
 
 CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "captures"
 SESSIONS = sorted(CAPTURES.glob("*/*.jsonl"))

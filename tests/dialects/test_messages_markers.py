@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.anthropic_message import read_message, tool_result, user_message
-from proxy.dialects.anthropic_messages import client_body, read, render
+from proxy.dialects.anthropic_messages import ANTHROPIC_MESSAGES, client_body, render
 from proxy.dialects.dialect import Wanted
 from proxy.dialects.known import Known
 from proxy.stack.transcript import Message, Request
+
+read = ANTHROPIC_MESSAGES.read
 
 SHORT = {"type": "ephemeral"}
 LONG = {"type": "ephemeral", "ttl": "1h"}

@@ -18,10 +18,19 @@ from proxy.dialects.anthropic_message import (
     without_calls,
     without_reasoning,
 )
-from proxy.dialects.anthropic_messages import client_body, error_body, extended_head, read, render, tools_json
+from proxy.dialects.anthropic_messages import (
+    ANTHROPIC_MESSAGES,
+    client_body,
+    error_body,
+    extended_head,
+    render,
+    tools_json,
+)
 from proxy.dialects.dialect import Wanted
 from proxy.dialects.known import Known, Unreadable, countables, weighed
 from proxy.stack.transcript import Message, Request, identity_of
+
+read = ANTHROPIC_MESSAGES.read
 
 USER = {"role": "user", "content": "Fix the login."}
 THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}

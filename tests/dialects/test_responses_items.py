@@ -12,7 +12,16 @@ from msgspec.structs import replace
 
 from proxy.dialects.dialect import Wanted
 from proxy.dialects.known import Known
-from proxy.dialects.openai_responses import client_body, kept, previous, read, referred, render, resolved, unplaceable
+from proxy.dialects.openai_responses import (
+    OPENAI_RESPONSES,
+    client_body,
+    kept,
+    previous,
+    referred,
+    render,
+    resolved,
+    unplaceable,
+)
 from proxy.dialects.responses_item import (
     items_by_id,
     read_item,
@@ -37,6 +46,8 @@ from tests.dialects.responses_items import (
     USER,
     request,
 )
+
+read = OPENAI_RESPONSES.read
 
 CAPTURES = Path(__file__).parents[3] / "shared" / "captures"
 SESSIONS = sorted([*CAPTURES.glob("codex/*.jsonl"), *CAPTURES.glob("*/*responses*.jsonl")])

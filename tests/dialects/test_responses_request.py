@@ -11,7 +11,7 @@ import pytest
 
 from proxy.dialects.dialect import Wanted
 from proxy.dialects.known import Known, countables, weighed
-from proxy.dialects.openai_responses import client_body, extended_head, read, render, tools_json
+from proxy.dialects.openai_responses import OPENAI_RESPONSES, client_body, extended_head, render, tools_json
 from proxy.dialects.responses_item import tool_result
 from proxy.stack.context import NEVER_ANSWERED
 from proxy.stack.transcript import Message, Request
@@ -28,6 +28,8 @@ from tests.dialects.responses_items import (
     body,
     request,
 )
+
+read = OPENAI_RESPONSES.read
 
 OURS = tools_json([{"name": "stack_recall", "description": "d", "parameters": {}}])
 

@@ -161,6 +161,16 @@ def test_names_are_priced_when_they_come(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == []
 
 
+def test_many_messages_are_looked_at_bit_by_bit() -> None:
+    """By their characters: 32 of the longest whose names are remembered held up everybody for 25 ms."""
+    messages = [said("tool", f"word_{at} " + "parcel " * (names.BIT // 14)) for at in range(8)]
+    names._names_of_text.cache_clear()
+
+    looked_at = [names._names_of_text.cache_info().misses for _ in names.remembering(messages)]
+
+    assert looked_at == [2, 4, 6, 8, 8]
+
+
 def test_however_many_words_there_are_a_bounded_number_is_remembered() -> None:
     many = [said("tool", f"word_{number}") for number in range(names.REMEMBERED + 10)]
 

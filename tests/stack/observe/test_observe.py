@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects import Known, anthropic_messages, openai_chat, openai_responses
+from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, Known
 from proxy.stack.observe import NAMES, Done, Seen, Step, observe
 from proxy.stack.observe.files import FileSeen, How
 from proxy.stack.observe.plan import ItemStatus, Mirrored, reconciled
@@ -135,7 +135,7 @@ WRITING = {"write": "filePath", "edit": "filePath", "Write": "file_path", "Edit"
 WRITING |= {"write_file": "", "edit_file": "file_path"}
 
 
-READERS = {"/chat/completions": openai_chat, "/messages": anthropic_messages, "/responses": openai_responses}
+READERS = {"/chat/completions": OPENAI_CHAT, "/messages": ANTHROPIC_MESSAGES, "/responses": OPENAI_RESPONSES}
 
 
 def results_in(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
