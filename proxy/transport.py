@@ -332,8 +332,11 @@ class _Body(StreamReader):
     async def readany(self) -> bytes:
         """What has arrived, as soon as there is something; b"" at the end."""
         if not (self._buffer or self._eof or self._exception):
+            if not self._protocol.connected:
+                raise aiohttp.ClientConnectionError("Connection closed")
             self._protocol.resume_reading()
-            await self._wait("readany")
+            self._waiter = self._loop.create_future()
+            await self._waiter
         if self._exception is not None:
             raise self._exception
         return self._read_nowait(_PIECE)
