@@ -98,8 +98,10 @@ class Record(msgspec.Struct):
     """What the provider answered last; 0 while it has not."""
     would_send: int = 0
     """Shadow: tokens that would have been sent; 0 in any other mode."""
+    outcome: Outcome | None = None
+    """How it ended, once it has."""
     settled: Receipt | None = None
-    told: bool = False
+    """What that came to, once somebody has asked (`receipt`)."""
 
     def placed(self, standing: Standing) -> Record:
         """The record of a placed request, its account opened with what the client sent."""
@@ -186,30 +188,35 @@ class Record(msgspec.Struct):
                 (b"x-stack-thread", standing.thread.encode()),
                 (b"x-stack-frame", standing.frame.encode()),
             ]
-        if told_of := self.settled or self.account:
+        if told_of := self.receipt() or self.account:
             headers += response_headers(told_of, self.overhead_ms)
         if self.would_send:
             headers.append((b"x-stack-tokens-would-send", b"%d" % self.would_send))
         return headers
 
     def settle(self, client_status: int) -> None:
-        """The receipt, once, and afterwards the line in the log; kept with the bodies in what time the store takes.
-        `client_status` is 0 where the client left before it was told any."""
-        if self.told:
+        """How it ended, once; afterwards the line in the log, kept with the receipt and the bodies in what time the
+        store takes. `client_status` is 0 where the client left before it was told any."""
+        if self.outcome is not None:
             return
-        self.told = True
-        outcome = self._outcome(client_status)
-        if self.account is not None:
-            self.settled = self.account.settle(outcome, self.usages)
+        self.outcome = outcome = self._outcome(client_status)
         trouble = self.status in ("bypass", "error")
         level = logging.WARNING if trouble else logging.INFO
-        self.keeper.afterwards.add(partial(self._book, self.settled or outcome, level), now=trouble)
+        self.keeper.afterwards.add(partial(self._book, outcome, level), now=trouble)
+
+    def receipt(self) -> Receipt | None:
+        """What it came to, once it has ended; None where nothing was to be paid. Only the headers of a plain answer
+        tell of it, so that of a stream it is worked out when the client is served."""
+        if self.settled is None and self.account is not None and self.outcome is not None:
+            self.settled = self.account.settle(self.outcome, self.usages)
+        return self.settled
 
     def _book(self, outcome: Outcome, level: int) -> None:
-        if self.settled is not None:
-            self.keeper.feed.answered(self.tenant, self.settled)
-        self.keeper.metrics.settled(outcome, self.calls, self.tries)
-        log.log(level, "request", extra={"stack": _line(outcome, self.calls, self.tries)})
+        if (receipt := self.receipt()) is not None:
+            self.keeper.feed.answered(self.tenant, receipt)
+        told = receipt or outcome
+        self.keeper.metrics.settled(told, self.calls, self.tries)
+        log.log(level, "request", extra={"stack": _line(told, self.calls, self.tries)})
         self._write()
 
     def _outcome(self, client_status: int) -> Outcome:

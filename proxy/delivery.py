@@ -83,16 +83,18 @@ class Delivery:
         """Pass on what may leave now. A plain answer waits until it is whole, because its cost is told in its
         headers; one that passes as it is waits no longer than `HELD` bytes."""
         out = self.writing.feed(chunk)
-        if out and self.writing.is_error and not self.reply.started and self._head:
+        if not out:
+            return
+        if not self.reply.started and self.writing.is_error and self._head:
             await self._start(self._head)
-        if out and self.reply.started:
+        if self.reply.started:
             await self.reply.send(out)
-        elif out:
-            self._held.append(out)
-            if self._head and not self._intercept and sum(map(len, self._held)) > HELD:
-                await self._start(self._head)
-                held, self._held = self._held, []
-                await self.reply.send(b"".join(held))
+            return
+        self._held.append(out)
+        if self._head and not self._intercept and sum(map(len, self._held)) > HELD:
+            await self._start(self._head)
+            held, self._held = self._held, []
+            await self.reply.send(b"".join(held))
 
     def end_round(self, *, complete: bool) -> Spoken:
         """The round as it was produced, with what the client is told where it can ask for that again."""

@@ -21,13 +21,13 @@ import socket
 import sys
 from asyncio.events import TimerHandle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from itertools import chain
 from types import FrameType
 from typing import Any
 
 import uvicorn
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGISendEvent, HTTPResponseStartEvent
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_RE,
     HEADER_VALUE_RE,
@@ -153,10 +153,12 @@ class _Cycle(RequestResponseCycle):
     """An answer whose head is written as one, and leaves with what follows it (`_HeadHeld`). The library looks at its
     headers one by one, which is a third of what it spends on a request."""
 
-    async def send(self, message: ASGISendEvent) -> None:
+    def send(self, message: ASGISendEvent) -> Coroutine[None, None, None]:
         if self.response_started or self.disconnected or message["type"] != "http.response.start":
-            await super().send(message)
-            return
+            return super().send(message)
+        return self._begin(message)
+
+    async def _begin(self, message: HTTPResponseStartEvent) -> None:
         self.transport = _HeadHeld(self.transport, self)  # type: ignore[assignment] # as far as it asks
         head = b"" if self.flow.write_paused else self._head(message["status"], list(message.get("headers", [])))
         if not head:

@@ -64,8 +64,11 @@ _POOL_IDLE_S = 30.0
 """Shorter than servers keep an idle connection, so that few requests meet one that has just been closed."""
 
 _READ_AHEAD = 2 * 1024
-"""Bytes of an answer that may wait here before we stop reading; twice that and one read of the socket (250 KiB) is the
-most that a slow client's stream can hold: S11 allows 256 KiB."""
+"""Where twice these bytes of an answer wait here we stop reading; that and one read of the socket (250 KiB) is the most
+that a slow client's stream can hold: S11 allows 256 KiB."""
+
+_PIECE = 16 * 1024
+"""Bytes of a burst that are handed on at once, and the rest of the chunk they end in."""
 
 _HEADER_LINE = 64 * 1024
 """Bytes of one header of an answer; the library's 8 KiB would turn a long policy header into a failed request."""
@@ -168,7 +171,7 @@ class HttpAnswer(Answer):
             raise UpstreamTimeout(f"upstream {self._upstream} fell silent in the middle of its answer") from error
         except (aiohttp.ClientError, OSError) as error:
             # The library raises before it hands out what had arrived; a partial answer is kept, so take it first.
-            if arrived := content._read_nowait(-1):
+            if arrived := b"".join(content._buffer):
                 yield arrived
             raise UpstreamClosed(f"upstream {self._upstream} closed the connection before its answer ended") from error
         finally:
@@ -314,16 +317,53 @@ def _may_be_said_again(method: str, error: Exception, after_s: float) -> bool:
     return was_sent and method in _REPEATABLE
 
 
-class _Connection(ResponseHandler):
-    """A connection that goes on when all that waits was taken; the library parses on with every event that is, which
-    doubles the pieces of a burst. Its clock is looked at when it strikes; the library sets another one with every read.
+class _Body(StreamReader):
+    """A body that is handed on as it comes: what waits leaves at once, however many chunks it came in, and where those
+    end is not kept. Reading goes on only when all that came has been passed on."""
 
-    The library's parser stops one piece late, which may be when reading has long gone on: behind a first pause every
-    read that leaves nothing has to ask it for more, or the end of the answer stays in it.
+    __slots__ = ()
+
+    def begin_http_chunk_receiving(self) -> None:
+        """Nobody asks where a chunk begins."""
+
+    def end_http_chunk_receiving(self) -> None:
+        """Nobody asks where a chunk ends."""
+
+    async def readany(self) -> bytes:
+        """What has arrived, as soon as there is something; b"" at the end."""
+        if not (self._buffer or self._eof or self._exception):
+            if not self._protocol.connected:
+                raise aiohttp.ClientConnectionError("Connection closed")
+            self._protocol.resume_reading()
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        if self._exception is not None:
+            raise self._exception
+        return self._read_nowait(_PIECE)
+
+    def _read_nowait(self, n: int) -> bytes:
+        """What waits of it, up to the chunk with its `n`th byte."""
+        waiting = self._buffer
+        if self._size <= n:
+            taken = b"".join(waiting)
+            waiting.clear()
+        else:
+            pieces, size = [], 0
+            while size < n:
+                pieces.append(waiting.popleft())
+                size += len(pieces[-1])
+            taken = b"".join(pieces)
+        self._size -= len(taken)
+        return taken
+
+
+class _Connection(ResponseHandler):
+    """A connection that reads no more while much waits. What was read is parsed to its end all the same: it takes no
+    more room so, and the library would copy the rest of it with every pause. Its clock is looked at when it strikes;
+    the library sets another one with every read.
     """
 
     _heard_at = 0.0
-    _was_paused = False
     _still_says = False
 
     def is_connected(self) -> bool:
@@ -356,23 +396,21 @@ class _Connection(ResponseHandler):
         while True:
             message, content = await self.read()
             if not 100 <= message.code <= 199 or message.code == 101:
+                if content.__class__ is StreamReader:  # not the one that all answers without a body share
+                    content.__class__ = _Body  # the library has no seam for this; nothing of it was taken yet
                 return message, content
 
-    def set_response_params(self, **params: Any) -> None:
-        self._was_paused = False
-        super().set_response_params(**params)
-
     def pause_reading(self) -> None:
-        self._was_paused = True
-        super().pause_reading()
+        if not self._reading_paused:
+            self._reading_paused = True
+            self._pause_transport_reading()
+            self._drop_timeout()
 
-    def resume_reading(self, *args: Any, **kwargs: Any) -> None:
-        answer = self._payload
-        waits = answer is not None and not answer.is_eof() and answer._buffer
-        if self._was_paused and not waits:
-            super().resume_reading(*args, **kwargs)
-            if self._reading_paused:  # by what the parser still had
-                self._drop_timeout()
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - as the library calls it
+        if self._reading_paused:
+            self._reading_paused = False
+            self._resume_transport_reading()
+            self._reschedule_timeout()
 
     def _reschedule_timeout(self) -> None:
         self._heard_at = self._loop.time()

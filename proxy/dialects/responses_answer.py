@@ -110,6 +110,8 @@ class Answer(Answering[Round]):
         """The numbers of the last event and of the last item that the client was told."""
         self._counted = (-1, -1)
         """The same, as of what has really left."""
+        self._unfailed = (-1, -1)
+        """The same, as of what came before the error of this round."""
         self._last = b""
         """The response that ended this round, as the provider told it."""
 
@@ -149,6 +151,8 @@ class Answer(Answering[Round]):
         return b"" if self._show.spliced else raw
 
     def _seen(self, event: SseEvent) -> list[bytes]:
+        if not self._round.failed:
+            self._unfailed = (self._sequence, self._place)
         heard = self._round.heard(event.data)
         if not self._first and heard.told and heard.told.response:
             self._first = _names(bytes(heard.told.response))
@@ -198,8 +202,8 @@ class Answer(Answering[Round]):
 
     def _left(self, out: bytes, fault: bytes = b"") -> bytes:
         left = super()._left(out, fault)
-        if left:
-            self._counted = (self._sequence, self._place)
+        if left:  # an error that came with it may wait
+            self._counted = self._unfailed if self._fault else (self._sequence, self._place)
         return left
 
     # ------------------------------------------------------------------------------------------------------- responses

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.dialects import responses_answer
 from proxy.dialects.responses_answer import Answer
 from proxy.dialects.sse import Events
-from tests.dialects.playing import SSE
+from tests.dialects.playing import SSE, cut
 from tests.dialects.responses_streams import (
     DONE,
     ERROR,
@@ -540,6 +540,26 @@ def test_a_call_of_ours_that_was_cut_off_before_its_arguments_is_dropped() -> No
 def test_h3_invalid_arguments_that_were_not_cut_off_stay_for_the_tool_to_answer() -> None:
     spoken = play(round_(hidden(arguments="{oops"))).spoken[0]
     assert [c.arguments for c in spoken.own_calls] == ["{oops"]
+
+
+@pytest.mark.parametrize("fault", [ERROR, FAILED])
+@pytest.mark.parametrize("places", [(), range(2000)], ids=["at once", "in pieces"])
+def test_an_error_that_waits_takes_no_number_however_the_stream_was_cut(fault: Event, places: range) -> None:
+    """A round of which no more than its beginning has left is asked again: the next event is the next one."""
+    answer = Answer(request(), intercept=True)
+    answer.repeats = lambda _: True
+    answer.begin_round(200, SSE)
+    begun = events_of()[:1]
+    out = b"".join(answer.feed(chunk) for chunk in cut(numbered([*begun, fault]), places))
+    answer.end_round(complete=True)
+    answer.again()
+    answer.begin_round(200, SSE)
+    out += answer.feed(words("Again", of=2))
+    answer.end_round(complete=True)
+    out += answer.finish()
+    assert out.startswith(numbered(begun))
+    told = [json.loads(event.data)["sequence_number"] for event in Events().feed(out)]
+    assert told == list(range(len(told)))
 
 
 @pytest.mark.parametrize("fault", [ERROR, FAILED])
