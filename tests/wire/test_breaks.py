@@ -279,7 +279,7 @@ def test_s10_nothing_behind_a_hidden_round_of_a_plain_answer_is_an_error_to_ask_
 
     told, again = ask(proxy.origin, body), ask(proxy.origin, body)
 
-    assert (told.status, told.json["error"]["code"]) == (500, "upstream_unreadable")
+    assert (told.status, told.json["error"]["code"]) == (502, "upstream_unreadable")
     assert "send the request again" in told.json["error"]["message"]
     assert (again.status, again.text) == (200, "Now I have it.")
     assert again.conversation == told.conversation
