@@ -13,7 +13,7 @@ from tests.edge.raw import Served, Start, end, start_process
 def server() -> Iterator[Served]:
     """One process for all that does not end it; short deadlines, 1 MiB of body."""
     served = start_process(
-        "header_deadline_s=0.4", "body_deadline_s=0.4", "body_limit_bytes=1048576", "allowed_hosts=proxy.internal"
+        "header_deadline_s=1", "body_deadline_s=1", "body_limit_bytes=1048576", "allowed_hosts=proxy.internal"
     )
     yield served
     end(served)

@@ -113,7 +113,7 @@ def test_s4_the_next_request_goes_on_after_a_partial_answer(
 # ------------------------------------------------------------------------------------------------------------------ S5
 def test_s5_comments_come_only_once_the_stream_has_begun(start: Starting, provider: ScriptedProvider) -> None:
     proxy = start(keep_alive_s=0.3)
-    silent = says("late", delay_s=1.0)
+    silent = says("late", delay_s=1.5)
     provider.will(silent, does(push("S5"), text="Looking."), silent)
 
     before = ask(proxy.origin, body_of("S5 before", awake=True, stream=True))
@@ -136,7 +136,7 @@ def test_s5_no_comment_is_put_into_a_stream_that_is_not_ours(start: Starting, pr
 def test_s5_silence_before_the_first_byte_is_a_504(
     start: Starting, provider: ScriptedProvider, awake: bool, stream: bool
 ) -> None:
-    proxy = start(upstreams__default__idle_timeout_s=0.2)
+    proxy = start(upstreams__default__idle_timeout_s=1)
     provider.will(says("never", delay_s=60), says("now"))
 
     told = ask(proxy.origin, body_of("S5", awake=awake, stream=stream))
@@ -148,7 +148,7 @@ def test_s5_silence_before_the_first_byte_is_a_504(
 
 @AWAKE
 def test_s5_silence_in_mid_stream_breaks_it_off(start: Starting, provider: ScriptedProvider, awake: bool) -> None:
-    proxy = start(upstreams__default__idle_timeout_s=0.2)
+    proxy = start(upstreams__default__idle_timeout_s=1)
     provider.will(stall(says(LONG), after_events=4))
 
     told = ask(proxy.origin, body_of("S5", awake=awake, stream=True))
