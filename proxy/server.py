@@ -27,6 +27,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn._types import ASGISendEvent, HTTPResponseStartEvent
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_RE,
@@ -240,8 +241,8 @@ class _HeadHeld:
             self._connection.write(head)
 
 
-_SAID_BY_US = ("Invalid HTTP request received.", "ASGI callable returned without completing response.")
-"""What was no HTTP, and an answer that we broke off because its upstream did: the line of ours has an id (O3)."""
+_SAID_BY_US = ("ASGI callable returned without completing response.",)
+"""An answer that we broke off because its upstream did: the line of ours has an id (O3)."""
 
 
 def _spare_the_loop() -> None:
@@ -282,6 +283,8 @@ class _Connection(HttpToolsProtocol):
         self._header_clock: TimerHandle | None = None
         self._body_clock: TimerHandle | None = None
         self._in_headers = self._in_body = False
+        self._changes = False
+        """Whether the request that is read asks for another protocol."""
         self._header_bytes = 0
         self._body_bytes = 0
         self._refusal = (400, "bad_request", "The request is not valid HTTP.")
@@ -305,11 +308,32 @@ class _Connection(HttpToolsProtocol):
             # One endless header reaches no callback, so it is counted here: from the second read of the socket on, as
             # the first may hold the end of another request.
             self._header_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(memoryview(data))
+        except HttpParserError:
+            self.send_400_response("")
         if self._in_headers and self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self._refusal = _TOO_MUCH
             self.send_400_response("")
         self._wait_for_the_rest()
+
+    def _parse(self, data: memoryview) -> None:
+        """Where a request asks for another protocol, as Java's client does first, it is read as if it did not: a server
+        may decline by answering. The parser would take what is behind its headers for the other protocol's."""
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserUpgrade as other:
+                data = data[other.args[0] :]
+                asked = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+                headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+                self.parser = HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as the library has it
+                self._changes = False
+                self.parser.feed_data(b"\r\n".join([asked, *headers, b"", b""]))
+            else:
+                return
 
     def _wait_for_the_rest(self) -> None:
         """A request that came with one read of the socket needs no clock, and nearly all do."""
@@ -332,6 +356,9 @@ class _Connection(HttpToolsProtocol):
         if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) + 4 * len(self.headers) > MAX_HEADER_BYTES:
             self._refusal = _TOO_MUCH
             raise _Refused
+        self._changes = self.parser.should_upgrade()
+        if self._changes:
+            return
         super().on_headers_complete()
         self.headers = deque(maxlen=0)  # type: ignore[assignment] # of what comes now, which are trailers, nothing stays
         # The library has no seam for this; the cycle has not begun to run yet.
@@ -343,6 +370,8 @@ class _Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._changes:
+            return
         self._in_body = False
         self._stop_body_clock()
         super().on_message_complete()

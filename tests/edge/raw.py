@@ -62,6 +62,14 @@ class Served:
                 pass
             return read_reply(connection, patience)
 
+    def says_all(self, *parts: bytes) -> bytes:
+        """Send, each part as a packet of its own, then all that is answered until the connection is closed."""
+        with self.connect() as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for part in parts:
+                connection.sendall(part)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
     def ask(self, *headers: str, method: str = "GET", target: str = "/v1/models", host: str | None = None) -> Reply:
         lines = [f"{method} {target} HTTP/1.1", f"Host: {host or f'127.0.0.1:{self.port}'}", *headers]
         return self.say("\r\n".join([*lines, "", ""]).encode(), patience=0.5)

@@ -5,6 +5,8 @@ The cases are the table of RELIABILITY section 1, which no Python server passes 
 
 from __future__ import annotations
 
+import json
+import re
 import time
 
 import pytest
@@ -14,11 +16,14 @@ from tests.edge.raw import Reply, Served, Start, read_reply
 HOST = b"Host: 127.0.0.1\r\n"
 POST = b"POST /v1/x HTTP/1.1\r\n" + HOST
 GET = b"GET /v1/x HTTP/1.1\r\n" + HOST
+CHANGING = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAA\r\n"
+"""As the client of Java's library asks first."""
 
 REFUSED = {
     "length and chunked": POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "chunked and length": POST + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n",
     "two equal lengths in one": POST + b"Content-Length: 2, 2\r\n\r\n{}",
+    "two lengths, and another protocol": POST + CHANGING + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
     "two lengths": POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
     "two different lengths": POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
     "length with sign": POST + b"Content-Length: +2\r\n\r\n{}",
@@ -133,17 +138,36 @@ def test_query_and_path_pass_as_written(server: Served) -> None:
 
 
 def test_two_requests_in_one_packet_are_two_requests(server: Served) -> None:
-    with server.connect() as connection:
-        connection.sendall(GET + b"\r\n" + GET + b"Connection: close\r\n\r\n")
-        raw = b""
-        while part := connection.recv(65536):
-            raw += part
+    raw = server.says_all(GET + b"\r\n" + GET + b"Connection: close\r\n\r\n")
     assert raw.count(b"HTTP/1.1 200") == 2
 
 
 def test_a_request_hidden_behind_a_refused_one_is_not_read(server: Served) -> None:
     reply = server.say(POST + b"Content-Length: 2\r\nTransfer-Encoding: identity\r\n\r\n{}" + GET + b"\r\n")
     assert (reply.statuses, reply.closed) == ([400], True)
+
+
+CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("body", [b"Content-Length: 2\r\n\r\n{}", CHUNKS], ids=["length", "chunked"])
+@pytest.mark.parametrize("pieces", [1, 3, 1000])
+def test_a_request_that_would_rather_change_the_protocol_keeps_its_body(
+    server: Served, body: bytes, pieces: int
+) -> None:
+    """And what follows it on its connection is read as ever."""
+    sent = 2 * (POST + CHANGING + b"X-A: 1\r\n" + body) + POST + b"Connection: close\r\n" + body
+    step = -(-len(sent) // pieces)
+    raw = server.says_all(*[sent[at : at + step] for at in range(0, len(sent), step)])
+
+    told = [json.loads(found) for found in re.findall(rb"\{.*?\}", raw)]
+    assert [one["size"] for one in told] == [2, 2, 2]
+    assert [["x-a", "1"] in one["headers"] for one in told] == [True, True, False]
+
+
+def test_as_many_as_like_may_ask_for_another_protocol(server: Served) -> None:
+    raw = server.says_all((GET + CHANGING + b"\r\n") * 1500, GET + b"Connection: close\r\n\r\n")
+    assert raw.count(b"HTTP/1.1 200") == 1501
 
 
 def test_trailers_do_not_become_headers(server: Served) -> None:
