@@ -248,6 +248,15 @@ class TariffSettings(Strict):
     max_output: Tokens = UNKNOWN.max_output
     """Tokens it can answer with."""
 
+    long_context: int = Field(default=UNKNOWN.long_context, ge=0)
+    """Tokens of input above which a whole request costs more; 0 where none does."""
+
+    long_input: Price = UNKNOWN.long_input
+    """What input costs in such a request, as a multiple of `input`: 2."""
+
+    long_output: Price = UNKNOWN.long_output
+    """What its answer costs, as a multiple of `output`: 1.5."""
+
     binding: Binding = UNKNOWN.binding
     """What happens to reasoning whose prefix changed: `none`, `drop` (it is dropped) or `error` (it is refused)."""
 

@@ -181,8 +181,9 @@ class Summaries:
     async def _affordable(self, question: Question) -> None:
         """Raises Unsummarised where the question at its dearest would not fit what is left of the day."""
         await self._day_begun()
-        dearest = question.tokens * max(1.0, self.tariff.write) * self.tariff.input
-        dearest += self.settings.output_tokens * (self.tariff.output or 0.0)
+        tariff = self.tariff.for_input(question.tokens)
+        dearest = question.tokens * max(1.0, tariff.write) * tariff.input
+        dearest += self.settings.output_tokens * (tariff.output or 0.0)
         if self._spent + dearest / MILLION > self.settings.usd_per_day:
             raise Unsummarised("the money of this day is spent", code="no_money")
 
@@ -210,7 +211,7 @@ class Summaries:
         account = self.accountant.open([], tenant=fold.tenant, upstream=self.upstream.name, model=self.model)
         account.note_sent([(question.id, question.tokens)])
         settled = account.settle(outcome, [usage])
-        cost = settled.cost + assumed * (self.tariff.output or 0.0) / MILLION
+        cost = settled.cost + assumed * (self.tariff.for_input(question.tokens).output or 0.0) / MILLION
         receipt = msgspec.structs.replace(
             settled, own_rounds=settled.tokens_sent, cost=cost, cost_untouched=0.0, saved=-cost
         )

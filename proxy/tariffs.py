@@ -57,6 +57,11 @@ class Tariff(msgspec.Struct, frozen=True):
     ttl_s: int = 5 * MINUTE
     window: int = 128_000
     max_output: int = 32_000
+    long_context: int = 0
+    """A request with more tokens of input than this costs `long_input` times as much for all of it, cached tokens
+    included, and its answer `long_output` times; 0 where every request costs the same."""
+    long_input: float = 2.0
+    long_output: float = 1.5
     binding: Binding = "none"
     thinking_in_loop: ThinkingInLoop = "optional"
     """`required`: inside a tool loop the last assistant message must open with its reasoning."""
@@ -78,6 +83,13 @@ class Tariff(msgspec.Struct, frozen=True):
     def write_long(self) -> float:
         """As `write`, for an hour. Where writing costs nothing extra, that does not either."""
         return max(self.write, LONG_WRITE) if self.write > 1 else self.write
+
+    def for_input(self, tokens: float) -> Tariff:
+        """The prices of a request with so many tokens of input."""
+        if not 0 < self.long_context < tokens:
+            return self
+        answer = None if self.output is None else self.output * self.long_output
+        return replace(self, input=self.input * self.long_input, output=answer, long_context=0)
 
 
 UNKNOWN = Tariff(
@@ -107,7 +119,8 @@ class ConfiguredRow(msgspec.Struct, frozen=True):
 # this project up to AS_OF (platform.claude.com prompt caching; docs.rs synaps_cli::pricing 0.10.2; OpenAI and Azure
 # prompt-caching guides; morphllm, tokenmix, laxima, techjacksolutions and chandanbhagat price pages; deepseekai.guide).
 # Windows, output limits and output prices: platform.claude.com model overviews; docs.venice.ai and wavespeed.ai model
-# pages (GPT); ofox.ai and factquire.com (DeepSeek); llmreference.com (Gemini). Traits: the providers' own pages on
+# pages (GPT); ofox.ai and factquire.com (DeepSeek); llmreference.com (Gemini). What long requests cost:
+# developers.openai.com model pages, tokencost.app (GPT-5.5), glbgpt.com (Gemini). Traits: the providers' own pages on
 # preserved thinking, thought signatures and thinking mode.
 TARIFFS: tuple[Tariff, ...] = (
     # ------------------------------------------------------------------------------------------------------ Anthropic
@@ -188,9 +201,10 @@ TARIFFS: tuple[Tariff, ...] = (
         thinking_in_loop="required",
     ),
     # --------------------------------------------------------------------------------------------------------- OpenAI
-    # Cached in steps of 128; "minutes" is taken as ten. Above 272,000 tokens of input GPT-5.4 costs twice as much.
-    Tariff(("gpt-5.5",), 5.0, 30.0, 0.1, 1.0, 1024, 128, 10 * MINUTE, 1_000_000, 128_000),
-    Tariff(("gpt-5.4",), 2.5, 15.0, 0.1, 1.0, 1024, 128, 10 * MINUTE, 1_050_000, 128_000),
+    # Cached in steps of 128; "minutes" is taken as ten. A long request makes "the full session" dear, which is taken as
+    # that request. Of the 5.6 family no such line was found.
+    Tariff(("gpt-5.5",), 5.0, 30.0, 0.1, 1.0, 1024, 128, 10 * MINUTE, 1_000_000, 128_000, 272_000),
+    Tariff(("gpt-5.4",), 2.5, 15.0, 0.1, 1.0, 1024, 128, 10 * MINUTE, 1_050_000, 128_000, 272_000),
     Tariff(("gpt-5.4-mini",), 0.75, None, 0.1, 1.0, 1024, 128, 10 * MINUTE, 400_000, 128_000),
     # The first family whose writes cost more. Its lifetime and window were not found: those of the one before it.
     Tariff(
@@ -204,7 +218,7 @@ TARIFFS: tuple[Tariff, ...] = (
         10 * MINUTE,
         1_000_000,
         128_000,
-        "drop",
+        binding="drop",
         append=("system", "tools"),
     ),
     Tariff(
@@ -218,7 +232,7 @@ TARIFFS: tuple[Tariff, ...] = (
         10 * MINUTE,
         1_000_000,
         128_000,
-        "drop",
+        binding="drop",
         append=("system", "tools"),
     ),
     Tariff(
@@ -232,7 +246,7 @@ TARIFFS: tuple[Tariff, ...] = (
         10 * MINUTE,
         1_000_000,
         128_000,
-        "drop",
+        binding="drop",
         append=("system", "tools"),
     ),
     # --------------------------------------------------------------------------------------------------------- Google
@@ -246,6 +260,7 @@ TARIFFS: tuple[Tariff, ...] = (
         2048,
         window=1_048_576,
         max_output=65_536,
+        long_context=200_000,
         required=("thought_signature",),
     ),
     Tariff(

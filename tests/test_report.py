@@ -317,6 +317,40 @@ def test_a_gain_is_never_told_larger_than_the_provider_counts(accountant: Accoun
     assert loss.saved == pytest.approx(-9800 * 2e-6)
 
 
+def test_what_keeps_a_request_from_being_long_saves_its_higher_price(clock: Clock) -> None:
+    """Untouched 12,600 tokens at twice the price, sent 2,800; and the answer would have cost half as much again."""
+    accountant = Accountant(clock, tariff_of=lambda _: replace(PLAIN, long_context=12_000))
+    long, short = [HEAD, ("a", 500), ("frame", 10_000)], [HEAD, ("a", 500)]
+    settled(accountant, long, long, usage=(Usage(12_500, 0, cached=1),))
+
+    came, left = [*long, ("b", 100)], [*short, ("b", 100)]
+    receipt = settled(accountant, came, left, usage=(Usage(2600, 40, cached=2500),))
+
+    assert receipt.cost == pytest.approx((350 * 2 + 40 * 10) * 1e-6)
+    assert receipt.cost_untouched == pytest.approx((1350 * 2 * 2 + 40 * 10 * 1.5) * 1e-6)
+
+
+def test_a_request_that_only_we_made_long_is_a_loss_at_the_higher_price(clock: Clock) -> None:
+    accountant = Accountant(clock, tariff_of=lambda _: replace(PLAIN, long_context=2_600))
+    came = [HEAD, ("a", 500)]
+
+    receipt = settled(accountant, came, [*came, ("ours", 200)], usage=(Usage(2700, 40, cached=1),))
+
+    assert receipt.cost == pytest.approx(((2699 + 0.1) * 2 * 2 + 40 * 10 * 1.5) * 1e-6)
+    assert receipt.cost_untouched == pytest.approx((2500 * 2 + 40 * 10) * 1e-6)
+
+
+def test_a_long_request_that_passes_untouched_saves_nothing(clock: Clock) -> None:
+    """Also where the provider counts more than we do, and so has it longer than it is."""
+    accountant = Accountant(clock, tariff_of=lambda _: replace(PLAIN, long_context=2_600))
+    came = [HEAD, ("a", 500)]
+
+    receipt = settled(accountant, came, came, usage=(Usage(2700, 40, cached=1),))
+
+    assert receipt.saved == 0
+    assert receipt.cost == pytest.approx(((2699 + 0.1) * 2 * 2 + 40 * 10 * 1.5) * 1e-6)
+
+
 def test_more_tokens_at_the_provider_make_a_loss_larger_but_no_gain(accountant: Accountant) -> None:
     """O2: where a provider counts twice our tokens, that may be true of ours alone: the untouched stays as we count."""
     long, short = [HEAD, ("a", 500), ("frame", 10_000)], [HEAD, ("a", 500), ("result", 200)]

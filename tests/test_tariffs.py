@@ -59,6 +59,17 @@ def test_both_spellings_of_a_version_are_one_row() -> None:
     assert tariff_for("anthropic/claude-opus-4.5") is tariff_for("claude-opus-4-5-20251101")
 
 
+@pytest.mark.parametrize(("model", "tokens"), [("gpt-5.4", 272_000), ("gpt-5.5", 272_000), ("gemini-3.1-pro", 200_000)])
+def test_a_long_request_costs_twice_as_much_and_its_answer_half_as_much_again(model: str, tokens: int) -> None:
+    row = tariff_for(model)
+
+    long = row.for_input(tokens + 1)
+
+    assert row.for_input(tokens) == row
+    assert (long.input, long.output, long.read) == (2 * row.input, 1.5 * (row.output or 0), row.read)
+    assert tariff_for("claude-opus-5").for_input(900_000) == tariff_for("claude-opus-5")
+
+
 def test_a_variant_that_is_not_listed_is_flagged_and_not_priced_as_its_sibling() -> None:
     row = tariff_for("gpt-5.4-pro")
 
@@ -125,6 +136,9 @@ tariffs:
     ttl_s: 120
     window: 65536
     max_output: 8192
+    long_context: 40000
+    long_input: 3
+    long_output: 1.25
     binding: drop
     after_tool: suffix
     thinking_in_loop: required
@@ -133,8 +147,8 @@ tariffs:
 """,
     )
     expected = Tariff(
-        ("house-*", "llama-3.1-70b"), 0.5, 1.5, 0.25, 1.1, 512, 16, 120, 65_536, 8192, "drop", "required",
-        ("reasoning_content",), "suffix", ("system",), as_of="2026-10-31", source="tariffs.house",
+        ("house-*", "llama-3.1-70b"), 0.5, 1.5, 0.25, 1.1, 512, 16, 120, 65_536, 8192, 40_000, 3.0, 1.25, "drop",
+        "required", ("reasoning_content",), "suffix", ("system",), as_of="2026-10-31", source="tariffs.house",
     )  # fmt: skip
 
     assert config.tariff_of("house-7") == expected

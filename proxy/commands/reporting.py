@@ -170,6 +170,7 @@ def _tariff_lines(rows: Sequence[tuple[str, Tariff]]) -> list[str]:
         numbers((f"{row.ttl_s:,}" for row in found), "ttl s", 6),
         numbers((f"{row.window:,}{'' if row.window_known else '?'}" for row in found), "window", 1),
         numbers((f"{row.max_output:,}" for row in found), "answer", 8),
+        numbers((f"{row.long_context:,}" if row.long_context else "-" for row in found), "long above", 9),
         texts((traits_of(row) for row in found), "traits", 4, 12),
         texts((row.source for row in found), "row", 0, 8),
         texts((row.as_of or "undated" for row in found), "as of", 2),

@@ -51,6 +51,7 @@ class Marked:
         if request.model not in caches:
             caches[request.model] = PrefixCache(_rule(tariff), lambda: self.now() / 1000)
         use = caches[request.model].use(tuple(cached_parts(request)))
+        tariff = tariff.for_input(use.cached + use.written + use.uncached)
         return (_input_price(use, tariff) * tariff.input + output * (tariff.output or 0.0)) / MILLION
 
 

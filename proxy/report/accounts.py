@@ -115,7 +115,7 @@ class Account:
             tariffs_as_of=tariff.as_of,
             fixed_untouched=fixed,
             fixed_once=fixed if newest == untouched else _front(newest, self._fixed),
-            cost_fixed=0.0 if failed or not rounds else min(_price(fixed, tariff), cost, cost + saved),
+            cost_fixed=0.0 if failed or not rounds else min(_price(fixed, tariff.for_input(last)), cost, cost + saved),
             counter=self._accountant.counter,
         )
 
@@ -141,13 +141,14 @@ class Account:
         hidden: float = 0
         for use, usage in billed:
             hidden = output
-            charged += _charged(use, usage, self._tariff, basis)
-            output += _output_price(usage, self._tariff) if usage else 0.0
+            tariff = self._tariff.for_input(_input_of(use, usage))
+            charged += _charged(use, usage, tariff, basis)
+            output += _output_price(usage, tariff) if usage else 0.0
         cost = charged + output
         if failed or not billed:
             return cost, 0.0 - cost
         # The untouched run has no hidden rounds: what the model wrote in them is our cost.
-        saved = self._difference(billed, charged, basis) - hidden
+        saved = self._difference(billed, charged, basis) + self._dearer_answer(billed) - hidden
         # No run costs less than nothing: a loss is at most all that was paid.
         return cost, max(saved, -cost)
 
@@ -160,15 +161,31 @@ class Account:
         ours = _as_written(self._tariff, told)
         # Of a mixture nobody knows which part the untouched run would have had written for an hour: none of it.
         theirs = ours if ours.write == ours.write_long else self._tariff
+        theirs = theirs.for_input(self._counted(ratio))
         if basis == "reported" and _as_simulated(uses, told):
             return min(1.0, ratio) * _price(self._luckiest(uses, told), theirs) - charged
-        estimate, untouched = sum(_price(use, ours) for use in uses), _price(self._untouched, theirs)
+        estimate = sum(_price(use, ours.for_input(_input_of(use, usage))) for use, usage in billed)
+        untouched = _price(self._untouched, theirs)
         # A provider that counts more may count only ours so: tools are written out in ways we do not see.
         simulated = min(untouched - max(1.0, ratio) * estimate, ratio * (untouched - estimate))
         if basis == "estimated":
             return simulated
         # Its cache missed. Ours was paid as told, and the untouched line would have been cold as well.
         return min(simulated, min(1.0, ratio) * _price(self._cold(), theirs) - charged)
+
+    def _counted(self, ratio: float) -> float:
+        """Tokens of what the client sent as the provider counts them, rather less than more."""
+        return min(1.0, ratio) * self._untouched.total
+
+    def _dearer_answer(self, billed: Sequence[Billed]) -> float:
+        """USD that the last answer would have cost more behind the untouched request; negative where it is less. It is
+        0 where both or none are long."""
+        use, usage = billed[-1]
+        if not self._tariff.long_context or usage is None or (len(billed) == 1 and use == self._untouched):
+            return 0.0
+        ratio = _ratio([use for use, usage in billed if usage], [usage for _, usage in billed if usage])
+        theirs, ours = (self._tariff.for_input(tokens) for tokens in (self._counted(ratio), _input_of(use, usage)))
+        return _output_price(usage, theirs) - _output_price(usage, ours)
 
     def _cold(self) -> CacheUse:
         """What the client sent, if the cache held nothing of it."""
@@ -208,6 +225,11 @@ def _charged(use: CacheUse, usage: Usage | None, tariff: Tariff, basis: str) -> 
     if basis == "reported":
         return _price(_use_of(usage), _as_written(tariff, (usage,)))
     return _price(use, tariff) * _to_one(usage.input, use.total)
+
+
+def _input_of(use: CacheUse, usage: Usage | None) -> int:
+    """Tokens of a round's input, as the provider counts them where it says so."""
+    return usage.input if usage and usage.input else use.total
 
 
 def _as_written(tariff: Tariff, told: Iterable[Usage]) -> Tariff:

@@ -239,7 +239,10 @@ def test_the_module_runs_as_a_program_and_ends_cleanly_on_interrupt() -> None:
         assert running.stdout is not None
         first = running.stdout.readline()
         running.send_signal(signal.SIGINT)
-        _, complaint = running.communicate(timeout=10)
+        try:
+            _, complaint = running.communicate(timeout=10)
+        finally:
+            running.kill()  # else the block waits for it
 
     assert first.startswith("scripted provider on http://127.0.0.1:")
     assert (running.returncode, complaint) == (0, "")

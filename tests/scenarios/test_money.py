@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.scripted import Ending, Model, ScriptedProvider, Usage, overflow, says, status
 from proxy.scripted.script import Received
@@ -91,18 +92,19 @@ PLAYS = [frames, hidden_rounds_alone, a_plan_and_a_recall, two_branches, a_clien
 # -------------------------------------------------------------------------------------------------------------- charged
 def charged(usage: Usage, row: Tariff) -> float:
     """USD for one answer of the provider."""
+    dear = (row.long_input, row.long_output) if 0 < row.long_context < usage.prompt else (1.0, 1.0)
     fresh, short = usage.prompt - usage.cached - usage.written, usage.written - usage.written_long
     paid = fresh + row.read * usage.cached + row.write * short + 2 * usage.written_long
-    return (paid * row.input + usage.completion * (row.output or 0.0)) / MILLION
+    return (paid * row.input * dear[0] + usage.completion * (row.output or 0.0) * dear[1]) / MILLION
 
 
 def sum_charged(asked: list[Received], row: Tariff) -> float:
     return sum(charged(received.usage, row) for received in asked if received.usage)
 
 
-def charged_without_a_proxy(stage: Stage, provider: ScriptedProvider, model: str) -> float:
+def charged_without_a_proxy(stage: Stage, provider: ScriptedProvider, model: str, row: Tariff | None = None) -> float:
     """The same bodies, straight to a provider of the same kind that writes as much as it wrote for the client."""
-    row = tariff_for(model)
+    row = row or tariff_for(model)
     written = {r.header(NUMBER): r.usage.completion for r in provider.asked if r.usage}
     with ScriptedProvider(models=[Model(model, cache=CACHED_MODELS[model])]) as alone:
         for note in stage.notes:
@@ -114,8 +116,10 @@ def charged_without_a_proxy(stage: Stage, provider: ScriptedProvider, model: str
             connection.close()
         told = [received.usage for received in alone.asked if received.usage]
     assert len(told) == len(stage.notes) == len(written)
-    input_alone = sum(charged(Usage(u.prompt, 0, u.cached, u.written, 0, u.written_long), row) for u in told)
-    return input_alone + sum(written.values()) * (row.output or 0.0) / MILLION
+    return sum(
+        charged(Usage(u.prompt, completion, u.cached, u.written, 0, u.written_long), row)
+        for u, completion in zip(told, written.values(), strict=True)
+    )
 
 
 @pytest.fixture(params=CACHED_MODELS)
@@ -207,6 +211,31 @@ def test_a_client_that_leaves_in_the_last_round_has_saved_nothing_by_the_hidden_
     written = receipt["usage_by_round"][0]["output"] * (row.output or 0.0) / MILLION
     assert receipt["reason"] == "client_left"
     assert receipt["saved"] <= -written < 0
+
+
+@pytest.mark.parametrize("play", PLAYS)
+@pytest.mark.parametrize("long_context", [4_500, 5_500])
+@pytest.mark.parametrize("model", ["gpt-5.4", "gemini-3.1-pro"], indirect=True)
+def test_a_long_request_is_charged_as_the_provider_does(
+    stage: Stage,
+    provider: ScriptedProvider,
+    model: str,
+    play: Callable[[ScriptedProvider, Conversation], None],
+    long_context: int,
+) -> None:
+    """O2: from some length on all of a request costs twice as much, whichever of the two runs is that long."""
+    row = replace(tariff_for(model), long_context=long_context)
+    chat = stage.chat(
+        stage.proxy(**{"tariffs.long.names": model, "tariffs.long.long_context": long_context}), model=model
+    )
+
+    play(provider, chat)
+
+    total = chat.proxy.get("/stack/totals")["total"]
+    paid = sum_charged(provider.asked, row)
+    assert any(received.usage.prompt > long_context for received in provider.asked if received.usage)
+    assert total["cost"] == pytest.approx(paid)
+    assert total["saved"] <= charged_without_a_proxy(stage, provider, model, row) - paid + 1e-9
 
 
 @pytest.mark.spoken_in("messages", reason="only there a client says how long something shall be kept")
