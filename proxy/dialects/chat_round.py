@@ -10,7 +10,6 @@ What this module does not do: it writes nothing to a client (`chat_answer`) and 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
@@ -383,7 +382,7 @@ def _own_id(call: OpenCall) -> str:
     """A call of ours needs an id for its result; a client's call stays as the provider sent it."""
     if call.owner is not Owner.OURS:
         return ""
-    return "call_" + sha256(f"{call.order}\n{call.name}\n{call.arguments}".encode()).hexdigest()[:24]
+    return slices.made_id(call.order, call.name, call.arguments)
 
 
 def _word(said: object) -> str:

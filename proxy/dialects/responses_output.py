@@ -9,7 +9,6 @@ What this module does not do: it reads no event. Which of them are about one ite
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any
 
 from proxy.dialects import slices
@@ -81,8 +80,7 @@ class Item:
             return raw
         fields = {name: member for name, member in slices.members(raw).items() if name != "id"}
         if not self.call_id:
-            made = f"{self.order}\n{self.call.name}\n{self.call.arguments}".encode()
-            fields["call_id"] = slices.encoded("call_" + sha256(made).hexdigest()[:24])
+            fields["call_id"] = slices.encoded(slices.made_id(self.order, self.call.name, self.call.arguments))
         return slices.object_of(fields)
 
 

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from proxy.dialects import slices
 from proxy.dialects.chat_answer import Answer
 from proxy.dialects.chat_round import Round
 from tests.dialects.chat_streams import (
@@ -318,6 +319,19 @@ def test_a_pair_of_surrogates_cut_between_two_chunks_is_one_character() -> None:
     assert play(stream).out == stream
     assert play(stream).spoken[0].message.text == "\U0001f600"
     assert client(play(hidden_round(), stream).out).text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
+@pytest.mark.parametrize(("halves", "read"), [("X", "\ufffd"), ("XY", "\U0001f600")])
+@pytest.mark.parametrize("id_", ["call_1", ""])
+def test_half_a_surrogate_pair_in_a_call_of_ours_is_mended(halves: str, read: str, id_: str) -> None:
+    """The two halves come in pieces of their own; a call without an id gets one."""
+    stream = role() + calls(part(0, HIDDEN, "", id_))
+    stream += b"".join(calls(part(0, arguments=piece)) for piece in ('{"title":"', *halves, '"}'))
+    stream = stream.replace(b'"X"', rb'"\ud83d"').replace(b'"Y"', rb'"\ude00"')
+    said = play(stream + delta(finish="tool_calls") + DONE).spoken[0].message
+    (call,) = json.loads(said.wire)["tool_calls"]
+    assert json.loads(slices.mended(call["function"]["arguments"])) == {"title": read}
+    assert call["id"] == (id_ or said.calls[0].id) != ""
 
 
 # --------------------------------------------------------------------------------------------------------- failures

@@ -131,6 +131,15 @@ def test_a_pair_of_surrogates_cut_between_two_events_is_one_character() -> None:
     assert seen.texts[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le") == "\U0001f600"
 
 
+@pytest.mark.parametrize(("halves", "read"), [("X", "\ufffd"), ("XY", "\U0001f600")])
+def test_half_a_surrogate_pair_in_a_call_of_ours_is_mended(halves: str, read: str) -> None:
+    """The two halves come in pieces of their own."""
+    stream = start() + call(0, HIDDEN, '{"title":"', *halves, '"}') + ends("tool_use")
+    spoken = play(stream.replace(b'"X"', rb'"\ud83d"').replace(b'"Y"', rb'"\ude00"')).spoken[0]
+    (block,) = json.loads(spoken.message.wire)["content"]
+    assert block["input"] == {"title": read}
+
+
 def test_an_input_that_is_empty_is_an_empty_object() -> None:
     spoken = play(start() + call(0, HIDDEN, "", "") + ends("tool_use")).spoken[0]
     assert [c.arguments for c in spoken.own_calls] == ["{}"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dialects import responses_answer
+from proxy.dialects import responses_answer, slices
 from proxy.dialects.responses_answer import Answer
 from proxy.dialects.sse import Events
 from tests.dialects.playing import SSE, cut
@@ -277,6 +277,15 @@ def test_a_pair_of_surrogates_cut_between_two_deltas_is_one_character() -> None:
     played = play(stream)
     assert played.out == stream
     assert played.spoken[0].message.text == "\U0001f600"
+
+
+@pytest.mark.parametrize("call_id", ["call_h", ""])
+def test_half_a_surrogate_pair_in_a_call_of_ours_is_mended(call_id: str) -> None:
+    stream = round_(hidden(arguments='{"title":"X"}')).replace(b"X", rb"\ud83d")
+    said = play(stream.replace(b"call_h", call_id.encode())).spoken[0].message
+    (item,) = json.loads(said.wire)
+    assert json.loads(slices.mended(item["arguments"])) == {"title": "\ufffd"}
+    assert item["call_id"] == (call_id or said.calls[0].id) != ""
 
 
 # ------------------------------------------------------------------------------------------------------ hidden rounds
