@@ -380,7 +380,8 @@ class _Connection(ResponseHandler):
         if len(body) <= _WITH_ITS_HEAD:
             transport.write(head + body)
         else:
-            transport.writelines((head, body))
+            transport.write(head)
+            transport.write(body)  # Python's own loop forgets to say of `writelines` that it has too much (3.12, 3.13)
         self._still_says = self.writing_paused
         if not self._still_says:
             self.start_timeout()
