@@ -238,7 +238,11 @@ class SqlStore:
         engine = self._database.reading
         try:
             with engine.connect() as connection:
-                return read(connection)
+                try:
+                    return read(connection)
+                finally:
+                    if not self._reads_by(engine):
+                        connection.invalidate()  # the store was closed meanwhile, and nobody closes this one
         except Exception as caught:
             error = as_store_error(caught)
             if error.code == "store_corrupt":
@@ -248,8 +252,11 @@ class SqlStore:
     def _report_damage(self, engine: Engine, error: StoreError) -> None:
         """What a reader found: the writer sets the file aside, unless that is done already. Nobody may write for long,
         and every read would fail until then."""
-        if self._database.is_open and self._database.reading is engine:
+        if self._reads_by(engine):
             raise error
+
+    def _reads_by(self, engine: Engine) -> bool:
+        return self._database.is_open and self._database.reading is engine
 
     async def _in_turn(self, work: Callable[[], Read]) -> Read:
         """Run `work` in the writer's thread, after all that is queued."""

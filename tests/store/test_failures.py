@@ -6,9 +6,11 @@ soon after the reason is."""
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import create_engine
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from proxy.errors import StoreError
@@ -31,6 +33,7 @@ from tests.store.conftest import Making, locked, rows
 from tests.store.values import entry, opened, said
 
 SOON_S = 5.0
+OPEN_FILES = Path("/proc/self/fd")
 SWEPT = 25
 """Places at which the disk is full."""
 
@@ -535,3 +538,22 @@ async def test_a_store_that_a_failure_closed_opens_again_while_nobody_writes(mak
         return store.trouble() is None
 
     await eventually(is_open)
+
+
+@pytest.mark.skipif(not OPEN_FILES.exists(), reason="only there a process sees its open files")
+async def test_a_read_that_outlives_its_store_leaves_no_file_open(store: SqlStore, path: Path) -> None:
+    """As where the process ends, or a failure closes the store, while somebody reads."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(connection: Connection) -> int:
+        begun.set()
+        goes_on.wait(SOON_S)
+        return int(connection.execute(text("SELECT 7")).scalar_one())
+
+    reading = asyncio.ensure_future(store._read(slow))
+    await asyncio.to_thread(begun.wait, SOON_S)
+    await store.close()
+    goes_on.set()
+
+    assert await reading == 7
+    assert str(path) not in {os.path.realpath(file) for file in OPEN_FILES.iterdir()}
