@@ -44,8 +44,10 @@ NONSENSE: dict[str, Call] = {
 @pytest.mark.parametrize("made", NONSENSE.values(), ids=NONSENSE.keys())
 def test_what_nobody_can_read_changes_nothing(provider: ScriptedProvider, planner: Conversation, made: Call) -> None:
     """The call and its result pass as they are, and the plan before it stands."""
-    if planner.proxy.tongue is MESSAGES and not isinstance(input_of(made.arguments_text()), dict):
-        pytest.skip("the messages API takes arguments that are an object, no others")
+    given = made.arguments_text()
+    too_deep = "[" * 1_000 in given  # for some versions of Python
+    if planner.proxy.tongue is MESSAGES and (too_deep or not isinstance(input_of(given), dict)):
+        pytest.skip("the messages API takes arguments that are an object, no others, and not nested too deep")
     provider.will(does(todo("[>] Lexer | [ ] Parser")), does(made), does(bash("lex")), says("There."))
     planner.says("Build the formatter.")
     planner.returns("ok")
