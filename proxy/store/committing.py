@@ -52,10 +52,12 @@ class Batch(msgspec.Struct, frozen=True):
 # -------------------------------------------------------------------------------------------------------------- group
 @dataclass(slots=True)
 class Committed:
-    """What became of a group: the tickets that were refused, and how many conversations are new."""
+    """What became of a group: the tickets that were refused, how many conversations are new, and the bytes of what was
+    said in it, once where many records say the same."""
 
     refused: dict[int, StoreError] = field(default_factory=dict)
     conversations: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ def commit(
             news[owner].opened = True
         done.conversations = len(gathered.made - known)
         _write_bodies(driver, statements, gathered)
+        done.bytes = sum(len(blob["data"]) for blob in gathered.rows[schema.blobs])
         for table, values in gathered.rows.items():
             statements.inserts[table].run(driver, values)
         statements.drafts.run(driver, gathered.drafts)

@@ -48,8 +48,8 @@ RELIEVED_AT = (1_000, 2_000)
 somebody does."""
 PAGE = 4_096
 PAGES_OF_A_COMMIT, PAGES_OF_A_RECORD = 16, 2
-"""About so many come with them beside the bytes that are written (measured: 15 to 23 for a commit of 3 records, 106 to
-185 for one of 69 records and 60 pages). SQLite tells nobody how many there are."""
+"""About so many come with them beside the bytes that are said (measured: 15 to 23 for a commit of 3 records, 106 to 185
+for one of 69 records and 60 pages). SQLite tells nobody how many there are."""
 NOTES = 20
 """How many of the newest things to tell an operator are kept."""
 SIDE_FILES = ("", "-wal", "-shm")
@@ -172,7 +172,7 @@ class SqliteFile:
         return total
 
     def grew(self, records: int, size: int) -> None:
-        """A transaction with so many records of so many bytes was committed."""
+        """A transaction was committed, with so many records, and so many bytes of what is said in them."""
         self._log_pages += PAGES_OF_A_COMMIT + PAGES_OF_A_RECORD * records + size // PAGE
 
     def relieve(self, *, waited_for: bool) -> None:

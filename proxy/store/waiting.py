@@ -1,4 +1,4 @@
-"""Those who wait on an event loop for what a thread does, and how they are told.
+"""Those who wait on an event loop for what a thread does, how they are told, and for how long others give way to them.
 
 The law: **everybody is told once, on their own loop**, also when they left in the meantime or their loop is closed.
 """
@@ -20,6 +20,26 @@ class Waiter:
     settled_only: bool
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class GivingWay:
+    """Receipts are left for what somebody waits for, until the first of them was left for so long, in seconds. Even
+    then whoever waits at that moment comes first, and they next."""
+
+    for_s: float
+    left_since: float | None = None
+    """Since when something is left that has waited for company; None where nothing is."""
+    may_wait: bool = True
+
+    def took(self, now: float, *, gave_way: bool, left: bool) -> None:
+        """A group was taken: whether receipts gave way to it, and whether anything was left."""
+        if not left:
+            self.left_since = None
+        elif self.left_since is None:
+            self.left_since = now if gave_way else now - self.for_s
+        overdue = self.left_since is not None and now - self.left_since >= self.for_s
+        self.may_wait = not (gave_way and overdue)
 
 
 def tell(news: Sequence[tuple[Waiter, StoreError | None]]) -> None:

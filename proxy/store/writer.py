@@ -40,7 +40,7 @@ from proxy.store.failures import OF_A_DATABASE, as_store_error
 from proxy.store.statements import Statements, statements_for
 from proxy.store.tasks import Tasks
 from proxy.store.under_way import Job, UnderWay
-from proxy.store.waiting import Waiter, again, tell
+from proxy.store.waiting import GivingWay, Waiter, again, tell
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +96,7 @@ class Writer:
         self._records = 0
         self._bytes = 0
         self._under_way = UnderWay()
-        self._gave_way: float | None = None
-        """Since when receipts are left for what somebody waits for."""
+        self._receipts = GivingWay(LINGER_S)
         self._failed: dict[int, StoreError] = {}
         self._lost: dict[Owner, None] = {}
         """Conversations that were not read since they lost something."""
@@ -252,9 +251,9 @@ class Writer:
             return self._group()
 
     def _linger(self) -> None:
-        """Let more gather while nobody waits: a transaction costs what twenty batches do (measured). Receipts that gave
-        way have waited already; left to wait anew, they would stand before whoever waits next."""
-        until = (self._gave_way or time.monotonic()) + LINGER_S
+        """Let more gather while nobody waits: a transaction costs what twenty batches do (measured). What was left of
+        the last group has waited already; left to wait anew, it would stand before whoever waits next."""
+        until = (self._receipts.left_since or time.monotonic()) + LINGER_S
         while (left := until - time.monotonic()) > 0 and not self._pressed():
             self._changed.wait(left)
 
@@ -264,17 +263,15 @@ class Writer:
         return full or self._closing or bool(self._waiters) or any(isinstance(w, Job) for w in self._queue)
 
     def _group(self) -> Sequence[Batch | Job]:
-        """As many batches as go into one transaction, or one job. Where somebody waits, receipts are left for the next
-        one, until the first of them has been left for as long as a batch may wait for company."""
+        """As many batches as go into one transaction, or one job. Receipts give way to what somebody waits for."""
         if isinstance(self._queue[0], Job):
             return [self._queue.popleft()]
         batches = [w for w in takewhile(lambda each: isinstance(each, Batch), self._queue) if isinstance(w, Batch)]
         waited_for = any(not waiter.settled_only for waiter in self._waiters)
-        now = time.monotonic()
-        may_wait = self._gave_way is None or now - self._gave_way < LINGER_S
-        urgent = [batch for batch in batches if not batch.is_receipt] if waited_for and may_wait else []
+        may_wait = waited_for and self._receipts.may_wait
+        urgent = [batch for batch in batches if not batch.is_receipt] if may_wait else []
         group = self._that_fit(urgent or batches)
-        self._gave_way = (self._gave_way or now) if urgent else None
+        self._receipts.took(time.monotonic(), gave_way=bool(urgent), left=len(group) < len(batches))
         if urgent:
             taken = {batch.ticket for batch in group}
             self._queue = deque(work for work in self._queue if work.ticket not in taken)
@@ -341,7 +338,7 @@ class Writer:
         connection, statements = self._connected()
         done = commit(connection, statements, batches, self._going)
         _forget_oldest(self._drafted)
-        self._database.grew(sum(len(batch.records) for batch in batches), sum(batch.size for batch in batches))
+        self._database.grew(sum(len(batch.records) for batch in batches), done.bytes)
         return done
 
     def _next_place(self) -> int:

@@ -7,6 +7,7 @@ from itertools import count
 
 from proxy.store import Record, RequestRecord
 from proxy.store.sql import SqlStore
+from proxy.store.waiting import GivingWay
 from tests.store.values import entry, opened
 
 MANY = 400
@@ -46,3 +47,25 @@ async def test_receipts_give_way_for_a_moment(store: SqlStore) -> None:
 
     for ticket in written:
         await store.durable(ticket)
+
+
+def test_whoever_waits_comes_first_also_when_receipts_are_overdue_and_they_come_next() -> None:
+    receipts = GivingWay(for_s=0.1)
+    told = []
+    for now in (5.0, 5.05, 5.11, 5.12, 5.13):
+        told.append(receipts.may_wait)
+        receipts.took(now, gave_way=told[-1], left=told[-1])
+
+    assert told == [True, True, True, False, True]
+    assert receipts.left_since == 5.13
+
+
+def test_what_was_too_much_for_a_group_does_not_wait_for_company_again() -> None:
+    left = GivingWay(for_s=0.1)
+    left.took(5.0, gave_way=False, left=True)
+    assert left.may_wait
+    assert left.left_since is not None
+    assert left.left_since + left.for_s <= 5.0
+
+    left.took(5.01, gave_way=False, left=False)
+    assert left.left_since is None

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from proxy.store import RequestRecord
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import RELIEVED_AT, WAL_BYTES, WAL_PAGES
 from tests.store.values import entry, opened
@@ -53,3 +54,15 @@ async def test_a_log_that_a_reader_needed_begins_anew_when_he_is_gone(store: Sql
     await committed(store, 2 * WAL_PAGES // PAGES)
     assert log_bytes(path) <= max(grown, WAL_BYTES)
     assert store.health().ok
+
+
+async def test_a_body_that_is_stored_already_does_not_count_as_growth(store: SqlStore, path: Path) -> None:
+    """A conversation resends all of it with every request, and little of that is new."""
+    body = tuple(f"{number} ".encode() * 3_000 for number in range(100))
+    frames = []
+    for number in range(RELIEVED_AT[0] // PAGES // 2):
+        await store.durable(store.write("a", [RequestRecord(f"r{number}", "", "", "", "", number, "full", body=body)]))
+        frames.append(log_bytes(path) // FRAME)
+
+    assert frames == sorted(set(frames)), "the log began anew before it was long"
+    assert frames[-1] < RELIEVED_AT[0]
