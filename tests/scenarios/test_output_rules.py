@@ -69,13 +69,14 @@ def test_a_regret_is_logged_with_the_rule_and_told_by_the_command(
     (logged,) = (record for record in caplog.records if record.name == "proxy.regretting")
     assert (logged.getMessage(), vars(logged)["tool"], vars(logged)["rule"]) == ("regret", "read", "read")
     proxy = session.chat.proxy
+    (conversation,) = proxy.conversations  # which waits until all of it is on disk, where a command of its own looks
     data = proxy.config.data
     shell = Shell(data, data)
     (data / "proxy.yaml").write_text("outputs:\n  'rea*':\n    tail: 20\n")
     told = json.loads(shell.on_data("regrets", "--json").out)
     assert told == {"regrets": [{"tool": "read", "times": 1, "rule": "rea*"}]}
     (data / "proxy.yaml").unlink()
-    shown = shell.on_data("regrets", "--conversation", proxy.conversations[0]["id"])
+    shown = shell.on_data("regrets", "--conversation", conversation["id"])
     assert shown.out.splitlines()[:2] == ["tool  read again  rule", "read           1  none"]
 
 
