@@ -30,6 +30,8 @@ CHARACTER_BYTES = 3
 keeps beside the text once somebody asked for it (a text that ends with white space is not asked)."""
 HEAD_ROLES = ("system", "developer")
 """Of the messages that give the model its instructions, in front of a conversation or in the middle of it."""
+TRAVEL = frozenset({"stream", "stream_options"})
+"""Members of a request that say how its answer travels, and nothing of what is asked."""
 STACK_PREFIX = "stack_"
 """Every tool of ours starts with it, except the dispatcher, which is the bare word `stack`."""
 
@@ -129,8 +131,14 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def digest(self) -> str:
-        """sha256 of the body: equal digests are an identical retry."""
-        return sha256(self.body).hexdigest()
+        """sha256 of what is asked, as the client wrote it: equal digests are an identical retry. It may want its
+        answer in the other way: clients whose stream broke off ask for the same unstreamed (CLIENTS 8)."""
+        asked = sha256()
+        for name, raw in self.fields.items():
+            if name not in TRAVEL:
+                asked.update(f"\0{name}\0".encode())
+                asked.update(raw)
+        return asked.hexdigest()
 
     @property
     def tools_hash(self) -> str:
