@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
 from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
 
+from proxy.stack.remembered import remembered
+
 OFFERED = 64
 """Arrays of tools whose digest is remembered."""
+OFFERED_BYTES = 256 * 1024
+"""Of each of them; the tools of an agent take a fifth of that."""
 MESSAGE_BYTES = 290
 CALL_BYTES = 270
 SPOKEN_BYTES = 500
@@ -147,7 +151,7 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         return digest_of_tools(undeferred(self.offered)).hex()[:32] if self.offered else ""
 
 
-@lru_cache(maxsize=OFFERED)
+@remembered(OFFERED, OFFERED_BYTES)
 def digest_of_tools(offered: bytes) -> bytes:
     """sha256 of what a request offers. An agent offers the same with every request, and to tell that it is the same
     takes a fourth of hashing it."""
@@ -165,7 +169,7 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _DEFERRING = msgspec.json.Decoder(_Deferring)
 
 
-@lru_cache(maxsize=OFFERED)
+@remembered(OFFERED, OFFERED_BYTES)
 def undeferred(offered: bytes) -> bytes:
     """An array of tools without those that the provider loads when they are asked for; what is none stays as it is."""
     if DEFERRED not in offered:
