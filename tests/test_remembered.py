@@ -70,9 +70,8 @@ WORDS = (
 )  # fmt: skip
 
 
-@pytest.mark.rows("S11")
 @pytest.mark.parametrize("words", WORDS)
-def test_s11_long_words_are_not_held(looks: dict[str, Callable[[str], object]], words: str) -> None:
+def test_long_words_are_not_held(looks: dict[str, Callable[[str], object]], words: str) -> None:
     look = looks[words]
     look("warm")
     tracemalloc.start()
