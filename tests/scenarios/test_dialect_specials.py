@@ -293,7 +293,8 @@ def test_what_the_providers_compaction_cost_is_in_the_receipt(
     (without, saved, prompt), (with_it, saved_then, prompt_then) = costs
     assert paid > 0
     assert with_it - without == pytest.approx(paid / 1_000_000)
-    assert (saved_then, prompt_then) == (pytest.approx(saved), prompt)
+    assert saved_then == pytest.approx(saved)
+    assert prompt_then == prompt
 
 
 def test_a_fold_does_not_reach_over_what_the_client_had_compacted(provider: ScriptedProvider, start: Started) -> None:
