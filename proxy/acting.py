@@ -56,7 +56,7 @@ from proxy.stack.story import Placed, Story
 from proxy.stack.tools.desk import Settings
 from proxy.stack.transcript import Message, Request, Usage
 from proxy.stack.unfolding import unfolding
-from proxy.tariffs import Tariff, family_of
+from proxy.tariffs import HOUR, Tariff, family_of
 
 ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""
@@ -321,15 +321,16 @@ class Actor:
         return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)
 
     def _moment(self, here: Here, added: int | None, *, appended: bool = False, frame_max: int = 0) -> Moment:
-        tariff, window = self._tariff(here), self._window(here)
+        window = self._window(here)
         usages = [made.spoken.usage for made in rounds_of(here.story.placed) if made.spoken.usage]
+        tariff = _as_kept(self._tariff(here), usages)
         uncached = _tells_of_none(usages)
         return Moment(
             node=here.node,
             now=here.now,
             prices=Prices(1.0, 1.0) if uncached else Prices(tariff.read, tariff.write),
             requests=expected_requests(len(usages)),
-            cold=uncached or self._is_cold(here),
+            cold=uncached or _is_cold(here, tariff.ttl_s),
             window=window.tokens if window.binds else 0,
             frame_max=frame_max,
             head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
@@ -408,12 +409,6 @@ class Actor:
         message = said_by(placed)
         return message is not None and self.dialect.without_reasoning(message) is not message
 
-    def _is_cold(self, here: Here) -> bool:
-        """Whether nothing of the path can be in the provider's cache any more: it was used too long ago, or never."""
-        tariff = self._tariff(here)
-        last = next((p.round.created for p in reversed(here.story.placed) if p.round), 0)
-        return here.now - last > tariff.ttl_s * 1000
-
 
 def binds(config: Config, dialect: Dialect, model: str) -> bool:
     """Whether reasoning that this model (by the upstream's name) made must be left out once its prefix has changed.
@@ -461,6 +456,21 @@ def without_bound(
     last = next((m for m in reversed(messages) if m.role == "assistant"), None)
     opening = last if must_open(config, dialect, request, model) else None
     return tuple(m if m is opening else dialect.without_reasoning(m) for m in messages)
+
+
+def _is_cold(here: Here, ttl_s: int) -> bool:
+    """Whether nothing of the path can be in the provider's cache any more: it was used too long ago, or never."""
+    last = next((p.round.created for p in reversed(here.story.placed) if p.round), 0)
+    return here.now - last > ttl_s * 1000
+
+
+def _as_kept(tariff: Tariff, usages: list[Usage]) -> Tariff:
+    """The tariff of a line as its end is kept: where the provider wrote all that it wrote last for an hour, because the
+    client asks for that, writing is dearer and the cache stays warm for longer."""
+    newest = next((usage for usage in reversed(usages) if usage.written), None)
+    if newest is None or newest.written_long < newest.written:
+        return tariff
+    return replace(tariff, write=tariff.write_long, ttl_s=max(tariff.ttl_s, HOUR))
 
 
 def _tells_of_none(usages: list[Usage]) -> bool:

@@ -21,7 +21,9 @@ import msgspec
 
 from proxy.afterwards import Afterwards
 from proxy.dialects import Dialect
+from proxy.dialects.envelope import object_in
 from proxy.dialects.slices import mended
+from proxy.dialects.usage import compactions_in
 from proxy.errors import StoreError
 from proxy.feed import Feed
 from proxy.metrics import Metrics
@@ -30,7 +32,7 @@ from proxy.report import Account, Accountant, Chain, Decision, Outcome, Receipt,
 from proxy.stack import folding, tools
 from proxy.stack.context import on_line
 from proxy.stack.events import REASONING_REMOVED, Folded, ReasoningRemoved, read_event
-from proxy.stack.ledger import Event
+from proxy.stack.ledger import SEALED, Event
 from proxy.stack.segments import thoughts_of
 from proxy.stack.transcript import Message, Request, Spoken, Usage
 from proxy.standing import Standing
@@ -143,6 +145,10 @@ class Record(msgspec.Struct):
         """A round was answered."""
         self.usages.append(spoken.usage)
         self.finish = spoken.finish
+        # An answer that is a compaction and nothing else tells no figures besides: then we go by what was sent.
+        if SEALED in spoken.extra and spoken.usage and spoken.usage.input and self.account:
+            told = object_in(spoken.extra, "usage")
+            self.account.note_compacted(compactions_in(told))
 
     def unanswered(self, usage: Usage | None = None) -> None:
         """A round got no answer and is asked again. `usage`: what the provider takes for it all the same."""

@@ -11,7 +11,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +43,7 @@ from proxy.stack.guidance import Guidance
 from proxy.stack.observe.names import NAMES
 from proxy.stack.observe.names import Names as ToolNames
 from proxy.stack.output_rules import OutputRule, OutputRules
+from proxy.stack.remembered import remembered
 from proxy.tariffs import UNKNOWN, ConfiguredRow, Tariff, Tariffs
 
 Tenancy = Literal["single", "key", "credential"]
@@ -370,7 +371,7 @@ class Config(Strict):
     def sent_as(self) -> Callable[[str], str]:
         """The upstream's name for a model as a client names it: what `tariff_of` takes where no route is known yet.
         Remembered, for every request asks it again and again."""
-        return lru_cache(MODELS)(self._sent_as)
+        return remembered(MODELS)(self._sent_as)
 
     def _sent_as(self, model: str) -> str:
         own = self.for_model(model)
@@ -421,7 +422,7 @@ def _said(row: TariffRow) -> dict[str, Any]:
     return said
 
 
-@lru_cache(256)
+@remembered(256)
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach `host`. A name we would have to look up is not."""
     if host == "localhost":

@@ -18,12 +18,12 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from proxy.config import Config, is_loopback
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import BadRequest, Forbidden, ProxyError, TooLarge
+from proxy.stack.remembered import remembered
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Edge:
         self._refused = refused
         self._limit = _Limit(config.body_limit_bytes, "the limit of this proxy (body_limit_bytes)")
         self._hosts = {config.host.strip("[]").lower(), *(host.strip("[]") for host in config.allowed_hosts)}
-        self._is_ours = lru_cache(JUDGED)(self._answers_for)
+        self._is_ours = remembered(JUDGED)(self._answers_for)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, or refuse in the API's own error shape."""
@@ -210,7 +210,7 @@ def _refuse_hidden_path(raw_path: bytes) -> None:
         raise BadRequest(hides)
 
 
-@lru_cache(JUDGED)
+@remembered(JUDGED)
 def _hidden_in(raw_path: bytes) -> str:
     """Why a path means something else after decoding; empty where it does not."""
     path = raw_path.lower()

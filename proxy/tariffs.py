@@ -16,11 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
+
+from proxy.stack.remembered import remembered
 
 AS_OF = "2026-11-21"
 MINUTE = 60
@@ -346,7 +347,7 @@ class Tariffs:
         built_in: Sequence[Tariff] = TARIFFS,
     ) -> None:
         self.configured, self.default, self.built_in = tuple(configured), default, tuple(built_in)
-        self.of = lru_cache(1024)(self._of)
+        self.of = remembered(1024)(self._of)
 
     def _of(self, model: str) -> Tariff:
         name, written = plain_name(model), model.strip().lower()

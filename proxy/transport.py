@@ -27,7 +27,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence, Set
 from contextvars import ContextVar
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
 from typing import Any, cast
 from urllib.parse import quote_from_bytes, urlsplit
@@ -41,6 +41,7 @@ from yarl import URL
 
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from proxy.settings import UpstreamSettings
+from proxy.stack.remembered import remembered
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -204,7 +205,7 @@ class HttpUpstream(Upstream):
         self._ssl = _trust(name, settings)
         self._proxy = URL(settings.proxy) if settings.proxy else None
         self._there: aiohttp.ClientRequest | None = None
-        self._asked_for = lru_cache(_TARGETS)(self._target)
+        self._asked_for = remembered(_TARGETS)(self._target)
         self._limits = aiohttp.ClientTimeout(
             total=None, connect=settings.connect_timeout_s, sock_read=settings.idle_timeout_s
         )

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import cache
 
 from proxy.config import Config
 from proxy.errors import ProxyError
 from proxy.providers import LitellmUpstream
 from proxy.settings import Spoken, UpstreamSettings
+from proxy.stack.remembered import remembered
 from proxy.tenancy import holds_client_key
 from proxy.transport import HOP_BY_HOP, Answer, HttpUpstream, Pool, RawHeaders, Upstream, named_by_connection
 
@@ -62,7 +63,7 @@ class Routes:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._pool = Pool()
-        self._chosen = lru_cache(ROUTES)(self._choose)
+        self._chosen = remembered(ROUTES)(self._choose)
         self.upstreams = {name: self._made(name, settings) for name, settings in config.upstreams.items()}
 
     def _made(self, name: str, settings: UpstreamSettings) -> Upstream:
@@ -128,7 +129,7 @@ class Routes:
         return {name for one in settings for name in (*one.models, *one.aliases)}
 
 
-@lru_cache(ROUTES)
+@remembered(ROUTES)
 def dialect_of(path: str) -> Spoken | None:
     """What is spoken at a path, also at those beneath an API's own; None where any upstream may be asked."""
     parts = path.rstrip("/").split("/")

@@ -199,6 +199,37 @@ def test_a_prefix_that_was_used_too_long_ago_is_cold() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "long", "after_10_minutes", "price"),
+    [(900, 900, Reason.GATE, 2.0), (900, 300, Reason.COLD, 1.25), (900, 0, Reason.COLD, 1.25)],
+    ids=["all", "a part", "nothing"],
+)
+def test_what_is_kept_for_an_hour_is_warm_for_an_hour(
+    written: int, long: int, after_10_minutes: Reason, price: float
+) -> None:
+    """As the provider told what it wrote last: a client asks for it with its markers. By the row it is five minutes."""
+    row: dict[str, Any] = {"default_tariff__ttl_s": 300, "default_tariff__write": 1.25}
+    watched = loop()
+    first, *_, turn, newest = watched.ledger.rounds
+    used(
+        watched, first, Usage(input=1_000, written=900, written_long=900 - long)
+    )  # what was written before says nothing
+    used(watched, turn, Usage(input=1_000, written=written, written_long=long))
+    used(watched, newest, Usage(input=1_000, cached=1_000))
+
+    (decision,) = actor(**row).act(at(awake(watched), later=600_000)).decisions
+    assert (decision.verdict.reason, decision.verdict.prices.write) == (after_10_minutes, price)
+    assert reason(watched, later=3_700_000, **row) is Reason.COLD
+    assert reason(watched, later=60_000, **row) is Reason.GATE
+
+
+def used(watched: Watched, turn: str, usage: Usage) -> None:
+    """The provider told this of a turn."""
+    (done,) = watched.ledger.rounds[turn]
+    watched.ledger.rounds[turn] = (replace(done, spoken=Spoken(done.spoken.message, usage=usage)),)
+    watched.story = watched.again
+
+
+@pytest.mark.parametrize(
     ("cached", "cold"), [((500, 500, 500), False), ((500, 500, 0), False), ((500, 0, 0), True), ((0, 0, 0), False)]
 )
 def test_a_provider_that_tells_of_no_cached_token_twice_has_none(cached: tuple[int, ...], *, cold: bool) -> None:
@@ -206,10 +237,7 @@ def test_a_provider_that_tells_of_no_cached_token_twice_has_none(cached: tuple[i
     watched = loop()
     newest = list(watched.ledger.rounds)[-3:]
     for turn, count in zip(newest, cached, strict=True):
-        (done,) = watched.ledger.rounds[turn]
-        usage = Usage(input=1_000, cached=count)
-        watched.ledger.rounds[turn] = (replace(done, spoken=Spoken(done.spoken.message, usage=usage)),)
-    watched.story = watched.again
+        used(watched, turn, Usage(input=1_000, cached=count))
 
     assert reason(watched, default_tariff__ttl_s=3_600) is (Reason.COLD if cold else Reason.GATE)
 

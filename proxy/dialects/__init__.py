@@ -11,7 +11,6 @@ of an answer by `stack.intercept`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 from proxy.dialects.anthropic_messages import ANTHROPIC_MESSAGES
 from proxy.dialects.dialect import TOLD, Body, Dialect, References, Wanted, Writing
@@ -19,6 +18,7 @@ from proxy.dialects.known import Known, Unreadable
 from proxy.dialects.openai_chat import OPENAI_CHAT
 from proxy.dialects.openai_responses import OPENAI_RESPONSES
 from proxy.dialects.saying import Saying
+from proxy.stack.remembered import remembered
 
 __all__ = [
     "ANTHROPIC_MESSAGES",
@@ -48,7 +48,7 @@ PATHS = 256
 """Of so many is remembered what is spoken there."""
 
 
-@lru_cache(PATHS)
+@remembered(PATHS)
 def dialect_at(path: str) -> Dialect | None:
     """The dialect of requests posted to `path`; None for endpoints that are none of ours."""
     return next((dialect for end, dialect in DIALECTS.items() if path.endswith(end)), None)

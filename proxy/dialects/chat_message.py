@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 from msgspec.structs import replace
 
 from proxy.dialects import slices
+from proxy.stack.remembered import remembered
 from proxy.stack.transcript import Call, Message, identity_of
 
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -24,6 +24,8 @@ THOUGHT = "thinking"
 WRITTEN_THOUGHT = b'"thinking"'
 EXTENDED = 32
 """System messages with our guidance that are remembered: an awake thread sends its own with every request."""
+EXTENDED_BYTES = 512 * 1024
+"""Of each of them; one that is longer is extended anew with every request."""
 UNCOUNTED = "cache_control"
 """The one member of a content part that clients move about."""
 
@@ -148,7 +150,7 @@ def worded(role: str, text: str) -> Message:
     return Message(role, slices.encoded({"role": role, "content": text}), identity_of(role, text), text)
 
 
-@lru_cache(maxsize=EXTENDED)
+@remembered(EXTENDED, EXTENDED_BYTES)
 def with_text(wire: bytes, suffix: str) -> bytes:
     """`wire` with `suffix` at the end of its text: inside the string, or as one more text part; every other member as
     it was."""

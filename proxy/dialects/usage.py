@@ -64,6 +64,14 @@ def usage_of(told: Mapping[str, Any]) -> Usage:
     return Usage(whole, output, cached, written, long)
 
 
+def compactions_in(told: Mapping[str, Any]) -> tuple[Usage, ...]:
+    """What the provider did before it answered, each time that it compacted what it was sent: billed like a round, and
+    in none of the other figures (Anthropic's `iterations`)."""
+    done = told.get("iterations")
+    each = done if isinstance(done, list) else ()
+    return tuple(usage_of(one) for one in each if isinstance(one, dict) and one.get("type") == "compaction")
+
+
 def merged_usage(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """The usage of one round that is told in parts, each a total so far: the newest counts, but a part that says
     nothing or 0 takes nothing back."""

@@ -22,12 +22,10 @@ from proxy.replaying.apis import APIS, api_of
 from proxy.replaying.messages import checked, oddities
 from proxy.replaying.reading import Located
 from proxy.replaying.recording import Clock, Json, Moments, NoRecording, NotReplayable, Recording, Step, around, encoded
-from proxy.stack.transcript import Request
+from proxy.stack.transcript import TRAVEL, Request
 
 UNNAMED = "not recorded"
 """The model of a recording that names none; it has no prices, and reports say so."""
-TRAVEL = frozenset({"stream", "stream_options"})
-"""Members left out: how an answer travels changes nothing of what is sent."""
 WANTED = "chat completions, messages and responses"
 _MESSAGES_BLOCKS = ("tool_use", "tool_result")
 

@@ -50,6 +50,7 @@ class Account:
         self._rounds: list[CacheUse] = []
         self._refused: set[int] = set()
         """Rounds that got no answer and were asked again."""
+        self._compacted: list[Usage] = []
         self._own = (0, 0, 0)
         self.tokens_in = line.total
         self.tokens_sent = 0
@@ -70,6 +71,10 @@ class Account:
     def note_refused(self) -> None:
         """The round that left last got no answer and is asked again: nobody is paid for it."""
         self._refused.add(len(self._rounds) - 1)
+
+    def note_compacted(self, compacted: Iterable[Usage]) -> None:
+        """So the provider used what it was sent to compact it, beside the round that it answered."""
+        self._compacted += compacted
 
     def settle(self, outcome: Outcome, usage: Sequence[Usage | None] = ()) -> Receipt:
         """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None."""
@@ -144,13 +149,18 @@ class Account:
             tariff = self._tariff.for_input(_input_of(use, usage))
             charged += _charged(use, usage, tariff, basis)
             output += _output_price(usage, tariff) if usage else 0.0
-        cost = charged + output
+        cost = charged + output + sum(map(self._compacting, self._compacted))
         if failed or not billed:
             return cost, 0.0 - cost
         # The untouched run has no hidden rounds: what the model wrote in them is our cost.
         saved = self._difference(billed, charged, basis) + self._dearer_answer(billed) - hidden
         # No run costs less than nothing: a loss is at most all that was paid.
         return cost, max(saved, -cost)
+
+    def _compacting(self, usage: Usage) -> float:
+        """USD of one compaction. The client asked for it, so the untouched run pays for it as well."""
+        tariff = self._tariff.for_input(usage.input)
+        return _price(_use_of(usage), _as_written(tariff, (usage,))) + _output_price(usage, tariff)
 
     def _difference(self, billed: Sequence[Billed], charged: float, basis: str) -> float:
         """USD of input that the untouched run would have paid more than `charged`; negative where it is less."""

@@ -98,7 +98,7 @@ def delegating_call(rounds: Sequence[Round], text: str) -> Call | None:
 
 
 def retry_anchor(request: Request) -> str:
-    """The body, byte for byte."""
+    """Of all that is asked, byte for byte."""
     return "r" + request.digest[:32]
 
 

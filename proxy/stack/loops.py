@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from hashlib import sha256
 from itertools import takewhile
 from typing import NamedTuple
@@ -32,6 +31,7 @@ from proxy.stack.observe.effects import is_waiting, may_change
 from proxy.stack.observe.names import Names, Role, plain_name
 from proxy.stack.observe.step import Done, decoded
 from proxy.stack.observe.turns import plain
+from proxy.stack.remembered import remembered
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import Call, Message
 from proxy.stack.warning import short, shown
@@ -228,7 +228,7 @@ def signature(call: Call, names: Names) -> str:
     return _read(call.name, call.arguments, names.role(call.name) is Role.SHELL)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@remembered(REMEMBERED, LONGEST_READ)
 def _read(name: str, arguments: str, is_command: bool) -> str:  # noqa: FBT001  the cache takes what it is called with
     value = decoded(arguments)
     if isinstance(value, Mapping):

@@ -110,7 +110,7 @@ def _begins_alike(ledger: Ledger, path: tuple[Entry, ...], rest: Sequence[Messag
 
 
 def retry_of(ledger: Ledger, request: Request, now: int) -> Match | None:
-    """An opening request repeated byte for byte, while its conversation waits for the follow-up."""
+    """An opening request that asks the same again, byte for byte, while its conversation waits for the follow-up."""
     path = walk(ledger, request.messages)
     if len(path) != len(request.messages) or not path:
         return None

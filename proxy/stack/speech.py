@@ -14,7 +14,8 @@ from proxy.stack.context import owner_of
 from proxy.stack.facts import opened_in
 from proxy.stack.frames import Frame, Tree
 from proxy.stack.ledger import Kind, Round
-from proxy.stack.ranking import Count, truncate_to_tokens
+from proxy.stack.ranking import TRUNCATED, Count, truncate_to_tokens
+from proxy.stack.stored import ENTRY_SHOWN
 from proxy.stack.story import Placed, Story
 from proxy.stack.transcript import HEAD_ROLES
 
@@ -55,18 +56,23 @@ def _finished(done: Round) -> bool:
 
 def said_inside(story: Story, placed: Sequence[Placed], count: Count) -> str:
     """What the user said in frames that calls of a span opened, oldest first. Their results quote it, and the user's
-    words stay on the line whatever leaves it; of a long text its beginning does."""
+    words stay on the line whatever leaves it; of a long text its beginning does, and where all of it is."""
     opened = opened_in(story.tree, placed)
     if not opened:
         return ""
     inside = _with_all_below(story.tree, opened)
-    texts = [
-        message.text
+    said = [
+        (message.text, p.entry.id)
         for p in story.placed
         if (message := p.entry.message) and message.role == "user" and not message.answers
         if p.entry.kind is not Kind.OVERLAY and owner_of(story, p).partition("#")[0] in inside
     ]
-    return "\n".join(f"The user said there: {truncate_to_tokens(text, SAID_MOST, count)}" for text in texts)
+    return "\n".join(f"The user said there: {_beginning(text, entry, count)}" for text, entry in said)
+
+
+def _beginning(text: str, entry: str, count: Count) -> str:
+    marker = f"{TRUNCATED} All of it: stack_recall with ref {entry[:ENTRY_SHOWN]}."
+    return truncate_to_tokens(text, SAID_MOST, count, marker)
 
 
 def _with_all_below(tree: Tree, frames: Collection[str]) -> frozenset[str]:

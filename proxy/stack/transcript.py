@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
 from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
 
+from proxy.stack.remembered import remembered
+
 OFFERED = 64
 """Arrays of tools whose digest is remembered."""
+OFFERED_BYTES = 256 * 1024
+"""Of each of them; the tools of an agent take a fifth of that."""
 MESSAGE_BYTES = 290
 CALL_BYTES = 270
 SPOKEN_BYTES = 500
@@ -30,6 +34,8 @@ CHARACTER_BYTES = 3
 keeps beside the text once somebody asked for it (a text that ends with white space is not asked)."""
 HEAD_ROLES = ("system", "developer")
 """Of the messages that give the model its instructions, in front of a conversation or in the middle of it."""
+TRAVEL = frozenset({"stream", "stream_options"})
+"""Members of a request that say how its answer travels, and nothing of what is asked."""
 STACK_PREFIX = "stack_"
 """Every tool of ours starts with it, except the dispatcher, which is the bare word `stack`."""
 
@@ -129,8 +135,14 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def digest(self) -> str:
-        """sha256 of the body: equal digests are an identical retry."""
-        return sha256(self.body).hexdigest()
+        """sha256 of what is asked, as the client wrote it: equal digests are an identical retry. It may want its
+        answer in the other way: clients whose stream broke off ask for the same unstreamed (CLIENTS 8)."""
+        asked = sha256()
+        for name, raw in self.fields.items():
+            if name not in TRAVEL:
+                asked.update(f"\0{name}\0".encode())
+                asked.update(raw)
+        return asked.hexdigest()
 
     @property
     def tools_hash(self) -> str:
@@ -139,7 +151,7 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         return digest_of_tools(undeferred(self.offered)).hex()[:32] if self.offered else ""
 
 
-@lru_cache(maxsize=OFFERED)
+@remembered(OFFERED, OFFERED_BYTES)
 def digest_of_tools(offered: bytes) -> bytes:
     """sha256 of what a request offers. An agent offers the same with every request, and to tell that it is the same
     takes a fourth of hashing it."""
@@ -157,7 +169,7 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _DEFERRING = msgspec.json.Decoder(_Deferring)
 
 
-@lru_cache(maxsize=OFFERED)
+@remembered(OFFERED, OFFERED_BYTES)
 def undeferred(offered: bytes) -> bytes:
     """An array of tools without those that the provider loads when they are asked for; what is none stays as it is."""
     if DEFERRED not in offered:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.usage import merged_usage, told_of, usage_of
+from proxy.dialects.usage import compactions_in, merged_usage, told_of, usage_of
 from proxy.stack.transcript import Usage
 
 OPENAI = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 60}}
@@ -124,3 +124,15 @@ def test_usage_told_in_parts_is_the_newest_total_and_nothing_is_taken_back() -> 
 def test_requests_of_server_tools_are_those_of_all_rounds() -> None:
     rounds = [{"output_tokens": 1, "server_tool_use": {"web_search_requests": n}} for n in (1, 2)]
     assert told_of(rounds) == {"output_tokens": 2, "server_tool_use": {"web_search_requests": 3}}
+
+
+def test_each_compaction_of_the_provider_is_told_by_itself() -> None:
+    done = {"type": "compaction", **ANTHROPIC}
+    told = {
+        "input_tokens": 5,
+        "iterations": [done, {"type": "message", "input_tokens": 5}, done | {"output_tokens": 1}],
+    }
+
+    assert compactions_in(told) == (Usage(100, 9, 60, 10), Usage(100, 1, 60, 10))
+    assert usage_of(told).input == 5
+    assert compactions_in({"iterations": None}) == compactions_in({"iterations": ["x", {}]}) == compactions_in({}) == ()

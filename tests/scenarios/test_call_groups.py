@@ -1,6 +1,7 @@
 """Who owns what when the model mixes text, client calls and stack calls in one message: the named cases of DESIGN 6."""
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -505,3 +506,33 @@ def test_arguments_cut_by_length(provider: ScriptedProvider, chat: Conversation)
     assert list(chat.proxy.frames()) == ["add a login"]
     chat.says("go on")
     assert "stack_frame_push" not in json.dumps(provider.received[-1].messages[1:])
+
+
+def test_the_end_of_long_words_that_left_with_a_step_is_asked_for_by_their_ref(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """What the user says is never lost; of a long message the trace says the beginning, and where all of it is."""
+    chat = stage.chat(tools=("bash", "update_plan"))
+    provider.will(
+        does(stepping(Greet="in_progress", Look="pending")),
+        does(bash("cat greeting.py")),
+        does(push("Auth")), says("How?"),
+        says("With JWT, then."),
+        does(pop("The login works.")), does(stepping(Greet="completed", Look="in_progress")),
+        does(bash("look")),
+    )  # fmt: skip
+    chat.says("add a login")
+    chat.returns("planned")
+    chat.returns("greeting " * 4_000)
+    chat.says("use JWT, please; " + "and mind the tests, " * 200 + "and never log the key 4711")
+    chat.says("go on")
+    chat.returns("planned")
+
+    line = everything(provider.received[-1].messages)
+    assert "The user said there: use JWT, please" in line
+    assert "never log the key 4711" not in line
+    told = re.search(r"\[truncated\] All of it: stack_recall with ref (\w+)\.", line)
+    assert told
+    provider.will(does(call("stack_recall", ref=told[1])), says("I will."))
+    chat.returns("looked")
+    assert "never log the key 4711" in everything(provider.received[-1].messages)

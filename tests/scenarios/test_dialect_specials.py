@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from proxy.scripted import Answer, Model, ScriptedProvider, answers, call, overflow, says, status
+from proxy.tariffs import tariff_for
 from tests.harness import does, pop, push, recall
 from tests.scenarios.native import Chat, Json, Messages, Native, Responses, bash, padded
 from tests.wire.proxied import Proxied
@@ -262,6 +263,38 @@ def test_what_is_sealed_stays_and_nothing_is_folded_for_its_price_behind_it(
     assert "result-1-0-1" in line
     assert "result-2-0-1" in line
     assert reasons(chat) >= {"provider_trimmed"}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_the_providers_compaction_cost_is_in_the_receipt(
+    provider: ScriptedProvider, start: Started, streamed: bool
+) -> None:
+    """It is billed like a request, and told in none of the other figures; without a proxy it would be paid as well."""
+    own = {"input_tokens": 23_000, "cache_creation_input_tokens": 9, "cache_read_input_tokens": 8, "output_tokens": 100}
+    summary = {
+        "type": "compaction",
+        "input_tokens": 40_000, "cache_creation_input_tokens": 10_000, "cache_read_input_tokens": 130_000,
+        "output_tokens": 3_500,
+    }  # fmt: skip
+    costs: list[tuple[float, float, int]] = []
+    for told in (own, own | {"iterations": [summary, {"type": "message", **own}]}):
+        chat = Messages(start(), "claude-opus-5.5")
+        provider.will(says("All is well.", own=(BLOCK,), extra={"usage": told}))
+        chat.history.append({"role": "user", "content": f"Fix it, attempt {len(costs)}."})
+        if streamed:
+            chat.streams()
+        else:
+            chat.asks()
+        receipt = receipts(chat)[0]
+        costs.append((receipt["cost"], receipt["saved"], receipt["usage"]["input"]))
+
+    row = tariff_for("claude-opus-5.5")
+    paid = row.input * (40_000 + 10_000 * row.write + 130_000 * row.read) + (row.output or 0) * 3_500
+    (without, saved, prompt), (with_it, saved_then, prompt_then) = costs
+    assert paid > 0
+    assert with_it - without == pytest.approx(paid / 1_000_000)
+    assert saved_then == pytest.approx(saved)
+    assert prompt_then == prompt
 
 
 def test_a_fold_does_not_reach_over_what_the_client_had_compacted(provider: ScriptedProvider, start: Started) -> None:

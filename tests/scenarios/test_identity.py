@@ -390,6 +390,36 @@ def test_a_retry_while_the_first_stream_is_open(stage: Stage, provider: Scripted
     assert len(chat.proxy.conversations) == 1
 
 
+@pytest.mark.rows("X-04")
+def test_an_opening_asked_again_in_the_other_way_of_answering_is_a_retry(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """X-04: clients whose first stream broke off ask for the same unstreamed (Claude Code), and some stream the second
+    time. How the answer is to arrive is nothing of what is asked."""
+    chat = stage.chat()
+    provider.will(cut(does(push("First")), after_events=2), says("two"), says("three"))
+    chat.history.append({"role": "user", "content": "add a login"})
+    chat.tries()
+    chat.streamed = not stage.streamed
+    chat.asks()
+    chat.says("go on")
+
+    (row,) = chat.proxy.conversations
+    assert (row["parent"], row["threads"]) == (None, ["main"])
+
+
+@pytest.mark.rows("X-04")
+def test_an_opening_with_another_temperature_is_another_conversation(stage: Stage, provider: ScriptedProvider) -> None:
+    """X-04: what else differs is asked for: not the same request."""
+    chat = stage.chat()
+    provider.will(says("one"), says("two"))
+    chat.history.append({"role": "user", "content": "add a login"})
+    chat.tries()
+    chat.asks(temperature=0.5, stream=not stage.streamed)
+
+    assert len(chat.proxy.conversations) == 2
+
+
 @pytest.mark.rows("X-18", "D6")
 def test_20_parallel_requests_of_one_conversation(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
     """X-18: every one is answered on its own path, the tree stays whole, and no lock is held while the provider

@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
+
+from proxy.stack.remembered import remembered
 
 
 class Role(StrEnum):
@@ -102,7 +103,7 @@ _SERVER = re.compile(r"^.*(?:__|[./:])(?=.)", re.DOTALL)
 _JOINTS = str.maketrans("", "", "_- ")
 
 
-@lru_cache(maxsize=REMEMBERED)
+@remembered(REMEMBERED)
 def plain_name(name: str) -> str:
     """A tool's name without the name of a server in front, and without case, `_`, `-` and spaces."""
     return _SERVER.sub("", name).translate(_JOINTS).casefold()

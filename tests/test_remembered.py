@@ -1,0 +1,90 @@
+"""Words that clients choose are remembered while they are short: nobody fills the memory with long ones (S11)."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from proxy import edge, upstream
+from proxy.config import Config, is_loopback
+from proxy.dialects import chat_message, dialect_at
+from proxy.stack import transcript
+from proxy.stack.observe.names import plain_name
+from proxy.stack.remembered import LONGEST, remembered
+from proxy.tariffs import Tariffs
+from proxy.upstream import Routes
+
+TIMES = 64
+LONG = 128 * 1024
+
+
+def test_what_was_found_for_short_words_is_not_looked_for_again() -> None:
+    asked: list[tuple[str, bytes | None]] = []
+
+    @remembered(2)
+    def found(word: str, other: bytes | None) -> int:
+        asked.append((word, other))
+        return len(word)
+
+    assert [found("ab", None), found("ab", None), found("x" * LONGEST, b"y" * LONGEST)] == [2, 2, LONGEST]
+    found("x" * LONGEST, b"y" * LONGEST)
+    assert len(asked) == 2
+    for _ in range(2):
+        assert found("x" * (LONGEST + 1), None) == LONGEST + 1
+        assert found("ab", b"y" * (LONGEST + 1)) == 2
+    assert len(asked) == 6
+    found("ab", None)
+    assert len(asked) == 6
+
+
+@pytest.fixture
+def looks(config: Config) -> dict[str, Callable[[str], object]]:
+    """Everything that a client's words are asked of, by what it asks."""
+    routes = Routes(config)
+    is_ours: Callable[[bytes], object] = vars(edge.Edge(_no_application, config))["_is_ours"]
+    return {
+        "dialect": dialect_at,
+        "spoken": upstream.dialect_of,
+        "route": routes.choose,
+        "sent as": config.sent_as,
+        "tariff": Tariffs().of,
+        "host": lambda word: is_ours(word.encode()),
+        "loopback": is_loopback,
+        "hidden": lambda word: edge._hidden_in(word.encode()),
+        "tool": plain_name,
+        "tools": lambda word: transcript.digest_of_tools(word.encode() * 3),
+        "system text": lambda word: chat_message.with_text(b'{"content":"%s"}' % (word.encode() * 5), "ours"),
+    }
+
+
+@pytest.fixture
+def config() -> Config:
+    return Config.model_validate({"upstreams": {"default": {"url": "http://127.0.0.1:9"}}})
+
+
+WORDS = (
+    "dialect", "spoken", "route", "sent as", "tariff", "host", "loopback", "hidden", "tool", "tools", "system text",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_long_words_are_not_held(looks: dict[str, Callable[[str], object]], words: str) -> None:
+    look = looks[words]
+    look("warm")
+    tracemalloc.start()
+    try:
+        for number in range(TIMES):
+            look(f"{number:03}" + "x" * LONG)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert held < TIMES * LONG / 8
+
+
+async def _no_application(*_: object) -> None:
+    raise AssertionError("nobody asks")
