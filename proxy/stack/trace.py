@@ -306,11 +306,15 @@ def _fitting_names(candidates: Iterable[str], shown: str, budget: int, count: Co
 
 
 def _beginning(names: Sequence[str], budget: int, count: Count) -> Sequence[str]:
-    """As many of the first names as fit."""
+    """As many of the first names as fit. What is known to fit is not counted again."""
     low, high = 0, len(names)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if count(" " + " ".join(names[:middle])) <= budget else (low, middle - 1)
+        tokens = count(" " + " ".join(names[low:middle]))
+        if tokens <= budget:
+            low, budget = middle, budget - tokens
+        else:
+            high = middle - 1
     return names[:low]
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from proxy.stack import trace
 from proxy.stack.frames import Frame, Status
 from proxy.stack.names import names_in_text
 from proxy.stack.trace import LEAST, MOST, SECTIONS, Facts, budget_of, merged, read_trace, trace_text
@@ -176,6 +177,20 @@ def test_names_fill_what_room_is_left_those_of_the_assistant_first() -> None:
 
     assert named[0] == "used_by_me"
     assert 10 < len(named) < 100
+
+
+@pytest.mark.parametrize("fitting", [0, 1, 31, 32, 63, 64])
+def test_of_a_block_that_does_not_fit_each_name_is_counted_about_once(fitting: int) -> None:
+    counted: list[str] = []
+
+    def three_each(text: str) -> int:
+        counted.extend(text.split())
+        return 3 * len(text.split())
+
+    names = [f"name_{number}" for number in range(64)]
+
+    assert trace._beginning(names, 3 * fitting + 2, three_each) == names[:fitting]
+    assert len(counted) <= len(names)
 
 
 def test_what_stays_visible_is_not_named_again() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from proxy.stack.observe.step import Done, decoded
 
@@ -23,6 +24,10 @@ LONGEST_RECORD = 100_000
 """Characters of a result that is decoded as JSON."""
 FEW_FIELDS = 4
 """A record of more fields that has an `error` among them is about something else."""
+REMEMBERED = 1_024
+"""Results of which the judgement is remembered: each observer asks for it, and all of them again where the work leaves
+the line. Of longer ones than `LONG` (characters) it is not, so that no forgotten conversation is held by them."""
+LONG = 16_384
 
 _MARKED = re.compile(r"<(?:tool_use_error|tool_error|error)>", re.IGNORECASE)
 _PREFIX = re.compile(r"^(?:observation:|output:|\[?stderr\]?:?|❌|✗|✘|\W)*\s*", re.IGNORECASE)
@@ -61,7 +66,9 @@ _CODES = ("exit_code", "exitCode", "returncode", "returnCode", "return_code", "e
 def failed(done: Done) -> bool:
     """Whether the result or the client says that the call went wrong. A call without an answer did nothing that is
     known."""
-    return done.failed or not done.answered or tells_failure(done.result)
+    if done.failed or not done.answered:
+        return True
+    return _told_before(done.result) if len(done.result) <= LONG else tells_failure(done.result)
 
 
 def tells_failure(text: str) -> bool:
@@ -79,6 +86,9 @@ def tells_failure(text: str) -> bool:
     if _ERROR.match(_PREFIX.sub("", head, count=1)):
         return True
     return len(head) <= LONGEST_REFUSAL and bool(_REFUSED.search(head.partition("\n")[0]))
+
+
+_told_before = lru_cache(REMEMBERED)(tells_failure)
 
 
 def exit_code(text: str) -> int | None:

@@ -3,6 +3,7 @@
 import pytest
 
 from proxy.stack.compaction import Touched
+from proxy.stack.observe import results
 from proxy.stack.observe.files import FileSeen, How, artifacts_of, files_seen, paths_of_calls, touched_by
 from proxy.stack.observe.names import NAMES
 from proxy.stack.observe.results import failed
@@ -158,6 +159,25 @@ def test_a_call_that_failed_touched_nothing(result: str) -> None:
 @pytest.mark.parametrize("result", CONTENTS)
 def test_a_content_that_mentions_an_error_is_none(result: str) -> None:
     assert not failed(done("read", result, path="a.py"))
+
+
+def test_a_result_is_looked_at_once_however_often_it_is_asked_about() -> None:
+    told = "Error: nothing like it was told before"
+    misses = results._told_before.cache_info().misses
+
+    assert all(failed(done("read", told, path=path)) for path in ("a.py", "b.py", "c.py"))
+    assert results._told_before.cache_info().misses == misses + 1
+
+
+@pytest.mark.parametrize(
+    ("told", "wrong"),
+    [("x" * results.LONG + " and more", False), ("x" * results.LONG + "\n[exit code 3]", True)],
+)
+def test_no_long_result_is_held_by_what_is_remembered_of_it(told: str, wrong: bool) -> None:
+    held = results._told_before.cache_info()
+
+    assert failed(done("read", told, path="a.py")) is wrong
+    assert results._told_before.cache_info() == held
 
 
 def test_a_call_that_was_never_answered_is_not_listed() -> None:
