@@ -489,10 +489,11 @@ class Call:
 
     def _draft(self, turn: Turn) -> None:
         self._drafting = None
-        if not self._delivery.writing.begun:
+        writing = self._delivery.writing
+        if not writing.begun or writing.is_error:
             return
         try:
-            turn.draft(self._delivery.writing.so_far(), self._parts.now())
+            turn.draft(writing.so_far(), self._parts.now())
         except StoreError:
             log.warning("draft not kept", extra={"request": self._incoming.id})
 
