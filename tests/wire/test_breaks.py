@@ -264,6 +264,21 @@ def test_s10_what_cannot_be_read_along_passes_as_it_came(proxy: Proxied, provide
     assert ask(proxy.origin, body).text == "fine"
 
 
+@pytest.mark.parametrize("odd", ["deep, in pieces", "a deep type", "index of 5000 digits"])
+@pytest.mark.parametrize("behind", [False, True])
+def test_s10_what_is_hard_to_read_does_not_break_an_awake_stream(
+    proxy: Proxied, provider: ScriptedProvider, odd: str, behind: bool
+) -> None:
+    hidden = [does(push("S10"), text="First I look.")] if behind else []
+    provider.will(*hidden, Answer(instead=Reply(200, events('{"content":"Done."}', *UNREADABLE[odd]), EVENTS)))
+
+    told = ask(proxy.origin, body_of(f"S10 hard {odd} {behind}", awake=True, stream=True))
+
+    assert (told.status, told.whole, told.done) == (200, True, True)
+    assert b"Done." in told.body
+    assert b"stack_" not in told.body
+
+
 @pytest.mark.parametrize("levels", [400, 700, *range(960, 1000, 3)])
 def test_s10_a_plain_answer_that_cannot_be_read_along_passes_as_it_came(
     proxy: Proxied, provider: ScriptedProvider, levels: int
