@@ -7,6 +7,7 @@ is whole, so that its length and its cost stand in its headers.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,6 +17,8 @@ from proxy.dialects import OPENAI_CHAT, TOLD, Dialect, Writing
 from proxy.errors import ProxyError
 from proxy.stack.transcript import Request, Spoken
 from proxy.upstream import Answer, RawHeaders
+
+log = logging.getLogger(__name__)
 
 HELD = 1 << 20
 """Bytes of a plain answer that wait for its end where it passes as it is."""
@@ -82,7 +85,7 @@ class Delivery:
     async def feed(self, chunk: bytes) -> None:
         """Pass on what may leave now. A plain answer waits until it is whole, because its cost is told in its
         headers; one that passes as it is waits no longer than `HELD` bytes."""
-        out = self.writing.feed(chunk)
+        out = self._read_along(chunk)
         if not out:
             return
         if not self.reply.started and self.writing.is_error and self._head:
@@ -96,9 +99,27 @@ class Delivery:
             held, self._held = self._held, []
             await self.reply.send(b"".join(held))
 
+    def _read_along(self, chunk: bytes) -> bytes:
+        """What of it leaves now. An answer that passes as it is passes also where we fail on what is in it."""
+        try:
+            return self.writing.feed(chunk)
+        except Exception:  # the agent must not notice
+            if self._intercept:
+                raise
+            log.exception("answer could not be read along")
+            self.writing.read_no_more()
+            return chunk
+
     def end_round(self, *, complete: bool) -> Spoken:
         """The round as it was produced, with what the client is told where it can ask for that again."""
-        spoken = self.writing.end_round(complete=complete)
+        try:
+            spoken = self.writing.end_round(complete=complete)
+        except Exception:  # as above
+            if self._intercept:
+                raise
+            log.exception("answer could not be read along")
+            self.writing.read_no_more()
+            spoken = self.writing.end_round(complete=complete)
         told = self.writing.told
         return replace(spoken, extra={**spoken.extra, TOLD: told}) if told else spoken
 

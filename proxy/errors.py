@@ -2,7 +2,7 @@
 
     ProxyError 500
       BadRequest 400 · Unauthorized 401 · Forbidden 403 · UnknownFrame 404 · NotAllowed 409 · TooLarge 413 ·
-      TooOften 429 · Stopped 499
+      TooOften 429 · Stopped 499 · Ending 503
       StoreError 500
       UpstreamError
         UpstreamUnreachable 502 · UpstreamClosed 502 · UpstreamTimeout 504
@@ -72,6 +72,13 @@ class Stopped(ProxyError):
 
     status = 499
     code = "cancelled"
+
+
+class Ending(ProxyError):
+    """The process ends before the answer did. Whoever asks again is answered by the next one."""
+
+    status = 503
+    code = "shutdown"
 
 
 class StoreError(ProxyError):

@@ -37,7 +37,7 @@ from proxy.asking import (
 from proxy.bookkeeping import LOOPING_CALL, client_chain
 from proxy.delivery import Delivery, Reply, why_cancelled
 from proxy.dialects import Unreadable
-from proxy.errors import BadRequest, ProxyError, Stopped, StoreError, UpstreamError, UpstreamUnreadable
+from proxy.errors import BadRequest, Ending, ProxyError, Stopped, StoreError, UpstreamError, UpstreamUnreadable
 from proxy.loop_warnings import refuses
 from proxy.meanwhile import Meanwhile
 from proxy.overheard import overheard
@@ -165,11 +165,14 @@ class Call:
         except asyncio.CancelledError:
             if not self._delivery.writing.finished:  # some clients go as soon as they have been told the end
                 self._record.failed(self._why)
-            unstarted = Stopped.status if self._meanwhile.stopped else 0
+            unstarted = Stopped.status if self._meanwhile.stopped else 0 if self._reply.gone else Ending.status
             self._record.settle(self._record.upstream_status if self._reply.started else unstarted)
-            if not self._meanwhile.stopped:
-                raise
-            await self._tell_stopped()
+            if self._meanwhile.stopped:
+                await self._tell_stopped()
+                return
+            if not (self._reply.gone or self._delivery.writing.finished):
+                await self._delivery.fail(Ending("The proxy was stopped before the answer was whole. Send it again."))
+            raise
         finally:
             if self._parts.summaries is not None:
                 self._parts.summaries.offer(self._standing)
@@ -489,10 +492,11 @@ class Call:
 
     def _draft(self, turn: Turn) -> None:
         self._drafting = None
-        if not self._delivery.writing.begun:
+        writing = self._delivery.writing
+        if not writing.begun or writing.is_error:
             return
         try:
-            turn.draft(self._delivery.writing.so_far(), self._parts.now())
+            turn.draft(writing.so_far(), self._parts.now())
         except StoreError:
             log.warning("draft not kept", extra={"request": self._incoming.id})
 

@@ -21,7 +21,7 @@ import socket
 import sys
 from asyncio.events import TimerHandle
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from itertools import chain
 from types import FrameType
 from typing import Any
@@ -56,6 +56,9 @@ TURN_S = 0.002
 """How long a thread that computes keeps the event loop waiting; Python's own is 5 ms. With a history of 161k tokens
 that comes whole the longest wait of others was 9.5 ms with that, and is 6 to 9 with this (bench/run.py,
 loop_stall)."""
+
+_BODILESS = frozenset({204, 304})
+"""Answers that have no body, whatever their headers say (RFC 9110 section 8.6)."""
 
 _KEEP_ALIVE_S = 75
 """Idle connections outlive the pools of the clients, so that these are the ones to close them."""
@@ -163,7 +166,7 @@ class _Cycle(RequestResponseCycle):
         self.transport = _HeadHeld(self.transport, self)  # type: ignore[assignment] # as far as it asks
         head = b"" if self.flow.write_paused else self._head(message["status"], list(message.get("headers", [])))
         if not head:
-            await super().send(message)
+            await super().send({**message, "headers": _sendable(message.get("headers", []))})
             return
         self.response_started = True
         self.waiting_for_100_continue = False
@@ -181,15 +184,22 @@ class _Cycle(RequestResponseCycle):
             return b""
         ending = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         if self.chunked_encoding is None:
-            if b"content-length" in names:
+            if status in _BODILESS:
+                self.chunked_encoding = False  # its length, where it is told, is that of a body it does not have
+            elif b"content-length" in names:
                 self.expected_content_length = int(values[names.index(b"content-length")])
                 self.chunked_encoding = False
-            elif self.scope["method"] != "HEAD" and status not in (204, 304):
+            elif self.scope["method"] != "HEAD":
                 self.chunked_encoding = True
                 ending = b"transfer-encoding: chunked\r\n" + ending
         # What is no status of HTTP passes too: the library knows no line for it, and some providers have such.
         line = STATUS_LINE.get(status) or b"HTTP/1.1 %03d \r\n" % status
         return b"".join([line, *[b"%b: %b\r\n" % header for header in headers], ending])
+
+
+def _sendable(told: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Headers less those that no server may send: the library would send no answer at all for one of them."""
+    return [(name, value) for name, value in told if not (HEADER_RE.search(name) or HEADER_VALUE_RE.search(value))]
 
 
 class _UntilClose(_Cycle):

@@ -89,6 +89,9 @@ _UNSAFE = re.compile(rb"[\r\n\0]")
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """What may be said twice where the first time was lost (RFC 9110 section 9.2.2)."""
 
+SWITCHING = 101
+"""The one status below 200 behind which no answer comes."""
+
 _LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError)
 _LOST_IN_USE = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
@@ -394,10 +397,13 @@ class _Connection(ResponseHandler):
             self.start_timeout()
 
     async def answered(self) -> tuple[RawResponseMessage, StreamReader]:
-        """The head of the answer, and its body to come."""
+        """The head of the answer, and its body to come. Raises HttpProcessingError where the provider changes the
+        protocol: nobody asked it to, and a client that is told so too waits for no answer any more."""
         while True:
             message, content = await self.read()
-            if not 100 <= message.code <= 199 or message.code == 101:
+            if message.code == SWITCHING:
+                raise HttpProcessingError(code=SWITCHING, message="another protocol that nobody asked for")
+            if not 100 <= message.code <= 199:
                 if content.__class__ is StreamReader:  # not the one that all answers without a body share
                     content.__class__ = _Body  # the library has no seam for this; nothing of it was taken yet
                 return message, content

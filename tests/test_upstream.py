@@ -445,6 +445,14 @@ async def test_only_what_may_be_said_twice_is_and_no_more_than_twice(method: str
         assert len(there.received) == times
 
 
+async def test_a_provider_that_changes_the_protocol_unasked_gives_no_answer() -> None:
+    changed = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhello"
+    async with provider(dying(changed)) as there, upstream_at(there.url) as upstream:
+        with pytest.raises(UpstreamClosed, match="not HTTP"):
+            await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        assert len(there.received) == 1
+
+
 async def test_an_answer_that_is_not_http_is_an_error() -> None:
     async with provider(dying(b"SSH-2.0-OpenSSH\r\n\r\n")) as there, upstream_at(there.url) as upstream:
         with pytest.raises(UpstreamClosed, match="not HTTP"):

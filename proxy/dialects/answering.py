@@ -211,6 +211,10 @@ class Answering(ABC, Generic[R]):
         kept = [call.id for call in calls if call.owner is Owner.OURS and not is_stack_tool(call.name)]
         return replace(spoken, extra={**spoken.extra, REFUSED: slices.encoded(kept)}) if kept else spoken
 
+    def read_no_more(self) -> None:
+        """Nothing can be told of this round: what comes of it passes unread, and what came is forgotten."""
+        self._round, self._read, self.is_error = self._begin(), False, True
+
     def so_far(self) -> Spoken:
         """What has arrived of the round that is under way; it changes nothing."""
         return self._round.so_far()

@@ -46,6 +46,8 @@ MEMBERS = frozenset({"role", "content", "tool_calls", "function_call"})
 """What of a message we have words for."""
 READABLE = ("reasoning_content", "reasoning", "reasoning_text")
 DETAILED = ("reasoning_details", "thinking_blocks")
+DIGITS = 18
+"""The most that are read of an index."""
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -124,8 +126,9 @@ def _lenient_choice(said: Mapping[str, Any]) -> _Choice:
 
 
 def index_of(said: object) -> int | None:
-    """What a delta is counted as: some servers write a string, null, or nothing."""
-    if isinstance(said, str) and said.isdecimal():
+    """What a delta is counted as: some servers write a string, null, or nothing. What no answer counts to is nothing:
+    Python refuses to read a number of that many digits."""
+    if isinstance(said, str) and said.isdecimal() and len(said) <= DIGITS:
         return int(said)
     return said if isinstance(said, int) and not isinstance(said, bool) else None
 

@@ -17,14 +17,22 @@ GROWING = ("thinking", "text", "reasoning.text", "reasoning.summary")
 
 
 def merged(old: Any, new: Any) -> Any:
-    """`new` taken into `old`: texts grow, lists grow or are aligned by `index`, the rest is the newest."""
+    """`new` taken into `old`: texts grow, lists grow or are aligned by `index`, the rest is the newest. So is what is
+    nested deeper than it can be walked through."""
+    try:
+        return _merged(old, new)
+    except RecursionError:
+        return new
+
+
+def _merged(old: Any, new: Any) -> Any:
     if isinstance(old, dict) and isinstance(new, dict):
         return old | {k: _grown(k, old.get(k), v) for k, v in new.items() if v is not None}
     if isinstance(old, list) and isinstance(new, list):
         whole = list(old)
         for item in new:
             at = _stored(whole, item)
-            whole[at : at + 1] = [merged(whole[at], item) if at < len(whole) else item]
+            whole[at : at + 1] = [_merged(whole[at], item) if at < len(whole) else item]
         return whole
     return new
 
@@ -38,7 +46,7 @@ def _stored(whole: list[Any], item: object) -> int:
 def _grown(name: str, old: Any, new: Any) -> Any:
     if isinstance(old, str) and isinstance(new, str):
         return old if name in CONSTANT and not new else new if name in CONSTANT else slices.mended(old + new)
-    return merged(old, new)
+    return _merged(old, new)
 
 
 def _goes_on(old: object, new: object, *, last: bool) -> bool:
@@ -51,12 +59,22 @@ def _goes_on(old: object, new: object, *, last: bool) -> bool:
 
 
 def is_signed(value: object) -> bool:
-    """Whether a signature or encrypted reasoning stands anywhere in a value."""
-    if isinstance(value, list):
-        return any(is_signed(item) for item in value)
-    if not isinstance(value, dict):
-        return False
-    if any(value.get(name) for name in ("signature", "thought_signature", "encrypted_content")):
+    """Whether a signature or encrypted reasoning stands anywhere in a value, however deep it is nested."""
+    waiting = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, list):
+            waiting += inner
+        elif isinstance(inner, dict):
+            if _signs(inner):
+                return True
+            waiting += inner.values()
+    return False
+
+
+def _signs(said: dict[str, Any]) -> bool:
+    if any(said.get(name) for name in ("signature", "thought_signature", "encrypted_content")):
         return True
-    hidden = any(word in str(value.get("type")) for word in ("encrypted", "redacted"))
-    return (hidden and bool(value.get("data"))) or any(is_signed(inner) for inner in value.values())
+    kind = said.get("type")
+    hidden = isinstance(kind, str) and any(word in kind for word in ("encrypted", "redacted"))
+    return hidden and bool(said.get("data"))

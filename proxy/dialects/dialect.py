@@ -96,6 +96,9 @@ class Writing(Protocol):
     def end_round(self, *, complete: bool) -> Spoken:
         """The round as it was produced. `complete` is False when the upstream died or the client left."""
 
+    def read_no_more(self) -> None:
+        """What comes of this round passes unread, and what came is forgotten."""
+
     def so_far(self) -> Spoken:
         """What has arrived of the round that is under way; it changes nothing."""
 

@@ -1,7 +1,8 @@
 """A small application behind the real edge and the real server, run as a process of its own by the tests beside it.
 
 It answers what it was given as JSON, at `/status/N` with status N; `/short` streams two events and ends; `/stream`
-sends an event, waits for SIGTERM, and sends another; `/endless` never ends; `/silent` has a head and then says nothing.
+sends an event, waits for SIGTERM, and sends another; `/endless` never ends; `/silent` has a head and then says nothing;
+`/unchanged` is a 304 that tells the length of what it does not have, `/odd` has headers that no server may send.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class Echo:
         elif scope["path"] == "/silent":
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await asyncio.Event().wait()
+        elif scope["path"] == "/unchanged":
+            await bare(send, 304, (b"content-length", b"5"), (b"etag", b'"a"'))
+        elif scope["path"] == "/odd":
+            await bare(send, 200, (b"x-odd", b"a\x01b"), (b"x odd", b"a"), (b"x-even", b"a"), (b"content-length", b"0"))
         elif scope["path"] in {"/stream", "/endless"}:
             await self.stream(send, endless=scope["path"] == "/endless")
         else:
@@ -46,6 +51,11 @@ async def lifespan(receive: Receive, send: Send) -> None:
     for name in ("startup", "shutdown"):
         await receive()
         await send({"type": f"lifespan.{name}.complete"})
+
+
+async def bare(send: Send, status: int, *headers: tuple[bytes, bytes]) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def two_events(send: Send) -> None:

@@ -53,6 +53,37 @@ def test_a_status_that_http_does_not_know_passes(server: Served, status: int) ->
     assert (reply.status, reply.body["path"]) == (status, f"/status/{status}")
 
 
+def test_an_answer_without_a_body_may_tell_the_length_of_one(server: Served) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        asked = b"GET /unchanged HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for _ in range(2):
+            connection.sendall(asked)
+            head = received(connection)
+            assert head.startswith(b"HTTP/1.1 304 ")
+            assert b'etag: "a"\r\n' in head
+            assert b"content-length: 5\r\n" in head
+            assert b"chunked" not in head
+
+
+def test_a_header_that_no_server_may_send_is_left_out_and_the_answer_is_not(server: Served) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        connection.sendall(b"GET /odd HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head = received(connection)
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"x-even: a\r\n" in head
+    assert b"odd" not in head
+
+
+def received(connection: socket.socket) -> bytes:
+    """The head of an answer."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        more = connection.recv(4096)
+        assert more, head
+        head += more
+    return head
+
+
 def test_an_address_of_another_machine_is_told() -> None:
     with pytest.raises(InvalidConfiguration, match=r"host: cannot listen on 192\.0\.2\.1:0"):
         bind("192.0.2.1", 0)

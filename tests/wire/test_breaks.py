@@ -232,6 +232,66 @@ ODD: dict[str, Answer] = {
 }
 
 
+def deep(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+def events(*deltas: str) -> bytes:
+    said = [b'data: {"choices":[{"index":0,"delta":%b}]}\n\n' % delta.encode() for delta in deltas]
+    return b"".join(said) + b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+UNREADABLE = {
+    "as deep as a parser goes": [f'{{"content":"a","more":{deep(levels)}}}' for levels in range(900, 1000)],
+    "deep content": [f'{{"content":{deep(levels)}}}' for levels in range(900, 1000)],
+    "deep, in pieces": [f'{{"content":"a","more":[{{"type":"text","text":"a","more":{deep(700)}}}]}}'] * 2,
+    "a deep type": [f'{{"content":"a","more":[{{"type":{deep(700)},"data":"a"}}]}}'] * 2,
+    "index of 5000 digits": [
+        '{"tool_calls":[{"index":"%s","id":"a","function":{"name":"read_file","arguments":"{}"}}]}' % ("9" * 5000)
+    ],
+}
+
+
+@pytest.mark.parametrize("odd", UNREADABLE)
+def test_s10_what_cannot_be_read_along_passes_as_it_came(proxy: Proxied, provider: ScriptedProvider, odd: str) -> None:
+    said = events(*UNREADABLE[odd])
+    provider.will(Answer(instead=Reply(200, said, EVENTS)), says("fine"))
+    body = body_of(f"S10 unreadable {odd}", awake=False, stream=True)
+
+    told = ask(proxy.origin, body)
+
+    assert (told.status, told.whole, told.body == said) == (200, True, True)
+    assert ask(proxy.origin, body).text == "fine"
+
+
+@pytest.mark.parametrize("odd", ["deep, in pieces", "a deep type", "index of 5000 digits"])
+@pytest.mark.parametrize("behind", [False, True])
+def test_s10_what_is_hard_to_read_does_not_break_an_awake_stream(
+    proxy: Proxied, provider: ScriptedProvider, odd: str, behind: bool
+) -> None:
+    hidden = [does(push("S10"), text="First I look.")] if behind else []
+    provider.will(*hidden, Answer(instead=Reply(200, events('{"content":"Done."}', *UNREADABLE[odd]), EVENTS)))
+
+    told = ask(proxy.origin, body_of(f"S10 hard {odd} {behind}", awake=True, stream=True))
+
+    assert (told.status, told.whole, told.done) == (200, True, True)
+    assert b"Done." in told.body
+    assert b"stack_" not in told.body
+
+
+@pytest.mark.parametrize("levels", [400, 700, *range(960, 1000, 3)])
+def test_s10_a_plain_answer_that_cannot_be_read_along_passes_as_it_came(
+    proxy: Proxied, provider: ScriptedProvider, levels: int
+) -> None:
+    said = b'{"choices":[{"index":0,"message":{"role":"assistant","content":%b,"more":%b},"finish_reason":"stop"}]}'
+    said %= (deep(levels).encode(), deep(levels).encode())
+    provider.will(Answer(instead=Reply(200, said, (("content-type", "application/json"),))))
+
+    told = ask(proxy.origin, body_of(f"S10 plain {levels}", awake=False))
+
+    assert (told.status, told.whole, told.body == said) == (200, True, True)
+
+
 @AWAKE
 @STREAM
 @pytest.mark.parametrize("odd", ODD)

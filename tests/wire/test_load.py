@@ -137,3 +137,45 @@ def test_s13_a_stream_that_outlives_the_drain_is_broken_off_and_kept_as_partial(
         [turn] = again.turns(told[0].conversation)
         assert (turn["complete"], turn["text"]) == (False, told[0].text)
     assert TOKEN not in complaints
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
+@pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
+def test_s13_who_has_been_told_nothing_at_the_end_is_told_to_ask_again(
+    provider: ScriptedProvider, tmp_path: Path, awake: bool, stream: bool
+) -> None:
+    provider.will(says("never", delay_s=60))
+
+    told = told_at_the_end(provider, tmp_path, body_of("S13", awake=awake, stream=stream))
+
+    assert (told.status, told.whole, told.told) == (503, True, "error; reason=shutdown")
+    assert told.json["error"]["code"] == "shutdown"
+
+
+@pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
+def test_s13_a_stream_of_messages_that_the_end_cuts_off_ends_with_an_error(
+    provider: ScriptedProvider, tmp_path: Path, awake: bool
+) -> None:
+    provider.will(stall(says("never to be whole " * 9), after_events=6))
+    tools = {"tools": [{"name": "read_file", "input_schema": {"type": "object"}}]} if awake else {}
+    body = {"model": "m", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "S13"}], **tools}
+
+    told = told_at_the_end(provider, tmp_path, body, path="/v1/messages")
+
+    assert (told.status, told.whole, b"message_stop" in told.body) == (200, False, False)
+    assert told.body.count(b"event: error") == 1
+    assert told.body.split(b"\n\n")[-2].startswith(b"event: error")
+
+
+def told_at_the_end(provider: ScriptedProvider, tmp_path: Path, body: object, path: str = CHAT) -> Heard:
+    """What a client hears whose answer the provider does not go on with when the proxy is ended."""
+    process, origin = serve(provider, tmp_path / "data", "drain_s=1")
+    told: list[Heard] = []
+    client = threading.Thread(target=lambda: told.append(ask(origin, body, path=path)))
+    client.start()
+    provider.wait_for(1, timeout=20)
+    process.send_signal(signal.SIGTERM)
+    client.join()
+    _, complaints = process.communicate(timeout=20)
+    assert process.returncode == 0, complaints
+    return told[0]
