@@ -22,6 +22,8 @@ from itertools import takewhile
 from typing import Any
 
 Json = dict[str, Any]
+Stand = tuple[int, int, str]
+"""Where the block of a frame stands; `Body.place` says by what."""
 AWAKE = "full"
 BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9a-f]+)"')
 RETURNED = re.compile(r'<frame-results ref="[^"]*" status="[^"]*" parent="([^"]+)"')
@@ -36,6 +38,8 @@ OPENING = ("stack_frame_push", "stack_frame_activate")
 TRACE = "<stack-context"
 SAID = "Additional user input, given while you work:\n- "
 """How the words of a person beside the client begin."""
+ATTEMPTED = re.compile(r'Earlier attempt \(ref="[^"]+", blocked\): .*\Z', re.DOTALL)
+"""What stands before the block of a frame that is resumed: what it came to when it was left."""
 LOOPING = "Error: not run. This call is part of a loop, and would give the same again."
 CLEARED = "[Old tool result content cleared]"
 GIVEN_AGAIN = "That earlier result is no longer in front of you."
@@ -198,11 +202,12 @@ class Body:
         found = BLOCK.search("".join(map(text_of, head)))
         return found[2] if found else ""
 
-    def place(self) -> tuple[str, tuple[int, int]]:
-        """The frame this line is for, and where the block that opened it stands: at which message, and behind how many
-        returns in it, for a frame that is resumed by the message it was left in begins anew behind what it returned. A
-        frame that began on the way to one below it has none: it stands where that one returned to it."""
-        stands: dict[str, tuple[int, int]] = {}
+    def place(self) -> tuple[str, Stand]:
+        """The frame this line is for, and where the block that opened it stands: at which message, behind how many
+        returns in it, and behind which earlier attempt: a frame that is resumed begins anew, be it by the message it
+        was left in, or in a view in which its block stands at the same message again. A frame that began on the way to
+        one below it has none: it stands where that one returned to it."""
+        stands: dict[str, Stand] = {}
         frame = ""
         names = {id_: name for m in self.messages for id_, name in calls_of(m)}
         for at, message in enumerate(self.messages):
@@ -213,13 +218,15 @@ class Body:
             if names.get(message.get("tool_call_id", "")) in OPENING:
                 for returned in RETURNED.finditer(text_of(message)):
                     frame = returned[1]
-                    stands.setdefault(frame, (at, 0))
+                    stands.setdefault(frame, (at, 0, ""))
             for block in (b for b in BLOCK.finditer(text_of(message)) if b[2] == self.nonce):
                 frame = block[1]
-                stands[frame] = (at, len(RETURNED.findall(text_of(message)[: block.start()])))
+                above = text_of(message)[: block.start()]
+                attempted = ATTEMPTED.search(above)
+                stands[frame] = (at, len(RETURNED.findall(above)), attempted[0] if attempted else "")
             for stop in (s for s in STOPPED.finditer(text_of(message)) if s[1] == self.nonce):
                 frame = stop[2]
-        return frame, stands.get(frame, (-1, 0))
+        return frame, stands.get(frame, (-1, 0, ""))
 
     def tail(self) -> list[int]:
         """Positions behind the last assistant message."""
@@ -291,7 +298,7 @@ def _line_laws(evidence: Evidence, each: Round, began: Body) -> Iterator[str]:
     is another one."""
     yield from pairing(each.body)
     client = Body.read(each.asked.body)
-    (frame, (_, returns)), (_, (_, before)) = each.body.place(), began.place()
+    (frame, (_, returns, _)), (_, (_, before, _)) = each.body.place(), began.place()
     is_first = evidence.on_the_line_of(each.asked.frame, frame) and returns <= before
     yield from verbatim(client, each.body, is_first=is_first)
     yield from order(client, each.body)
@@ -398,7 +405,7 @@ def _places(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
 def _growth(awake: Sequence[Round], excused: frozenset[int]) -> Iterator[str]:
     """L2: of two consecutive requests of one frame, the first is a prefix of the second, tools and head equal. Where
     the receipt tells of a break, the second is the first less what left and with what stands for it."""
-    newest: dict[tuple[str, str, str, tuple[int, int]], Round] = {}
+    newest: dict[tuple[str, str, str, Stand], Round] = {}
     ever: dict[tuple[str, str], set[str]] = {}
     earlier: dict[tuple[str, str], list[Body]] = {}
     for each in awake:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.scripted import ScriptedProvider, says
-from tests.harness import Conversation, activate, does, op, plan, pop, push, staged
+from tests.harness import Conversation, activate, bash, does, op, plan, pop, push, staged
 
 
 @pytest.fixture
@@ -89,3 +89,22 @@ def test_a_frame_whose_parent_was_invalidated_meanwhile_returns_to_the_next_one_
     assert chat.proxy.active() == "go"
     assert "was invalidated: not needed" in told(provider, -1)
     assert "found the key" in told(provider, -1)
+
+
+def test_a_resumed_frame_whose_block_stands_where_it_stood_begins_a_line_of_its_own(
+    provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """Of the view `last:2` the groups on the line have changed by then, and their number has not."""
+    provider.will(does(bash("one")), does(bash("two")), does(push("A")))
+    provider.will(does(pop("no key", "blocked")), does(activate("A")), says("here again"))
+    with staged(provider, tmp_path, streamed=False) as stage:
+        chat = stage.chat(stage.proxy(child_view="last:2"))
+        chat.says("go")
+        chat.returns("one done")
+        chat.returns("two done")
+        first, resumed = ([str(m["content"]) for m in provider.received[at].messages] for at in (3, 5))
+
+        assert "<stack-context " in first[-1]
+        assert 'Earlier attempt (ref="' in resumed[-1]
+        assert len(first) == len(resumed)
+        assert first[2:-1] != resumed[2:-1]

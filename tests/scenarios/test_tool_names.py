@@ -198,6 +198,9 @@ def test_only_what_stands_in_the_context_can_be_written_anew(stage: Stage, provi
 
 # --------------------------------------------------------------------------------------- a client that asks for a
 # summary
+TOLD_OF_THE_WORK = '<stack-context note="compaction"'
+
+
 @pytest.mark.rows("S1-66", "S1-103")
 def test_a_client_that_compacts_gets_the_frame_into_its_summary(stage: Stage, provider: ScriptedProvider) -> None:
     """Behind the client's own words, which stay as they are; asked again it is not told twice."""
@@ -217,11 +220,27 @@ def test_a_client_that_compacts_gets_the_frame_into_its_summary(stage: Stage, pr
     assert texts(provider.received[-1].messages)[-1] == told
 
 
+@pytest.mark.rows("S1-66")
+def test_where_the_work_stands_is_told_again_only_when_it_has_changed(stage: Stage, provider: ScriptedProvider) -> None:
+    """What stands on the line already needs no second telling, however much later it is asked for."""
+    chat = stage.chat()
+    provider.will(says("Begun."), says("Summed up."), says("And again."), does(push("Write the lexer")), says("On it."))
+    provider.will(says("And once more."))
+    chat.says("Build a parser.")
+    chat.says("Recap this session in ten lines.")
+    chat.says("Recap this session in five lines.")
+    assert len([text for text in texts(provider.received[-1].messages) if TOLD_OF_THE_WORK in text]) == 1
+
+    chat.says("Go on.")
+    chat.says("Recap this session in one line.")
+    assert len([text for text in texts(provider.received[-1].messages) if TOLD_OF_THE_WORK in text]) == 2
+
+
 def test_nobody_is_told_so_who_asks_for_something_else(chat: Conversation, provider: ScriptedProvider) -> None:
     provider.will(says("one"), says("two"))
     chat.says("Summarize the conversation so far.")  # there is none yet
     chat.says("Summarize the README.")
-    assert 'note="compaction"' not in everything([m for r in provider.received for m in r.messages])
+    assert not [text for r in provider.received for text in texts(r.messages) if TOLD_OF_THE_WORK in text]
 
 
 # ---------------------------------------------------------------------------------------------- every name, over HTTP

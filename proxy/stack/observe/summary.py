@@ -2,7 +2,8 @@
 the summary alone.
 
 The law: **only who asks for all of it counts**: a word for a summary near a word for the whole conversation. A summary
-of a file or of a change is work like any other, and a message that brings a summary asks for none.
+of a file or of a change is work like any other, a message that brings a summary asks for none, and what stands between
+fences was pasted: agents without calls get their commands' output as a user message.
 
 What this module does not do: it decides nothing. Whoever is told a little more than was needed takes no harm.
 """
@@ -43,12 +44,31 @@ _BRINGS = re.compile(
       | another\s(?:language\smodel|llm|model|agent)\s(?:started|began|worked|has)\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_FENCE = re.compile(r"^[ \t]{0,9}(```|~~~)[`~]{0,9}(.*)$", re.MULTILINE)
 
 
 def asks_for_summary(text: str) -> bool:
     """Whether `text`, words of the user or of their client, asks for a summary of the conversation."""
-    if _BRINGS.match(untagged(text, LOOKED_AT)):
+    if not _asks(text) or _BRINGS.match(untagged(text, LOOKED_AT)):
         return False
+    said = _unfenced(text)
+    return len(said) == len(text) or _asks(said)
+
+
+def _unfenced(text: str) -> str:
+    """Without what stands between fences. One that is open to the end is none: an order may follow what was quoted
+    badly."""
+    kept, at, opened = [], 0, None
+    for fence in _FENCE.finditer(text):
+        if opened is None:
+            opened = fence
+        elif fence[1] == opened[1] and not fence[2].strip():
+            kept.append(text[at : opened.start()])
+            at, opened = fence.end(), None
+    return "".join([*kept, text[at:]])
+
+
+def _asks(text: str) -> bool:
     ends = (text,) if len(text) <= 2 * LOOKED_AT else (text[:LOOKED_AT], text[-LOOKED_AT:])
     return any(map(_speaks_of_both, ends))
 

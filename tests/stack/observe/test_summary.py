@@ -20,6 +20,8 @@ from tests.pace import within
         "TEXT ONLY.\n\nProduce a summary of the above conversation\n" + "with these sections\n" * 900,
         "Rules\n" * 2_000 + "Now give me the summary of this conversation.",
         "<system-reminder>today is Monday</system-reminder>\nSummarise our discussion.",
+        "What was said:\n```\nfine, go on\n```\nSummarize the conversation so far.",
+        "What was said:\n```python\nfine, go on\nNow summarize the conversation so far.",
     ],
 )
 def test_who_wants_all_of_it_in_short_asks_for_a_summary(text: str) -> None:
@@ -39,6 +41,8 @@ def test_who_wants_all_of_it_in_short_asks_for_a_summary(text: str) -> None:
         "This session is being continued from a previous conversation. The summary below covers it.",
         "<system-reminder>x</system-reminder>\nThis conversation was compacted. Summary of the conversation so far: a.",
         "Another language model started to solve this and produced a summary of its conversation so far.",
+        "I ran it and got:\n\n```\nsave.py: # a summary of the conversation so far\n```",
+        "I ran it and got:\n~~~text\n```\nA summary of the whole session\n~~~\n",
         "word " * LOOKED_AT + "summarize this conversation" + " word" * LOOKED_AT,
     ],
 )
@@ -48,6 +52,14 @@ def test_a_summary_of_something_else_or_one_that_is_brought_is_no_question(text:
 
 def test_no_text_takes_long() -> None:
     """Every request that ends with the user's words is looked at."""
-    for text in ("summary " * 800, "this whole work of the team and another file " * 140, "the " * 2_000, "a" * 10**6):
+    asked = "Summarize the conversation so far.\n"
+    fences = (asked + "```x\n" * 10_000, asked + "```\n```x\n" * 10_000)
+    for text in (
+        *fences,
+        "summary " * 800,
+        "this whole work of the team and another file " * 140,
+        "the " * 2_000,
+        "a" * 10**6,
+    ):
         with within(0.05):
             asks_for_summary(text)
