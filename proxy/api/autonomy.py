@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,22 +11,13 @@ from typing_extensions import TypedDict
 
 from proxy.api.answers import Json, answered
 from proxy.api.asking import UNKNOWN, Asked, Id, Thread
-from proxy.stack.autonomy.rules import NAMES, Combiner, Level, clamped
+from proxy.stack.autonomy.rules import NAMES, Combiner, Heuristic, Level, clamped
 from proxy.views import autonomy, conversations, lookup
 
 router = APIRouter()
 LARGEST = 2**53
 """Of a threshold as it is asked for; it is taken as the nearer of 0 and 100."""
 Threshold = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
-Heuristic = Literal[
-    "failure_boundary",
-    "context_switch",
-    "complexity",
-    "duration",
-    "goal_completion",
-    "stagnation",
-    "context_overflow",
-]
 
 
 class AutonomyWanted(BaseModel):

@@ -8,7 +8,7 @@ What this module does not do: it scores nothing. It imports nothing that would m
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ Level = Literal["manual", "suggest", "auto"]
 Combiner = Literal["max", "noisy_or", "mean"]
 Settable = Literal["level", "thresholds", "suggestions", "heuristics", "stats"]
 """What of it the model may be allowed to change."""
-NAMES = (
+Heuristic = Literal[
     "failure_boundary",
     "context_switch",
     "complexity",
@@ -27,7 +27,8 @@ NAMES = (
     "goal_completion",
     "stagnation",
     "context_overflow",
-)
+]
+NAMES: tuple[Heuristic, ...] = get_args(Heuristic)
 """The heuristics: four that speak for a push, three that speak for a pop."""
 HIGHEST = 100
 """Of a score, a combined score and a threshold."""
