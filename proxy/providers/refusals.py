@@ -116,10 +116,13 @@ def _status(error: BaseException) -> int | None:
 
 
 def _raw(error: BaseException) -> str:
-    """The provider's body as text. litellm has it as a message, of a stream as bytes printed; openai as an object."""
+    """The provider's body as text. litellm has it as a message, of a stream as bytes printed; openai as what it could
+    parse or as it came, and some of its versions have nothing but the status in the message."""
     body = getattr(error, "body", None)
-    if isinstance(body, dict):
+    if isinstance(body, dict | list):
         return json.dumps(body)
+    if isinstance(body, str) and body.strip():
+        return body
     message = getattr(error, "message", None)
     text = message.decode(errors="replace") if isinstance(message, bytes) else str(message or error)
     if text.startswith(("b'", 'b"')):

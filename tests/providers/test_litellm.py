@@ -220,6 +220,17 @@ async def test_the_client_sees_the_status_and_the_words_of_the_provider(
     assert len(provider.received) == 1
 
 
+@pytest.mark.parametrize("body", ["Too many cooks.", '[{"error": {"message": "Too many cooks.", "status": "NO"}}]'])
+@pytest.mark.parametrize("vendor", MODELS)
+async def test_words_in_no_usual_shape_are_told_as_well(provider: ScriptedProvider, vendor: str, body: str) -> None:
+    """As plain text, or in a list, as some providers of Gemini have it."""
+    provider.will(status(400, body=body))
+    async with through(provider, vendor) as upstream:
+        answer = await asked(upstream, CHAT, chat(model=MODELS[vendor], stream=True))
+        told = json.loads(await answer.body())
+    assert (answer.status, told["error"]["message"]) == (400, "Too many cooks.")
+
+
 @pytest.mark.parametrize("vendor", MODELS)
 async def test_a_refusal_has_the_shape_of_the_api_that_was_asked(provider: ScriptedProvider, vendor: str) -> None:
     speaker = SPEAKERS["messages"]
