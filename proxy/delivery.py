@@ -114,7 +114,7 @@ class Delivery:
         """The round as it was produced, with what the client is told where it can ask for that again."""
         try:
             spoken = self.writing.end_round(complete=complete)
-        except Exception:  # as above
+        except Exception:  # a plain answer is read at its end: the agent must not notice that either
             if self._intercept:
                 raise
             log.exception("answer could not be read along")
