@@ -18,21 +18,21 @@ from dataclasses import dataclass
 
 from printing import Script  # beside this file, which is run as a script
 
-from proxy import exchange
-from proxy.asking import Incoming
-from proxy.config import Config
-from proxy.replaying.playing import Heard
-from proxy.replaying.recording import Recording
-from proxy.replaying.wiring import PATH, TENANT, wired
-from proxy.stack.events import Looped, read_event
-from proxy.stack.facts import steps_of
-from proxy.stack.frames import Loop
-from proxy.stack.ledger import Ledger
-from proxy.stack.loops import KINDS
-from proxy.stack.observe import Names, observe
-from proxy.stack.observe.files import How
-from proxy.stack.story import Placed
-from proxy.views.lookup import newest_story
+from proxy.config.model import Config
+from proxy.core.compaction.facts import steps_of
+from proxy.core.frames.events import Looped, read_event
+from proxy.core.frames.frames import Loop
+from proxy.core.frames.path_state import Placed
+from proxy.core.ledger.ledger import Ledger
+from proxy.core.observers import Names, observe
+from proxy.core.observers.files import How
+from proxy.core.policy.loops import KINDS
+from proxy.exchange import pipeline as exchange
+from proxy.exchange.rounds import Incoming
+from proxy.management.views.lookup import newest_story
+from proxy.replay.player import Heard
+from proxy.replay.recording import Recording
+from proxy.replay.wiring import PATH, TENANT, wired
 
 EVERYTHING = {"wake_at_tokens": "0"}
 

@@ -23,12 +23,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from proxy.config import Config
-from proxy.config_sources import load_config, parse_assignments
+from proxy.config.model import Config
+from proxy.config.sources import load_config, parse_assignments
 from proxy.errors import ProxyError
-from proxy.replaying.formats import recordings_in
-from proxy.replaying.reading import files_in
-from proxy.replaying.recording import Recording
+from proxy.replay.files import files_in
+from proxy.replay.formats import recordings_in
+from proxy.replay.recording import Recording
 
 T = TypeVar("T")
 """What came of one recording."""

@@ -29,24 +29,24 @@ from typing import Any
 
 import msgspec
 
-from proxy import exchange
-from proxy.asking import Incoming
-from proxy.config import Config
+from proxy.accounting import Receipt, Row, total
+from proxy.config.model import Config
+from proxy.core.compaction.facts import facts_of
+from proxy.core.compaction.trace import read_trace
+from proxy.core.context.line import on_line
+from proxy.core.frames.frames import FINAL
+from proxy.core.frames.path_state import Story
+from proxy.core.ledger.messages import Message, Request
+from proxy.core.observers import Done, Names, observe
+from proxy.core.observers import Step as Observed
+from proxy.core.observers.keywords import names_in_text
 from proxy.dialects import OPENAI_CHAT, Known
-from proxy.replaying.loss import Reader
-from proxy.replaying.playing import Heard
-from proxy.replaying.recording import Recording, Step
-from proxy.replaying.wiring import PATH, TENANT, Backstage, wired
-from proxy.report import Receipt, Row, total
-from proxy.stack.context import on_line
-from proxy.stack.facts import facts_of
-from proxy.stack.frames import FINAL
-from proxy.stack.names import names_in_text
-from proxy.stack.observe import Done, Names, observe
-from proxy.stack.observe import Step as Observed
-from proxy.stack.story import Story
-from proxy.stack.trace import read_trace
-from proxy.stack.transcript import Message, Request
+from proxy.exchange import pipeline as exchange
+from proxy.exchange.rounds import Incoming
+from proxy.replay.loss import Reader
+from proxy.replay.player import Heard
+from proxy.replay.recording import Recording, Step
+from proxy.replay.wiring import PATH, TENANT, Backstage, wired
 
 ASKED = 30
 """Facts of one recording, and decisions, that are asked for with recall: a sample that is the same every time."""

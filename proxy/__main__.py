@@ -1,6 +1,6 @@
 """The command line: `callstack`, or `python -m proxy`.
 
-The commands are in `proxy.commands`; this finds the one that is meant, and turns an error of ours into one message and
+The commands are in `proxy.cli`; this finds the one that is meant, and turns an error of ours into one message and
 an exit code: 2 where what was asked cannot be meant, 1 where it could not be done. A traceback is a bug.
 """
 
@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from proxy import __version__
-from proxy.commands.lazy import LazyCommands
-from proxy.commands.printing import complain
+from proxy.cli.main import LazyCommands
+from proxy.cli.output import complain
 from proxy.errors import BadRequest, InvalidConfiguration, ProxyError, UnknownFrame
 
 app = typer.Typer(

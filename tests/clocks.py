@@ -23,6 +23,6 @@ class Clock:
 @contextmanager
 def set_clock() -> Iterator[Clock]:
     """What every proxy goes by that is started inside."""
-    with patch("proxy.app.now_ms", Clock()) as clock:
+    with patch("proxy.server.app.now_ms", Clock()) as clock:
         assert isinstance(clock, Clock)
         yield clock

@@ -32,13 +32,13 @@ from typing import Any
 
 import uvicorn
 
-from proxy.app import build
-from proxy.config import Config
-from proxy.config_sources import load_config
-from proxy.scripted import Answer as Scripted
-from proxy.scripted import Call, Received, ScriptedProvider, call
-from proxy.scripted.counting import default_counter, parts_of
-from proxy.scripted.http1 import Request
+from proxy.config.model import Config
+from proxy.config.sources import load_config
+from proxy.server.app import build
+from proxy.testing import Answer as Scripted
+from proxy.testing import Call, Received, ScriptedProvider, call
+from proxy.testing.http1 import Request
+from proxy.testing.tokens import default_counter, parts_of
 from tests import laws
 from tests.ports import held_port, port_of
 from tests.tongues import CHAT, Heard, Tongue, neutral, tongue_at

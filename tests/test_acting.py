@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from proxy.acting import Acted, Actor, Here
-from proxy.config_sources import load_config
-from proxy.limits import Window
-from proxy.stack.economics import Reason
-from proxy.stack.events import Folded, ReasoningRemoved, Woken
-from proxy.stack.ledger import Round
-from proxy.stack.story import Story
-from proxy.stack.tools.desk import Settings
-from proxy.stack.transcript import Spoken, Usage
+from proxy.config.sources import load_config
+from proxy.core.compaction.cost_gate import Reason
+from proxy.core.frames.events import Folded, ReasoningRemoved, Woken
+from proxy.core.frames.path_state import Story
+from proxy.core.ledger.ledger import Round
+from proxy.core.ledger.messages import Spoken, Usage
+from proxy.core.tools.base import Settings
+from proxy.exchange.thread.policy import Acted, Actor, Here
+from proxy.upstream.context_windows import Window
 from tests.stack.working import CONVERSATION, DIALECT, SCRIBE, WATCH, Watched, bash, padded, request, todo
 
 ELSEWHERE = "Unrelated: translate the onboarding email into French."

@@ -6,14 +6,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from proxy import exchange
-from proxy.afterwards import Afterwards
-from proxy.asking import Incoming
-from proxy.config_sources import load_config
-from proxy.replaying.playing import Heard
-from proxy.replaying.recording import Step, around, encoded
-from proxy.replaying.wiring import TENANT, wired
-from proxy.report import Receipt
+from proxy.accounting import Receipt
+from proxy.config.sources import load_config
+from proxy.exchange import pipeline as exchange
+from proxy.exchange.background.afterwards import Afterwards
+from proxy.exchange.rounds import Incoming
+from proxy.replay.player import Heard
+from proxy.replay.recording import Step, around, encoded
+from proxy.replay.wiring import TENANT, wired
 
 LATER_S = 60.0
 BEFORE, BEHIND = around("claude-sonnet-4-5", {})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, is_loopback
-from proxy.config_sources import known_keys, load_config, parse_assignments
+from proxy.config.model import Config, is_loopback
+from proxy.config.sections import UpstreamSettings
+from proxy.config.sources import known_keys, load_config, parse_assignments
 from proxy.errors import InvalidConfiguration
-from proxy.settings import UpstreamSettings
 
 SHIPPED = Path(__file__).parents[1] / "proxy.yaml"
 

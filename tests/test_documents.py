@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.commands.lazy import COMMANDS
-from proxy.config import Config
-from proxy.config_sources import load_config
+from proxy.cli.main import COMMANDS
+from proxy.config.model import Config
+from proxy.config.sources import load_config
 
 HOUSE = Path(__file__).resolve().parents[1]
 DOCUMENTS = (

@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from proxy import grammars
-from proxy.grammars import grammar_symbols, languages, reader
-from proxy.stack.filemap.patterns import by_patterns, language_of
+from proxy.core.filemap.patterns import by_patterns, language_of
+from proxy.management import treesitter as grammars
+from proxy.management.treesitter import grammar_symbols, languages
+from proxy.management.treesitter import worker as reader
 from tests.stack.filemap.talks import seen
 
 INSTALLED = pytest.mark.skipif(not languages(), reason="no grammar is installed: pip install 'callstack-proxy[map]'")
@@ -120,7 +121,7 @@ def test_without_an_interpreter_there_are_patterns(monkeypatch: pytest.MonkeyPat
 def test_no_parser_is_loaded_into_the_process_that_asks() -> None:
     """Not at the start of a proxy, and not for a map: a library in C may crash."""
     program = (
-        "import sys, proxy.app, proxy.grammars as g; from tests.stack.filemap.talks import seen; "
+        "import sys, proxy.server.app, proxy.management.treesitter as g; from tests.stack.filemap.talks import seen; "
         "g.grammar_symbols([seen('a.py', 'def f(): pass')]); print([m for m in sys.modules if m.startswith('tree_')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy import idling
-from proxy.idling import Idling
+from proxy.exchange.background import idle as idling
+from proxy.exchange.background.idle import Idling
 
 
 class Clock:

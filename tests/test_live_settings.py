@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy import live_settings
-from proxy.config_sources import load_config
+from proxy.config import runtime as live_settings
+from proxy.config.runtime import EVERYBODY, LiveSettings
+from proxy.config.sections import SubagentSettings
+from proxy.config.sources import load_config
 from proxy.errors import BadRequest, InvalidConfiguration, StoreError
-from proxy.live_settings import EVERYBODY, LiveSettings
-from proxy.settings import SubagentSettings
 from proxy.store import SettingRecord, Store
 from proxy.store.opening import open_store
 

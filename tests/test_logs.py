@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, answers, call, cut, says, status
+from proxy.testing import ScriptedProvider, answers, call, cut, says, status
 from tests.commands.conftest import Shell
 from tests.harness import does, pop, push, recall
 from tests.wire.talking import TOOLS, ask, exchange
@@ -137,7 +137,7 @@ def test_text_is_had_by_asking_for_it(tmp_path: Path, provider: ScriptedProvider
 
     moment = r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\]"
     assert re.match(rf"{moment} \[stack\] info proxy\.bookkeeping request id=r\w+ conversation=\w+ ", line)
-    assert stopping.endswith("warning proxy.commands.serving stopping drain_s=30")
+    assert stopping.endswith("warning proxy.cli.serve stopping drain_s=30")
 
 
 def test_a_format_there_is_not_is_refused_by_name(tmp_path: Path) -> None:

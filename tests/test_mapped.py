@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.mapped import give_back
+from proxy.accounting.mapped import give_back
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what is mapped and takes it back")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.exposition import exposed
-from proxy.metrics import LONGEST_NAME, MOST_NAMES, OTHER, SLOT_S, WINDOW_S, Metrics
-from proxy.report import Decision, Outcome, Receipt
-from proxy.report.prefix_cache import CacheUse
-from proxy.stack.transcript import Usage
+from proxy.accounting import Decision, Outcome, Receipt
+from proxy.accounting.prompt_cache import CacheUse
+from proxy.core.ledger.messages import Usage
 from proxy.store import Health
+from proxy.telemetry.metrics import LONGEST_NAME, MOST_NAMES, OTHER, SLOT_S, WINDOW_S, Metrics
+from proxy.telemetry.prometheus import exposed
 from tests.pace import slowness
 
 OPERATION = Path(__file__).parents[1] / "docs" / "operation.md"

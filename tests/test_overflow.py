@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from proxy.overflow import is_overflow
-from proxy.scripted.wordings import OVERFLOWS, THROTTLES, Wording
+from proxy.testing.error_texts import OVERFLOWS, THROTTLES, Wording
+from proxy.upstream.overflow import is_overflow
 
 
 @pytest.mark.parametrize("wording", OVERFLOWS, ids=lambda w: w.name)

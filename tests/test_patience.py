@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from proxy.patience import bit_by_bit, within
+from proxy.exchange.background.scheduling import bit_by_bit, within
 
 LONG_S = 60.0
 

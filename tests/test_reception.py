@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from proxy.asking import read_request, weighed
-from proxy.config_sources import load_config
-from proxy.replaying.wiring import TENANT, wired
-from proxy.stack import story as stories
-from proxy.stack.story import Story, follow
-from proxy.standing import Arrival, Standing
+from proxy.config.sources import load_config
+from proxy.core.frames import path_state as stories
+from proxy.core.frames.path_state import Story, follow
+from proxy.exchange.rounds import read_request, weighed
+from proxy.exchange.thread.placement import Arrival, Standing
+from proxy.replay.wiring import TENANT, wired
 
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
 STEPS = 60

@@ -8,14 +8,16 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy import edge, upstream
-from proxy.config import Config, is_loopback
-from proxy.dialects import chat_message, dialect_at
-from proxy.stack import transcript
-from proxy.stack.observe.names import plain_name
-from proxy.stack.remembered import LONGEST, remembered
-from proxy.tariffs import Tariffs
-from proxy.upstream import Routes
+from proxy.accounting.pricing import Tariffs
+from proxy.config.model import Config, is_loopback
+from proxy.core.ledger import messages as transcript
+from proxy.core.memo import LONGEST, remembered
+from proxy.core.observers.tool_roles import plain_name
+from proxy.dialects import dialect_at
+from proxy.dialects.chat import message as chat_message
+from proxy.server import guard as edge
+from proxy.upstream import routing as upstream
+from proxy.upstream.routing import Routes
 
 TIMES = 64
 LONG = 128 * 1024

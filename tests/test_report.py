@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import TypeAdapter
 
-from proxy.report import (
+from proxy.accounting import (
     Accountant,
     By,
     CacheUse,
@@ -27,11 +27,11 @@ from proxy.report import (
     totals,
     without_fixed,
 )
-from proxy.report.tables import Column, lines
-from proxy.stack.read_again import ReadAgain
-from proxy.stack.transcript import Usage
-from proxy.tariffs import Tariff
-from proxy.views.shapes import CacheTold, DecisionTold, ReceiptTold, TotalsRow, UsageTold
+from proxy.accounting.pricing import Tariff
+from proxy.accounting.tables_report import Column, lines
+from proxy.core.ledger.messages import Usage
+from proxy.core.recall.reread_stats import ReadAgain
+from proxy.management.views.schemas import CacheTold, DecisionTold, ReceiptTold, TotalsRow, UsageTold
 from tests.pace import slowness
 
 PLAIN = Tariff(("m",), input=2.0, output=10.0, read=0.1, write=1.0, minimum=1000, step=1, ttl_s=300)

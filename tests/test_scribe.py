@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy import scribe
+from proxy.accounting.tokens import estimate
 from proxy.dialects import OPENAI_CHAT
-from proxy.scribe import Writer
-from proxy.tokens import estimate
+from proxy.dialects import compose as scribe
+from proxy.dialects.compose import Writer
 
 
 class Shared(OrderedDict[Any, Any]):

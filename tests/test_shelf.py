@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from proxy.core.frames.events import Folded, FrameEvent, Rooted, recorded
+from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, Value
+from proxy.core.ledger.messages import Spoken
 from proxy.errors import StoreError
-from proxy.shelf import LOCKS, SETTLES_S, Shelf, Shelved
-from proxy.stack.events import Folded, FrameEvent, Rooted, recorded
-from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, Value
-from proxy.stack.transcript import Spoken
 from proxy.store import SentRecord, Store
+from proxy.store.cache import LOCKS, SETTLES_S, Shelf, Shelved
 from proxy.store.memory import MemoryStore
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import SqliteFile

@@ -16,21 +16,21 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from proxy.config import Config
-from proxy.config_sources import load_config
+from proxy.accounting import Receipt, total
+from proxy.accounting.tokens import TokenCounter
+from proxy.config.model import Config
+from proxy.config.sources import load_config
+from proxy.core.frames.events import Entered, Folded, Rooted, Woken
 from proxy.dialects import OPENAI_CHAT, Known
 from proxy.errors import InvalidConfiguration
-from proxy.metrics import Metrics
-from proxy.report import Receipt, total
-from proxy.scripted import Answer, Received, ScriptedProvider, says
-from proxy.shelf import Shelf, Shelved
-from proxy.stack.events import Entered, Folded, Rooted, Woken
-from proxy.standing import Arrival, Standing
+from proxy.exchange.background.summarizer import WAITING, Summaries, read_answer, summaries
+from proxy.exchange.thread.placement import Arrival, Standing
 from proxy.store import Store
+from proxy.store.cache import Shelf, Shelved
 from proxy.store.opening import open_store
-from proxy.summaries import WAITING, Summaries, read_answer, summaries
-from proxy.tokens import TokenCounter
-from proxy.upstream import Routes
+from proxy.telemetry.metrics import Metrics
+from proxy.testing import Answer, Received, ScriptedProvider, says
+from proxy.upstream.routing import Routes
 from tests.stack.forest import Talk, call
 
 MODEL = "claude-haiku-4-5"

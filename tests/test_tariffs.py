@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from proxy.config import Config
-from proxy.config_sources import load_config
+from proxy.accounting.pricing import TARIFFS, UNKNOWN, Tariff, Tariffs, plain_name, tariff_for
+from proxy.config.model import Config
+from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
-from proxy.tariffs import TARIFFS, UNKNOWN, Tariff, Tariffs, plain_name, tariff_for
-from proxy.upstream import Routes
+from proxy.upstream.routing import Routes
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Tenancy as Mode
+from proxy.auth import ANONYMOUS, LOCAL, KeyRing, Tenancy, Tenant, issue_key, list_keys, revoke_key
+from proxy.config.model import Tenancy as Mode
 from proxy.errors import InvalidConfiguration, Unauthorized
-from proxy.tenancy import ANONYMOUS, LOCAL, KeyRing, Tenancy, Tenant, issue_key, list_keys, revoke_key
 
 SECRET = b"store secret"
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from proxy.config import Config
+from proxy.config.model import Config
+from proxy.config.sections import ModelSettings, UpstreamSettings
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from proxy.settings import ModelSettings, UpstreamSettings
-from proxy.transport import Answer, HttpUpstream, decoded, end_to_end
-from proxy.upstream import NotSpoken, Routes, UnknownModel, outgoing_headers
+from proxy.upstream.http import Answer, HttpUpstream, decoded, end_to_end
+from proxy.upstream.routing import NotSpoken, Routes, UnknownModel, outgoing_headers
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -418,7 +418,7 @@ async def test_a_kept_connection_that_is_lost_after_a_while_may_have_been_read_a
 ) -> None:
     """The provider reads the second request of a connection, works on it, and hangs up without a word."""
     # A patch: the server need not work for half a second.
-    monkeypatch.setattr("proxy.transport._AT_ONCE_S", 0.05)
+    monkeypatch.setattr("proxy.upstream.http._AT_ONCE_S", 0.05)
 
     def script(scripted: Provider) -> Script:
         async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -8,13 +8,13 @@ from itertools import count
 import msgspec
 import pytest
 
-from proxy.dialects.chat_message import read_message
-from proxy.dialects.known import Known, at_once
-from proxy.shelf import Shelf, Shelved
-from proxy.stack.events import Folded, FrameEvent, Pushed, recorded
-from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
-from proxy.stack.transcript import Source, Spoken, Usage
+from proxy.core.frames.events import Folded, FrameEvent, Pushed, recorded
+from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
+from proxy.core.ledger.messages import Source, Spoken, Usage
+from proxy.dialects.chat.message import read_message
+from proxy.dialects.parse_cache import Known, at_once
 from proxy.store import Store
+from proxy.store.cache import Shelf, Shelved
 from tests.test_shelf import store as store
 
 OFF = 0.25

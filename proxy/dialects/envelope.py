@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from proxy.dialects import slices
+from proxy.dialects import raw_json as slices
 
 Fields = Mapping[str, bytes]
 

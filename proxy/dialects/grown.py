@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 
-from proxy.dialects import slices
+from proxy.dialects import raw_json as slices
 
 BODIES = 32
 """Bodies that are remembered, the newest of each conversation."""

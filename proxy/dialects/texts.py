@@ -6,7 +6,7 @@ came**, byte for byte.
 
 from __future__ import annotations
 
-from proxy.dialects import slices
+from proxy.dialects import raw_json as slices
 
 CONTENT, TEXT = "content", "text"
 NOTHING = b'""'

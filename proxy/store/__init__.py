@@ -20,8 +20,8 @@ from typing import Protocol
 
 import msgspec
 
+from proxy.core.ledger.ledger import Conversation, Ledger, Value
 from proxy.errors import StoreError
-from proxy.stack.ledger import Conversation, Ledger, Value
 
 Body = tuple[bytes, ...]
 """A request body in pieces: joined they are its bytes. Long pieces (messages) are stored once, however often they are

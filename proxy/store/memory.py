@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
+from proxy.core.ledger.ledger import Conversation, Entry, Event, Ledger, Round, Value
+from proxy.core.ledger.queue import Queued
 from proxy.errors import StoreError
-from proxy.stack.ledger import Conversation, Entry, Event, Ledger, Round, Value
-from proxy.stack.queued import Queued
 from proxy.store import (
     Anchored,
     Forgotten,
@@ -27,9 +27,9 @@ from proxy.store import (
     SettingRecord,
     StoredRequest,
 )
-from proxy.store.committing import Owner, weight, without_bodies
-from proxy.store.finding import found_among, key_of
-from proxy.store.replay import replayed
+from proxy.store.commit import Owner, weight, without_bodies
+from proxy.store.rebuild import replayed
+from proxy.store.search import found_among, key_of
 from proxy.store.tasks import rows_of
 
 

@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 from sqlalchemy.engine import Row
 
-from proxy.dialects.anthropic_message import says_failed
-from proxy.stack.ledger import Conversation, Entry, Event, Kind, Round, Thread
-from proxy.stack.queued import Lane, Queued, State
-from proxy.stack.transcript import Call, Message, Spoken, Usage
+from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Round, Thread
+from proxy.core.ledger.messages import Call, Message, Spoken, Usage
+from proxy.core.ledger.queue import Lane, Queued, State
+from proxy.dialects.messages.message import says_failed
 from proxy.store import Body, RequestRecord, SentRecord, SettingRecord
 
 Values = dict[str, Any]

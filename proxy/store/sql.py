@@ -20,24 +20,15 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
+from proxy.core.ledger.ledger import Conversation, Ledger
 from proxy.errors import StoreError
-from proxy.stack.ledger import Conversation, Ledger
-from proxy.store import (
-    Anchored,
-    Forgotten,
-    FoundFrames,
-    Health,
-    Record,
-    RequestRecord,
-    SettingRecord,
-    StoredRequest,
-    deleting,
-    reading,
-)
+from proxy.store import Anchored, Forgotten, FoundFrames, Health, Record, RequestRecord, SettingRecord, StoredRequest
+from proxy.store import delete as deleting
+from proxy.store import read as reading
 from proxy.store.circuit import Circuit
-from proxy.store.committing import Batch
+from proxy.store.commit import Batch
 from proxy.store.failures import as_store_error
-from proxy.store.finding import Finder
+from proxy.store.search import Finder
 from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile
 from proxy.store.writer import Bounds, Writer
 

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, QueuePool
 
 from proxy.errors import StoreError
-from proxy.store import migrating
+from proxy.store import migrate as migrating
 from proxy.store.failures import as_store_error
 
 BUSY_MS = 250

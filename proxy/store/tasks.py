@@ -23,14 +23,15 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from sqlalchemy import Connection, select
 
-from proxy.stack.applying import apply, reopened
-from proxy.stack.events import begins_root, read_event
-from proxy.stack.frames import Frame, Tree
-from proxy.stack.ledger import Entry, Event, Kind, Ledger
-from proxy.stack.lines import SWITCHED
-from proxy.stack.story import extend, follow
-from proxy.stack.tasks import task_of
-from proxy.store import reading, rows, schema
+from proxy.core.frames.branches import SWITCHED
+from proxy.core.frames.events import begins_root, read_event
+from proxy.core.frames.frames import Frame, Tree
+from proxy.core.frames.path_state import extend, follow
+from proxy.core.frames.reducer import apply, reopened
+from proxy.core.frames.tasks import task_of
+from proxy.core.ledger.ledger import Entry, Event, Kind, Ledger
+from proxy.store import read as reading
+from proxy.store import rows, schema
 from proxy.store.failures import OF_A_DATABASE
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.store.committing import Batch
-from proxy.store.waiting import Waiter
+from proxy.store.commit import Batch
+from proxy.store.pending import Waiter
 
 LOOKED_THROUGH = 64
 """Batches that are looked through for what a reader asks for; where there are more, all of them may concern it."""

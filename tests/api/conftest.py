@@ -12,18 +12,18 @@ import aiohttp
 import pytest
 import uvicorn
 
-from proxy.api import Backstage, build_api
-from proxy.app import now_ms
-from proxy.config import Config
-from proxy.edge import Edge
-from proxy.feed import Feed
-from proxy.live_settings import LiveSettings
-from proxy.settings import SubagentSettings
-from proxy.shelf import Shelf
-from proxy.speaking import Speaking
+from proxy.auth import KeyRing, Tenancy, issue_key
+from proxy.config.model import Config
+from proxy.config.runtime import LiveSettings
+from proxy.config.sections import SubagentSettings
+from proxy.exchange.background.inbox import Speaking
+from proxy.management.api.app import Backstage, build_api
+from proxy.server.app import now_ms
+from proxy.server.guard import Edge
 from proxy.store import Store
+from proxy.store.cache import Shelf
 from proxy.store.opening import open_store
-from proxy.tenancy import KeyRing, Tenancy, issue_key
+from proxy.telemetry.event_bus import Feed
 from tests.api.small_ledger import Written, written
 
 TOKEN = "operator-token"

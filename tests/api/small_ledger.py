@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from proxy.report import Accountant, Outcome
-from proxy.stack.events import FrameEvent, Planned, Popped, Pushed, Rooted, recorded
-from proxy.stack.frames import Status
-from proxy.stack.ledger import Conversation, Entry, Kind, Round, Thread
-from proxy.stack.transcript import Call, Message, Spoken, Usage, identity_of
+from proxy.accounting import Accountant, Outcome
+from proxy.core.frames.events import FrameEvent, Planned, Popped, Pushed, Rooted, recorded
+from proxy.core.frames.frames import Status
+from proxy.core.ledger.ledger import Conversation, Entry, Kind, Round, Thread
+from proxy.core.ledger.messages import Call, Message, Spoken, Usage, identity_of
 from proxy.store import Owned, Record, RequestRecord, SentRecord, Store
 
 CLOCK = 1_700_000_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.api.bounds import MINUTE_S, TENANTS, Pace
-from proxy.config import Config
+from proxy.auth import Tenant, issue_key
+from proxy.config.model import Config
 from proxy.errors import TooOften
-from proxy.tenancy import Tenant, issue_key
+from proxy.management.api.limits import MINUTE_S, TENANTS, Pace
 from tests.wire.proxied import TOKEN, Proxied
 from tests.wire.stage import Starting
 from tests.wire.stage import _provider as _provider

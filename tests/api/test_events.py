@@ -7,9 +7,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.feed import LISTENERS_OF_ONE, WAITING, Feed, Listener, Numbered
-from proxy.happenings import TYPES, Happening
-from proxy.stack.events import FrameEvent
+from proxy.core.frames.events import FrameEvent
+from proxy.telemetry.event_bus import LISTENERS_OF_ONE, WAITING, Feed, Listener, Numbered
+from proxy.telemetry.events import TYPES, Happening
 from tests.api.conftest import Served
 
 PATH = "/stack/events"

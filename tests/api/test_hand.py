@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from proxy.views.hand import HandTold
+from proxy.management.actions.frames import HandTold
 from tests.api.conftest import Served
 
 pytestmark = pytest.mark.rows("S0-36")

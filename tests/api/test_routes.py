@@ -8,7 +8,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from proxy.errors import StoreError
-from proxy.views import lookup, requests, shapes
+from proxy.management.views import lookup, requests
+from proxy.management.views import schemas as shapes
 from tests.api.conftest import Served
 from tests.api.small_ledger import CLOCK, HALF_PAIR, bodies
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from proxy.api.speaking import Cancelled, Live, Messages
-from proxy.speaking import LONGEST
+from proxy.exchange.background.inbox import LONGEST
+from proxy.management.api.messages import Cancelled, Live, Messages
 from tests.api.conftest import Served
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.stack.ledger import Conversation
+from proxy.core.ledger.ledger import Conversation
 from tests.api.conftest import Served
 from tests.api.small_ledger import records_of
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from proxy.stack.ledger import Entry, Kind, Ledger, Round
-from proxy.stack.transcript import Call, Spoken
+from proxy.core.ledger.ledger import Entry, Kind, Ledger, Round
+from proxy.core.ledger.messages import Call, Spoken
+from proxy.management.views.diff import difference
+from proxy.management.views.logs import frame_log
+from proxy.management.views.lookup import newest_story
 from proxy.store import Owned
-from proxy.views.difference import difference
-from proxy.views.logs import frame_log
-from proxy.views.lookup import newest_story
 from tests.api.small_ledger import Written, message, records_of
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.scripted import Answer, Call, Received, ScriptedProvider, answers, call, says
+from proxy.testing import Answer, Call, Received, ScriptedProvider, answers, call, says
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, GREETING, RESULTS
 

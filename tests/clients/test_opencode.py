@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proxy.scripted import ScriptedProvider, calls
+from proxy.testing import ScriptedProvider, calls
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, GREETING, assert_the_stack_stayed_hidden, tell
 

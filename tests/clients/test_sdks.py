@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import (
+from proxy.testing import (
     EVERY_BYTE,
     Answer,
     Call,
@@ -43,9 +43,9 @@ from proxy.scripted import (
     truncated,
     wrong_type,
 )
-from proxy.scripted.answer import ErrorEvent
-from proxy.scripted.event_forms import FORMS as EVENT_FORMS
-from proxy.scripted.typed_events import FORMS as TYPED_FORMS
+from proxy.testing.answer import ErrorEvent
+from proxy.testing.apis.event_forms import FORMS as EVENT_FORMS
+from proxy.testing.apis.sse import FORMS as TYPED_FORMS
 from tests.clients import installing
 from tests.clients.conftest import skip_if_absent
 from tests.clients.serving import AWAKE, Served, serve

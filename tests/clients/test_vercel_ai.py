@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, calls
+from proxy.testing import ScriptedProvider, calls
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, assert_the_stack_stayed_hidden, tell
 

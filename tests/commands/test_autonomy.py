@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from proxy.stack.advice import Suggestion
-from proxy.stack.events import Suggested, recorded
+from proxy.core.frames.events import Suggested, recorded
+from proxy.core.frames.suggestions import Suggestion
+from proxy.management.views import lookup
 from proxy.store import Owned
 from proxy.store.opening import open_store
-from proxy.views import lookup
 from tests.commands.conftest import Shell, Stocked
 
 

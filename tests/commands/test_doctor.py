@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from proxy.commands.doctor import judged
-from proxy.report import Receipt
+from proxy.accounting import Receipt
+from proxy.accounting.pricing import tariff_for
+from proxy.cli.doctor import judged
+from proxy.management.views.totals import receipt_in
 from proxy.store import RequestRecord
-from proxy.tariffs import tariff_for
-from proxy.views.totals import receipt_in
 from tests.api.small_ledger import records_of
 from tests.commands.conftest import Shell, Stocked
 

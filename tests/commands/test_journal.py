@@ -10,8 +10,8 @@ import weakref
 
 import pytest
 
-from proxy.commands.journal import MOST_CAUSES, Line, Object, Page, Said
-from proxy.plain import LONGEST
+from proxy.cli.logging import MOST_CAUSES, Line, Object, Page, Said
+from proxy.telemetry.log_fields import LONGEST
 
 FORMS = pytest.mark.parametrize("form", [Line(), Object()], ids=["text", "json"])
 

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from proxy.stack.frames import INFERRED
-from proxy.views.conversations import MARKS
+from proxy.core.frames.frames import INFERRED
+from proxy.management.views.conversations import MARKS
 from tests.api.small_ledger import HALF_PAIR
 from tests.commands.conftest import Shell, Stocked
 

@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from proxy.commands.loops import loops_text
-from proxy.stack.events import Looped, recorded
-from proxy.stack.frames import Loop
+from proxy.cli.loops import loops_text
+from proxy.core.frames.events import Looped, recorded
+from proxy.core.frames.frames import Loop
+from proxy.management.views import lookup
 from proxy.store import Owned
 from proxy.store.opening import open_store
-from proxy.views import lookup
 from tests.commands.conftest import Stocked
 
 

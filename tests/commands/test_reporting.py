@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from proxy.report import Decision, Receipt
+from proxy.accounting import Decision, Receipt
 from proxy.store import RequestRecord
 from proxy.store.opening import open_store
 from tests.api.small_ledger import records_of

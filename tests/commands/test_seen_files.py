@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.stack.events import Rooted
-from proxy.stack.ledger import Kind
-from proxy.stack.transcript import Call
+from proxy.core.frames.events import Rooted
+from proxy.core.ledger.ledger import Kind
+from proxy.core.ledger.messages import Call
 from proxy.store.opening import open_store
 from tests.api.small_ledger import Writing, message
 from tests.commands.conftest import Shell, Stocked

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from proxy.commands.serving import reachable, welcome
-from proxy.config import Config
-from proxy.settings import Mode
+from proxy.cli.serve import reachable, welcome
+from proxy.config.model import Config
+from proxy.config.sections import Mode
 from tests.commands.conftest import Shell
 
 CANARY = "sk-canary-0123456789"

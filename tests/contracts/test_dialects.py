@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.scripted import Model, ScriptedProvider, says
+from proxy.testing import Model, ScriptedProvider, says
 from tests.harness import Conversation, Listening, activate, bash, does, op, plan, pop, push, recall, staged
 from tests.laws import calls_of, text_of
 from tests.scenarios.sessions import TOOLS, Session, portrait

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from proxy.config_sources import load_config
+from proxy.config.sources import load_config
 from tests.harness import PATIENCE_MS, RunningProxy, Stage
 
 ROOT = Path(__file__).resolve().parents[2]

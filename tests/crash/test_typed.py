@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import ScriptedProvider, says
 from tests.crash.killable import KillableProxy
 from tests.harness import Stage, texts
 

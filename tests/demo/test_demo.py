@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from proxy.demo.agent import Agent
-from proxy.demo.model import DemoModel
-from proxy.demo.run import MODEL, provider_of, session, turns
-from proxy.demo.session import SYSTEM
-from proxy.demo.workspace import write_project
-from proxy.tariffs import tariff_for
+from proxy.accounting.pricing import tariff_for
+from proxy.cli.demo.agent import Agent
+from proxy.cli.demo.model import DemoModel
+from proxy.cli.demo.project import write_project
+from proxy.cli.demo.run import MODEL, provider_of, session, turns
+from proxy.cli.demo.session import SYSTEM
 
 TIME_LIMIT_S = 60
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.dialects.anthropic_answer import Answer
+from proxy.dialects.messages.response import Answer
 from proxy.dialects.sse import Events
 from tests.dialects.playing import JSON, SSE, Played, played
 

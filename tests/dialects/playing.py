@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from proxy.core.ledger.messages import Spoken
 from proxy.dialects import Writing
-from proxy.stack.transcript import Spoken
 
 SSE = "text/event-stream; charset=utf-8"
 JSON = "application/json"

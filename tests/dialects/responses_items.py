@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proxy.dialects.known import Known
-from proxy.dialects.openai_responses import OPENAI_RESPONSES
-from proxy.stack.transcript import Request
+from proxy.core.ledger.messages import Request
+from proxy.dialects.parse_cache import Known
+from proxy.dialects.responses.request import OPENAI_RESPONSES
 
 read = OPENAI_RESPONSES.read
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.dialects.known import Known
-from proxy.dialects.openai_responses import OPENAI_RESPONSES
-from proxy.dialects.responses_answer import Answer
+from proxy.core.ledger.messages import Request
+from proxy.dialects.parse_cache import Known
+from proxy.dialects.responses.request import OPENAI_RESPONSES
+from proxy.dialects.responses.response import Answer
 from proxy.dialects.sse import Events
-from proxy.stack.transcript import Request
 from tests.dialects.playing import JSON, SSE, Played, played
 
 read = OPENAI_RESPONSES.read

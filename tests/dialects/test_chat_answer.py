@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from proxy.dialects import slices
-from proxy.dialects.chat_answer import Answer
-from proxy.dialects.chat_round import Round
+from proxy.dialects import raw_json as slices
+from proxy.dialects.chat.response import Answer
+from proxy.dialects.chat.stream import Round
 from tests.dialects.chat_streams import (
     DONE,
     MIXED,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.chat_message import read_message, tool_result, user_message, without_calls, without_reasoning
-from proxy.dialects.dialect import Wanted
-from proxy.dialects.known import Known, countables, weighed
-from proxy.dialects.openai_chat import OPENAI_CHAT, client_body, extended_head, render, tools_json
-from proxy.stack.transcript import Request
+from proxy.core.ledger.messages import Request
+from proxy.dialects.base import Wanted
+from proxy.dialects.chat.message import read_message, tool_result, user_message, without_calls, without_reasoning
+from proxy.dialects.chat.request import OPENAI_CHAT, client_body, extended_head, render, tools_json
+from proxy.dialects.parse_cache import Known, countables, weighed
 
 read = OPENAI_CHAT.read
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.ledger.messages import Message, Request
 from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, Dialect, Known, Unreadable, Wanted
-from proxy.dialects.known import BIT, Reading, countables
-from proxy.stack.transcript import Message, Request
+from proxy.dialects.parse_cache import BIT, Reading, countables
 
 Json = dict[str, Any]
 HI = {"role": "user", "content": "hi"}

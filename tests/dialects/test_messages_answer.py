@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dialects.anthropic_answer import Answer
+from proxy.core.ledger.interceptor import MOST_WAITING
+from proxy.core.ledger.messages import Usage
+from proxy.dialects.messages.response import Answer
 from proxy.dialects.sse import Events, SseEvent
-from proxy.stack.intercept import MOST_WAITING
-from proxy.stack.transcript import Usage
 from tests.dialects.messages_streams import (
     CITED,
     FOUND,

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.anthropic_messages import ANTHROPIC_MESSAGES, client_body, extended_head, render
-from proxy.dialects.dialect import Wanted
-from proxy.dialects.known import Known
-from proxy.stack.context import unpaired
-from proxy.stack.transcript import Request
+from proxy.core.context.line import unpaired
+from proxy.core.ledger.messages import Request
+from proxy.dialects.base import Wanted
+from proxy.dialects.messages.request import ANTHROPIC_MESSAGES, client_body, extended_head, render
+from proxy.dialects.parse_cache import Known
 
 read = ANTHROPIC_MESSAGES.read
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.anthropic_message import (
+from proxy.core.ledger.messages import Message, Request, identity_of
+from proxy.dialects.base import Wanted
+from proxy.dialects.messages.message import (
     NO_BLOCKS,
     messages_in,
     read_message,
@@ -18,7 +20,7 @@ from proxy.dialects.anthropic_message import (
     without_calls,
     without_reasoning,
 )
-from proxy.dialects.anthropic_messages import (
+from proxy.dialects.messages.request import (
     ANTHROPIC_MESSAGES,
     client_body,
     error_body,
@@ -26,9 +28,7 @@ from proxy.dialects.anthropic_messages import (
     render,
     tools_json,
 )
-from proxy.dialects.dialect import Wanted
-from proxy.dialects.known import Known, Unreadable, countables, weighed
-from proxy.stack.transcript import Message, Request, identity_of
+from proxy.dialects.parse_cache import Known, Unreadable, countables, weighed
 
 read = ANTHROPIC_MESSAGES.read
 

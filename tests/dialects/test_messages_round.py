@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from proxy.dialects.anthropic_answer import Answer
-from proxy.dialects.anthropic_message import read_message
-from proxy.stack.ledger import JOINT
+from proxy.core.ledger.ledger import JOINT
+from proxy.dialects.messages.message import read_message
+from proxy.dialects.messages.response import Answer
 from tests.dialects.messages_streams import (
     CITED,
     FOUND,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.anthropic_answer import Answer
+from proxy.dialects.messages.response import Answer
 from tests.dialects.messages_streams import (
     FOUND,
     MIXED,

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dialects import responses_answer, slices
-from proxy.dialects.responses_answer import Answer
+from proxy.dialects import raw_json as slices
+from proxy.dialects.responses import response as responses_answer
+from proxy.dialects.responses.response import Answer
 from proxy.dialects.sse import Events
 from tests.dialects.playing import SSE, cut
 from tests.dialects.responses_streams import (

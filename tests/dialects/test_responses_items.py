@@ -10,19 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from proxy.dialects.dialect import Wanted
-from proxy.dialects.known import Known
-from proxy.dialects.openai_responses import (
-    OPENAI_RESPONSES,
-    client_body,
-    kept,
-    previous,
-    referred,
-    render,
-    resolved,
-    unplaceable,
-)
-from proxy.dialects.responses_item import (
+from proxy.core.ledger.messages import Message
+from proxy.dialects.base import Wanted
+from proxy.dialects.parse_cache import Known
+from proxy.dialects.responses.items import (
     items_by_id,
     read_item,
     read_run,
@@ -32,7 +23,16 @@ from proxy.dialects.responses_item import (
     without_calls,
     without_reasoning,
 )
-from proxy.stack.transcript import Message
+from proxy.dialects.responses.request import (
+    OPENAI_RESPONSES,
+    client_body,
+    kept,
+    previous,
+    referred,
+    render,
+    resolved,
+    unplaceable,
+)
 from tests.dialects.responses_items import (
     ADDED,
     CALL,

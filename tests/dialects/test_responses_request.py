@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.dialect import Wanted
-from proxy.dialects.known import Known, countables, weighed
-from proxy.dialects.openai_responses import OPENAI_RESPONSES, client_body, extended_head, render, tools_json
-from proxy.dialects.responses_item import tool_result
-from proxy.stack.context import NEVER_ANSWERED
-from proxy.stack.transcript import Message, Request
+from proxy.core.context.line import NEVER_ANSWERED
+from proxy.core.ledger.messages import Message, Request
+from proxy.dialects.base import Wanted
+from proxy.dialects.parse_cache import Known, countables, weighed
+from proxy.dialects.responses.items import tool_result
+from proxy.dialects.responses.request import OPENAI_RESPONSES, client_body, extended_head, render, tools_json
 from tests.dialects.responses_items import (
     ADDED,
     CALL,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from proxy.core.ledger.messages import Request
 from proxy.dialects import DIALECTS, Dialect, Known, Saying
-from proxy.dialects.saying import behind
-from proxy.stack.transcript import Request
+from proxy.dialects.own_responses import behind
 from tests.dialects.playing import SSE
 from tests.dialects.serving import served
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from proxy.core.ledger.messages import Usage
 from proxy.dialects.usage import compactions_in, merged_usage, told_of, usage_of
-from proxy.stack.transcript import Usage
 
 OPENAI = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 60}}
 DEEPSEEK = {

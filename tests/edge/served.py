@@ -12,10 +12,10 @@ import json
 import sys
 from pathlib import Path
 
-from proxy.config_sources import load_config, parse_assignments
-from proxy.edge import Edge, Receive, Scope, Send
+from proxy.config.sources import load_config, parse_assignments
 from proxy.errors import InvalidConfiguration
-from proxy.server import serve
+from proxy.server.guard import Edge, Receive, Scope, Send
+from proxy.server.runner import serve
 
 
 class Echo:

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from proxy.errors import InvalidConfiguration
-from proxy.server import bind
+from proxy.server.runner import bind
 from tests.edge.raw import Served, Start, run
 
 

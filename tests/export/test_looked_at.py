@@ -8,16 +8,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from proxy.accounting import Receipt, total
+from proxy.core.frames.events import Decided, Invalidated, Planned, Popped, Pushed, Rooted
+from proxy.core.frames.frames import Status
+from proxy.core.ledger.ledger import Kind
+from proxy.core.ledger.messages import Call
 from proxy.errors import BadRequest
-from proxy.export import flames, handover, spans
-from proxy.export.credentials import without_credentials
-from proxy.export.formats import FORMATS, format_named, measure_named
-from proxy.export.material import Material
-from proxy.report import Receipt, total
-from proxy.stack.events import Decided, Invalidated, Planned, Popped, Pushed, Rooted
-from proxy.stack.frames import Status
-from proxy.stack.ledger import Kind
-from proxy.stack.transcript import Call
+from proxy.management.export import flamegraph as flames
+from proxy.management.export import handover
+from proxy.management.export import otel as spans
+from proxy.management.export.formats import FORMATS, format_named, measure_named
+from proxy.management.export.redaction import without_credentials
+from proxy.management.export.source import Material
 from proxy.store import RequestRecord
 from tests.api.small_ledger import Writing, message
 from tests.export.conftest import Desk, Json, Small

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from proxy.core.frames.events import FrameEvent, Rooted, Woken, recorded
+from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round
+from proxy.core.ledger.messages import Message, Spoken
 from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, Dialect, Known
-from proxy.export.material import Material
-from proxy.export.messages import trimmed
-from proxy.stack.events import FrameEvent, Rooted, Woken, recorded
-from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round
-from proxy.stack.transcript import Message, Spoken
+from proxy.management.export.messages import trimmed
+from proxy.management.export.source import Material
+from proxy.management.views.conversations import story_of
 from proxy.store import RequestRecord
-from proxy.views.conversations import story_of
 from tests.export.conftest import Json
 
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}

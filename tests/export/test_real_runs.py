@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from proxy.core.context.line import unpaired
+from proxy.core.ledger.messages import is_stack_tool
 from proxy.dialects import DIALECTS, Known
-from proxy.export.importing import imported
-from proxy.scripted import ScriptedProvider, call, says
-from proxy.stack.context import unpaired
-from proxy.stack.transcript import is_stack_tool
+from proxy.management.export.importer import imported
 from proxy.store.opening import open_store
+from proxy.testing import ScriptedProvider, call, says
 from tests.export.conftest import exported
 from tests.harness import Conversation, RunningProxy, Stage, bash, does, pop, push, recall, texts
 

@@ -9,8 +9,8 @@ from itertools import islice
 import pytest
 
 from proxy.errors import BadRequest, NotAllowed
-from proxy.export.formats import Options, format_named
-from proxy.export.writing import archived, written
+from proxy.management.export.files import archived, written
+from proxy.management.export.formats import Options, format_named
 from tests.api.small_ledger import records_of
 from tests.export.conftest import Desk, Json, Small
 

@@ -10,11 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.export import layout, writing
-from proxy.export.importing import read
-from proxy.export.items import items_of
-from proxy.export.material import Material
-from proxy.stack.events import (
+from proxy.core.frames.events import (
     ArtifactAdded,
     Decided,
     Entered,
@@ -25,12 +21,17 @@ from proxy.stack.events import (
     Pushed,
     Rooted,
 )
-from proxy.stack.frames import Frame, Status, Tree
-from proxy.stack.ledger import Kind
-from proxy.stack.transcript import Call
+from proxy.core.frames.frames import Frame, Status, Tree
+from proxy.core.ledger.ledger import Kind
+from proxy.core.ledger.messages import Call
+from proxy.management.export import files as writing
+from proxy.management.export import layout
+from proxy.management.export.importer import read
+from proxy.management.export.items import items_of
+from proxy.management.export.source import Material
+from proxy.management.views.conversations import story_of
 from proxy.store import Owned
-from proxy.store.replay import replayed
-from proxy.views.conversations import story_of
+from proxy.store.rebuild import replayed
 from tests.api.small_ledger import CLOCK, Writing, message
 from tests.export.conftest import Desk, Json, Small, document, files_in, lines
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.export.formats import FORMATS
+from proxy.management.export.formats import FORMATS
 from tests.api.conftest import Served, served
 from tests.commands.conftest import Shell, Stocked, own_stock, shell, stocked
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import ScriptedProvider, says
 from tests.crash.killable import KillableProxy
 from tests.harness import Answer, Conversation, Json, Stage, does, plan, pop, push
 

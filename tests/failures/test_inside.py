@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
-from proxy.shelf import Shelf
+from proxy.store.cache import Shelf
+from proxy.testing import ScriptedProvider, says
 from tests.crash.killable import KillableProxy
 from tests.failures.conftest import Agent, at_work
 from tests.harness import Conversation, Stage
@@ -23,7 +23,7 @@ def test_given_an_error_while_a_line_is_assembled_then_the_clients_bytes_go_and_
     """Patched, because no input is known that makes assembling fail; one that is found becomes a test of its own."""
     before = here.frames()
     with monkeypatch.context() as patched:
-        patched.setattr("proxy.turn.assemble", broken)
+        patched.setattr("proxy.exchange.turn.assemble", broken)
         answer, _ = here.asks()
         left = provider.received[-1].raw
     assert answer.stack_status == "bypass; reason=internal"
@@ -39,7 +39,7 @@ def test_given_an_error_while_a_request_is_placed_then_the_clients_bytes_go_and_
     """Patched for the same reason."""
     before = here.frames()
     with monkeypatch.context() as patched:
-        patched.setattr("proxy.stack.matching.grown", broken)
+        patched.setattr("proxy.core.matching.match.grown", broken)
         answer, _ = here.asks()
     assert answer.stack_status == "bypass; reason=internal"
     assert here.asks()[0].stack_status == "full"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import ScriptedProvider, says
 from tests import laws
 from tests.crash.killable import KillableProxy
 from tests.failures.conftest import Agent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from proxy.stack.ledger import Ledger
+from proxy.core.ledger.ledger import Ledger
 from proxy.store.opening import open_store
 
 

@@ -15,17 +15,17 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
+from proxy.core import tools
+from proxy.core.context.line import Line, assemble
+from proxy.core.frames.events import Rooted, call_key, frame_id, recorded
+from proxy.core.frames.path_state import Story, extend
+from proxy.core.frames.reducer import apply
+from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Ledger, Round, message_id, turn_id
+from proxy.core.ledger.messages import Call, Message, Spoken, identity_of
+from proxy.core.policy.roots import begun_beside
+from proxy.core.tools.base import Desk, Group, Settings
 from proxy.dialects import DIALECTS
-from proxy.scribe import Writer
-from proxy.stack import tools
-from proxy.stack.applying import apply
-from proxy.stack.context import Line, assemble
-from proxy.stack.events import Rooted, call_key, frame_id, recorded
-from proxy.stack.ledger import Conversation, Entry, Event, Kind, Ledger, Round, message_id, turn_id
-from proxy.stack.roots import begun_beside
-from proxy.stack.story import Story, extend
-from proxy.stack.tools.desk import Desk, Group, Settings
-from proxy.stack.transcript import Call, Message, Spoken, identity_of
+from proxy.dialects.compose import Writer
 from tests.properties.oracle import Op
 from tests.properties.plays import Round as Played
 from tests.properties.plays import as_call

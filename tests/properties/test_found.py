@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import ScriptedProvider, says
 from tests.harness import Conversation, activate, bash, does, op, plan, pop, push, staged
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider
+from proxy.testing import ScriptedProvider
 
 Heard = tuple[int, dict[str, str], bytes]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import (
+from proxy.testing import (
     Answer,
     Reply,
     ScriptedProvider,
@@ -29,7 +29,7 @@ from proxy.scripted import (
     truncated,
     wrong_type,
 )
-from proxy.scripted.answer import ErrorEvent
+from proxy.testing.answer import ErrorEvent
 
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
 Exchange = Callable[..., tuple[bytes, str]]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.scripted.caches import CACHE_RULES, CacheUse, Part, PrefixCache
-from proxy.scripted.counting import parts_of
+from proxy.testing.prompt_cache import CACHE_RULES, CacheUse, Part, PrefixCache
+from proxy.testing.tokens import parts_of
 
 HEAD = Part(b"system", 2000, breakpoint=True)
 

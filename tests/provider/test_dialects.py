@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import (
+from proxy.testing import (
     EVERY_BYTE,
     Answer,
     Call,
@@ -26,8 +26,8 @@ from proxy.scripted import (
     status,
     throttled,
 )
-from proxy.scripted.event_forms import FORMS as EVENT_FORMS
-from proxy.scripted.typed_events import FORMS as TYPED_FORMS
+from proxy.testing.apis.event_forms import FORMS as EVENT_FORMS
+from proxy.testing.apis.sse import FORMS as TYPED_FORMS
 from tests.provider.speakers import SPEAKERS, Speaker, events_of
 
 RICH = answers(

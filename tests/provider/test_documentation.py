@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from proxy import scripted
-from proxy.scripted import Answer, Model, When, call_forms, event_forms, typed_events
-from proxy.scripted.caches import AS_OF, CACHE_RULES, MINUTE
-from proxy.scripted.scenario import read
-from proxy.scripted.wordings import OVERFLOWS, THROTTLES
+from proxy import testing as scripted
+from proxy.testing import Answer, Model, When
+from proxy.testing.apis import chat_calls as call_forms
+from proxy.testing.apis import event_forms
+from proxy.testing.apis import sse as typed_events
+from proxy.testing.error_texts import OVERFLOWS, THROTTLES
+from proxy.testing.prompt_cache import AS_OF, CACHE_RULES, MINUTE
+from proxy.testing.scenario import read
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "provider.md").read_text(encoding="utf-8")
 WORDS = set(re.findall(r"`([^`\n]+)`", PAGE))

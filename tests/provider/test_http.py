@@ -4,7 +4,7 @@ import json
 import socket
 from collections.abc import Callable
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import ScriptedProvider, says
 
 Exchange = Callable[..., tuple[bytes, str]]
 Build = Callable[..., bytes]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Call, Model, ScriptedProvider, answers, call, calls, says
-from proxy.scripted.messages_check import BINDING_BETA, refusal
+from proxy.testing import Call, Model, ScriptedProvider, answers, call, calls, says
+from proxy.testing.apis.messages_checks import BINDING_BETA, refusal
 from tests.provider.speakers import SPEAKERS, events_of
 
 Json = dict[str, Any]

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.scripted import Call, Received, When, answers
-from proxy.scripted.delivery import Delivery
-from proxy.scripted.model import Model, ScriptedModel
-from proxy.scripted.script import Script
+from proxy.testing import Call, Received, When, answers
+from proxy.testing.delivery import Delivery
+from proxy.testing.model import Model, ScriptedModel
+from proxy.testing.script import Script
 from tests.provider.speakers import SPEAKERS, Heard
 
 Json = Any

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Answer, Call, Model, ScriptedProvider, answers, call, calls, error_chunk, says
-from proxy.scripted.answer import ErrorEvent
-from proxy.scripted.responses_check import refusal
-from proxy.scripted.responses_view import conversation, items_of
+from proxy.testing import Answer, Call, Model, ScriptedProvider, answers, call, calls, error_chunk, says
+from proxy.testing.answer import ErrorEvent
+from proxy.testing.apis.responses_checks import refusal
+from proxy.testing.apis.responses_request import conversation, items_of
 from tests.provider.speakers import SEALED, SPEAKERS, Heard, events_of
 
 Json = dict[str, Any]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.providers import LitellmUpstream
-from proxy.providers.library import load
-from proxy.scripted import ScriptedProvider
-from proxy.settings import UpstreamSettings
+from proxy.config.sections import UpstreamSettings
+from proxy.testing import ScriptedProvider
+from proxy.upstream.litellm import LitellmUpstream
+from proxy.upstream.litellm.loader import load
 
 HERE = Path(__file__).resolve().parent
 IMPORTED_S = 60

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config
-from proxy.config_sources import load_config
+from proxy.config.model import Config
+from proxy.config.sections import UpstreamSettings
+from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
-from proxy.providers import fault
-from proxy.settings import UpstreamSettings
-from proxy.upstream import Routes
+from proxy.upstream.litellm import fault
+from proxy.upstream.routing import Routes
 from tests.commands.conftest import Shell
 
 HOUSE = Path(__file__).resolve().parents[2]

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
+from proxy.core.ledger.messages import Usage as Told
 from proxy.dialects.usage import usage_of
 from proxy.errors import UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from proxy.overflow import is_overflow
-from proxy.providers import LitellmUpstream
-from proxy.scripted import (
-    Answer as Scripted,
-)
-from proxy.scripted import (
+from proxy.testing import Answer as Scripted
+from proxy.testing import (
     ScriptedProvider,
     Usage,
     answers,
@@ -32,8 +29,9 @@ from proxy.scripted import (
     status,
     truncated,
 )
-from proxy.stack.transcript import Usage as Told
-from proxy.transport import Answer
+from proxy.upstream.http import Answer
+from proxy.upstream.litellm import LitellmUpstream
+from proxy.upstream.overflow import is_overflow
 from tests.provider.speakers import SPEAKERS, Heard, Speaker, events_of
 from tests.providers.conftest import through
 

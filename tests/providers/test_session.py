@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, cut, overflow, says, status
+from proxy.testing import ScriptedProvider, cut, overflow, says, status
 from tests.harness import RunningProxy, Stage, bash, does, pop, push, recall, staged
 
 VENDORS = ("openai", "anthropic")

@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from proxy import exchange
-from proxy.asking import Incoming
-from proxy.config_sources import load_config
-from proxy.replaying.playing import Heard
-from proxy.replaying.recording import Step, around, encoded
-from proxy.replaying.wiring import PATH, TENANT, wired
-from proxy.scripted import ScriptedProvider
+from proxy.config.sources import load_config
+from proxy.exchange import pipeline as exchange
+from proxy.exchange.rounds import Incoming
+from proxy.replay.player import Heard
+from proxy.replay.recording import Step, around, encoded
+from proxy.replay.wiring import PATH, TENANT, wired
+from proxy.testing import ScriptedProvider
 from tests.harness import does, pop, push, staged
 
 Json = dict[str, Any]

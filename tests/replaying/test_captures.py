@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from proxy.config_sources import load_config
-from proxy.replaying.formats import recordings_in
-from proxy.replaying.outcome import Played
-from proxy.replaying.playing import play
-from proxy.replaying.recording import NotReplayable, Recording
+from proxy.config.sources import load_config
+from proxy.replay.formats import recordings_in
+from proxy.replay.outcome import Played
+from proxy.replay.player import play
+from proxy.replay.recording import NotReplayable, Recording
 
 Json = dict[str, Any]
 MARKED = {"type": "ephemeral"}

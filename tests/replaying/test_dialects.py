@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from proxy.config_sources import load_config
+from proxy.config.sources import load_config
+from proxy.core.ledger.messages import Request
 from proxy.dialects import Known
-from proxy.replaying.apis import APIS
-from proxy.replaying.formats import recordings_in
-from proxy.replaying.outcome import Played
-from proxy.replaying.playing import play
-from proxy.replaying.recording import NotReplayable, Recording
-from proxy.scripted import messages_check, responses_check
-from proxy.stack.transcript import Request
+from proxy.replay.api import APIS
+from proxy.replay.formats import recordings_in
+from proxy.replay.outcome import Played
+from proxy.replay.player import play
+from proxy.replay.recording import NotReplayable, Recording
+from proxy.testing.apis import messages_checks as messages_check
+from proxy.testing.apis import responses_checks as responses_check
 
 Json = dict[str, Any]
 MODEL = "claude-sonnet-4-5"

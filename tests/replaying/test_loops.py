@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from proxy.config_sources import load_config
-from proxy.replaying.formats import recordings_in
+from proxy.config.sources import load_config
+from proxy.replay.formats import recordings_in
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = ROOT.parent / "shared" / "trajectories"

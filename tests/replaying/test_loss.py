@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from proxy.core.frames.frames import Frame, Status, Tree, Trim
+from proxy.core.frames.path_state import Placed, Story
+from proxy.core.ledger.ledger import Entry, Kind
+from proxy.core.ledger.messages import Message, Request
 from proxy.dialects import OPENAI_CHAT, Known
-from proxy.replaying.loss import FAR, Loss, Reader, Seen
-from proxy.replaying.recording import around, encoded
-from proxy.stack.frames import Frame, Status, Tree, Trim
-from proxy.stack.ledger import Entry, Kind
-from proxy.stack.story import Placed, Story
-from proxy.stack.transcript import Message, Request
+from proxy.replay.loss import FAR, Loss, Reader, Seen
+from proxy.replay.recording import around, encoded
 
 Json = dict[str, Any]
 NAME = "token_bucket_size"

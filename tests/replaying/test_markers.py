@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from proxy.accounting.pricing import Tariff
+from proxy.core.ledger.messages import Request
 from proxy.dialects import ANTHROPIC_MESSAGES, Known
-from proxy.dialects.known import countables, weighed
-from proxy.replaying.markers import Marked, cached_parts
-from proxy.stack.transcript import Request
-from proxy.tariffs import Tariff
+from proxy.dialects.parse_cache import countables, weighed
+from proxy.replay.cache_markers import Marked, cached_parts
 
 Json = dict[str, Any]
 MINUTE = 60_000

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from proxy.app import App, build
-from proxy.asking import Parts
-from proxy.config import Config
-from proxy.config_sources import load_config
-from proxy.replaying.api import Api
-from proxy.replaying.apis import APIS
-from proxy.replaying.outcome import Played
-from proxy.replaying.playing import play
-from proxy.replaying.recording import Recording, Step, around, encoded
-from proxy.replaying.wiring import wired
+from proxy.config.model import Config
+from proxy.config.sources import load_config
+from proxy.exchange.rounds import Parts
+from proxy.replay.api import APIS
+from proxy.replay.api.base import Api
+from proxy.replay.outcome import Played
+from proxy.replay.player import play
+from proxy.replay.recording import Recording, Step, around, encoded
+from proxy.replay.wiring import wired
+from proxy.server.app import App, build
 
 Json = dict[str, Any]
 MODEL = "claude-sonnet-4-5"

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from proxy.config_sources import load_config
+from proxy.config.sources import load_config
+from proxy.core.observers import NAMES
 from proxy.dialects import OPENAI_CHAT, Known
-from proxy.replaying.formats import recordings_in
-from proxy.replaying.recording import around, encoded
-from proxy.stack.observe import NAMES
+from proxy.replay.formats import recordings_in
+from proxy.replay.recording import around, encoded
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "docs" / "probes.py"

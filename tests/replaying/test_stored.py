@@ -5,17 +5,17 @@ import json
 
 import pytest
 
-from proxy import exchange
-from proxy.asking import Incoming
-from proxy.config_sources import load_config
+from proxy.config.sources import load_config
 from proxy.errors import UnknownFrame
-from proxy.replaying.api import Api
-from proxy.replaying.messages_api import MESSAGES
-from proxy.replaying.playing import Heard, play
-from proxy.replaying.recording import Json, NotReplayable, Recording, Step, around, encoded
-from proxy.replaying.responses_api import RESPONSES
-from proxy.replaying.stored import stored_recording
-from proxy.replaying.wiring import PATH, TENANT, Backstage, wired
+from proxy.exchange import pipeline as exchange
+from proxy.exchange.rounds import Incoming
+from proxy.replay.api.base import Api
+from proxy.replay.api.messages import MESSAGES
+from proxy.replay.api.responses import RESPONSES
+from proxy.replay.player import Heard, play
+from proxy.replay.recording import Json, NotReplayable, Recording, Step, around, encoded
+from proxy.replay.stored import stored_recording
+from proxy.replay.wiring import PATH, TENANT, Backstage, wired
 
 MINUTE = 60_000
 CHAT: list[Json] = [

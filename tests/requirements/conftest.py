@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider
+from proxy.testing import ScriptedProvider
 from tests.harness import Conversation, Stage, staged
 
 

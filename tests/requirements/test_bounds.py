@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.scripted import Answer as Scripted
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import Answer as Scripted
+from proxy.testing import ScriptedProvider, says
 from tests.harness import Stage, bash, does, everything, op, push
 
 

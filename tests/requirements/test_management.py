@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, call, says
+from proxy.testing import ScriptedProvider, call, says
 from tests.harness import Stage, bash, does, op, pop, push
 
 

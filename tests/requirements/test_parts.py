@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.stack.transcript import Message
-from proxy.views.parts import is_error
+from proxy.core.ledger.messages import Message
+from proxy.management.views.parts import is_error
 
 
 def result(text: str, *, failed: bool = False) -> Message:

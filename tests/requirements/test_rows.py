@@ -2,9 +2,9 @@
 
 import pytest
 
-from proxy.config_sources import load_config
-from proxy.scripted import ScriptedProvider, call, says
-from proxy.tenancy import issue_key
+from proxy.auth import issue_key
+from proxy.config.sources import load_config
+from proxy.testing import ScriptedProvider, call, says
 from tests.harness import Stage, activate, bash, does, op, plan, pop, push
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import ScriptedProvider, says
 from tests.harness import Answer, Stage, bash, does, pop, push
 
 TOLD = "x-stack-tokens-would-send"

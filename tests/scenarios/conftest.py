@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Model, ScriptedProvider
+from proxy.testing import Model, ScriptedProvider
 from tests.harness import Conversation, Listening, Stage, staged
 from tests.tongues import CHAT, TONGUES, Tongue
 

@@ -20,15 +20,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from proxy.commands.place import opened
-from proxy.scripted import Answer, Call, ScriptedProvider, Usage, call, says
-from proxy.stack import transcript
-from proxy.stack.context import owner_of
-from proxy.stack.facts import said_by
-from proxy.stack.frames import Frame, children
-from proxy.stack.story import Story, follow
-from proxy.stack.transcript import Message
-from proxy.views import lookup
+from proxy.cli.context import opened
+from proxy.core.compaction.facts import said_by
+from proxy.core.context.line import owner_of
+from proxy.core.frames.frames import Frame, children
+from proxy.core.frames.path_state import Story, follow
+from proxy.core.ledger import messages as transcript
+from proxy.core.ledger.messages import Message
+from proxy.management.views import lookup
+from proxy.testing import Answer, Call, ScriptedProvider, Usage, call, says
 from tests.harness import Conversation, Json, RunningProxy
 
 MARKS = {"x": "completed", ">": "in_progress", " ": "pending"}

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Call, ScriptedProvider, call, says
-from proxy.tenancy import issue_key
+from proxy.auth import issue_key
+from proxy.testing import Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.sessions import todo
 
@@ -127,13 +127,13 @@ def test_a_suggestion_that_nobody_follows_expires_and_its_bytes_stay(
     """S1-93: it is not repeated either. The clock is ours: six minutes are too long for a test."""
     minutes = count()
     clock: Callable[[], int] = lambda: 1_700_000_000_000 + next(minutes) * 1_000  # noqa: E731
-    monkeypatch.setattr("proxy.app.now_ms", clock)
+    monkeypatch.setattr("proxy.server.app.now_ms", clock)
     chat = stage.chat(stage.proxy(autonomy="suggest"), tools=TOOLS)
     stuck(chat, provider)
     suggested = provider.received[-1].messages
     monkeypatch.undo()
     later = 1_700_000_000_000 + 3_600_000
-    monkeypatch.setattr("proxy.app.now_ms", lambda: later)
+    monkeypatch.setattr("proxy.server.app.now_ms", lambda: later)
     chat.proxy.restart()
     provider.will(says("Salut."), says("Voilà."))
     chat.says("Is that really all?")

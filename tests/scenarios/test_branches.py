@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Call, Received, ScriptedProvider, call, says
-from proxy.stack.pruning import CLEARED
-from proxy.tenancy import issue_key
+from proxy.auth import issue_key
+from proxy.core.compaction.pruning import CLEARED
+from proxy.testing import Call, Received, ScriptedProvider, call, says
 from tests import laws
 from tests.harness import (
     Conversation,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
-from proxy.scripted.answer import stall
+from proxy.testing import ScriptedProvider, says
+from proxy.testing.answer import stall
 from tests import laws
 from tests.crash.killable import ROOT, KillableProxy
 from tests.harness import Conversation, Stage, activate, bash, does, plan, pop

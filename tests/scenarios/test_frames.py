@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.scripted import Answer as Scripted
-from proxy.scripted import ScriptedProvider, call, says
+from proxy.testing import Answer as Scripted
+from proxy.testing import ScriptedProvider, call, says
 from tests.harness import (
     Conversation,
     Stage,

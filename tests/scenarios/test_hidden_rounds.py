@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.scripted import (
+from proxy.auth import issue_key
+from proxy.testing import (
     Answer,
     Call,
     Cut,
@@ -22,8 +23,7 @@ from proxy.scripted import (
     stall,
     status,
 )
-from proxy.scripted.answer import EVENT_STREAM_TYPE
-from proxy.tenancy import issue_key
+from proxy.testing.answer import EVENT_STREAM_TYPE
 from tests import laws
 from tests.harness import Conversation, Stage, activate, bash, does, envelope, everything, op, plan, pop, push, recall
 from tests.tongues import CHAT, MESSAGES
@@ -277,7 +277,7 @@ def test_refusals_that_never_come_whole_are_an_error_with_its_receipt(
     """X-19, DESIGN 7: there is no body to pass on, so it is the way to the provider that failed; what the rounds before
     it cost is booked, and the client is told where it stands."""
     # A patch: the pauses between the tries show nothing here.
-    monkeypatch.setattr("proxy.asking.PAUSE_S", 0.0)
+    monkeypatch.setattr("proxy.exchange.rounds.PAUSE_S", 0.0)
     chat = stage.chat()
     half_told = cut(status(503), after_bytes=3)
     provider.will(does(push("Auth"), usage=Usage(prompt=1000, completion=20)), half_told, half_told, half_told)

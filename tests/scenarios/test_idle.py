@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.config_sources import load_config
-from proxy.scripted import ScriptedProvider, call, says
-from proxy.stack.patterns import DOCUMENTED
+from proxy.config.sources import load_config
+from proxy.core.safe_regex import DOCUMENTED
+from proxy.testing import ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.test_events import heard, listening
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.scripted import Call, ScriptedProvider, call, says
-from proxy.tenancy import issue_key
+from proxy.auth import issue_key
+from proxy.testing import Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, pop, push, texts
 
 NOTE = "<stack-context note="

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config_sources import load_config
+from proxy.config.sources import load_config
+from proxy.core.compaction.output_rules import OutputRule
+from proxy.core.compaction.pruning import CLEARED
 from proxy.errors import InvalidConfiguration
-from proxy.scripted import Model, ScriptedProvider, says
-from proxy.stack.output_rules import OutputRule
-from proxy.stack.pruning import CLEARED
+from proxy.testing import Model, ScriptedProvider, says
 from tests.commands.conftest import Shell
 from tests.harness import Stage
 from tests.scenarios.sessions import TOOLS, Session
@@ -62,11 +62,11 @@ def test_a_regret_is_logged_with_the_rule_and_told_by_the_command(
     stage: Stage, provider: ScriptedProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S2-44: so that rules can be tuned; no name of a file stands in the log."""
-    caplog.set_level(logging.INFO, logger="proxy.regretting")
+    caplog.set_level(logging.INFO, logger="proxy.exchange.notes.rereads")
     session = Session(stage.chat(stage.proxy(outputs__read__tail=20), tools=TOOLS), provider)
     session.plays(TWO_TASKS + AGAIN)
 
-    (logged,) = (record for record in caplog.records if record.name == "proxy.regretting")
+    (logged,) = (record for record in caplog.records if record.name == "proxy.exchange.notes.rereads")
     assert (logged.getMessage(), vars(logged)["tool"], vars(logged)["rule"]) == ("regret", "read", "read")
     proxy = session.chat.proxy
     (conversation,) = proxy.conversations  # which waits until all of it is on disk, where a command of its own looks

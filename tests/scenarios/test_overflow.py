@@ -9,11 +9,11 @@ from contextlib import closing
 
 import pytest
 
-from proxy.scripted import Answer as Scripted
-from proxy.scripted import Model, Reply, ScriptedProvider, When, only_done, overflow, says, throttled
-from proxy.scripted.answer import EVENT_STREAM_TYPE, ErrorEvent
-from proxy.scripted.wordings import OVERFLOWS, THROTTLES
-from proxy.stack.pruning import CLEARED
+from proxy.core.compaction.pruning import CLEARED
+from proxy.testing import Answer as Scripted
+from proxy.testing import Model, Reply, ScriptedProvider, When, only_done, overflow, says, throttled
+from proxy.testing.answer import EVENT_STREAM_TYPE, ErrorEvent
+from proxy.testing.error_texts import OVERFLOWS, THROTTLES
 from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, pop, push, recall
 from tests.tongues import MESSAGES, RESPONSES
 

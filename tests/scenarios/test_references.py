@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import Model, Received, Reply, ScriptedProvider, cut, says
-from proxy.shelf import Shelf
-from proxy.tenancy import issue_key
+from proxy.auth import issue_key
+from proxy.store.cache import Shelf
+from proxy.testing import Model, Received, Reply, ScriptedProvider, cut, says
 from tests.harness import RunningProxy, Stage, bash, does, op, pop, push
 from tests.provider.speakers import SPEAKERS, events_of
 from tests.scenarios.sessions import story_of

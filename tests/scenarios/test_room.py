@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.scripted import Call, Model, ScriptedProvider, says
+from proxy.testing import Call, Model, ScriptedProvider, says
 from tests.harness import Conversation, Stage, bash, does, op, plan, pop, push, recall
 
 LITTLE = {"models": [Model("gpt-x", window=6_000)]}

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.scripted import (
+from proxy.testing import (
     Answer,
     Call,
     Model,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import ScriptedProvider, says
 from tests.harness import (
     Answer,
     Conversation,

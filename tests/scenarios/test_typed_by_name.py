@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import ScriptedProvider, says
 from tests.harness import Stage, bash, does, texts
 from tests.scenarios.test_references import Forgetful
 

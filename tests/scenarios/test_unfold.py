@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from proxy.commands import keeping, looking
-from proxy.scripted import Received, ScriptedProvider, Usage, says
-from proxy.tenancy import issue_key
-from proxy.views.unfolding import AT_ONCE, WHEN_CHEAP
+from proxy.auth import issue_key
+from proxy.cli import inspect as looking
+from proxy.cli import keeping
+from proxy.management.actions.unfolding import AT_ONCE, WHEN_CHEAP
+from proxy.testing import Received, ScriptedProvider, Usage, says
 from tests import laws
 from tests.harness import Json, RunningProxy, Stage, bash, does, pop, push
 from tests.scenarios.bound import BoundModel

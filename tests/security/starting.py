@@ -83,7 +83,6 @@ def run(start: Start) -> None:
 
 
 if __name__ == "__main__":
-    import proxy.commands.serving  # noqa: F401 - what takes its time to import
     from proxy import __main__ as command_line
 
     wanted = [Start(**each) for each in json.load(sys.stdin)]

@@ -9,13 +9,13 @@ from typing import Any
 
 from rs_bpe import openai
 
-from proxy.stack.applying import apply
-from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Popped, Pushed, Rooted, recorded
-from proxy.stack.frames import Status, Tree
-from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
-from proxy.stack.story import Story, extend
-from proxy.stack.tools.desk import Desk, Group, Settings
-from proxy.stack.transcript import Call, Message, Spoken, identity_of
+from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Popped, Pushed, Rooted, recorded
+from proxy.core.frames.frames import Status, Tree
+from proxy.core.frames.path_state import Story, extend
+from proxy.core.frames.reducer import apply
+from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
+from proxy.core.ledger.messages import Call, Message, Spoken, identity_of
+from proxy.core.tools.base import Desk, Group, Settings
 
 count = openai.o200k_base().count
 MINUTE = 60_000

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack.block import render_block
-from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned
-from proxy.stack.frames import Status, Tree
-from proxy.stack.ranking import clean, estimate_tokens
-from proxy.stack.tools.desk import Budgets
+from proxy.core.context.block import render_block
+from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned
+from proxy.core.frames.frames import Status, Tree
+from proxy.core.text import clean, estimate_tokens
+from proxy.core.tools.base import Budgets
 from tests.pace import within
 from tests.stack.forest import MINUTE, NONCE, count, grown, in_the_shop, popped, pushed, rooted
 

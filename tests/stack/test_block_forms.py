@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.stack.block import render_block
-from proxy.stack.block_forms import Form, block_of
-from proxy.stack.block_minimal import LONGEST, MOST_TOKENS, Recent, render_minimal
-from proxy.stack.block_nested import render_nested
-from proxy.stack.events import ArtifactAdded, FrameEvent, Planned, Rooted
-from proxy.stack.frames import Tree
-from proxy.stack.ranking import clean, estimate_tokens
-from proxy.stack.story import Story
-from proxy.stack.tools.desk import Budgets
+from proxy.core.context.block import render_block
+from proxy.core.context.block_forms import Form, block_of
+from proxy.core.context.block_minimal import LONGEST, MOST_TOKENS, Recent, render_minimal
+from proxy.core.context.block_nested import render_nested
+from proxy.core.frames.events import ArtifactAdded, FrameEvent, Planned, Rooted
+from proxy.core.frames.frames import Tree
+from proxy.core.frames.path_state import Story
+from proxy.core.text import clean, estimate_tokens
+from proxy.core.tools.base import Budgets
 from tests.stack.forest import MINUTE, NONCE, count, grown, in_the_shop, popped, pushed, rooted
 from tests.stack.test_block import ANYTHING, FORGED, deep
 

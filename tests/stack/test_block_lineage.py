@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack.block_lineage import ABOUT, render_lineage
-from proxy.stack.events import Delegated, FrameEvent
-from proxy.stack.frames import Tree
-from proxy.stack.tools.desk import Budgets
+from proxy.core.context.block_lineage import ABOUT, render_lineage
+from proxy.core.frames.events import Delegated, FrameEvent
+from proxy.core.frames.frames import Tree
+from proxy.core.tools.base import Budgets
 from tests.stack.forest import MINUTE, NONCE, count, grown, popped, pushed, rooted
 
 pytestmark = pytest.mark.rows("S1-71i")

@@ -9,8 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from msgspec.structs import replace
 
-from proxy.errors import NotAllowed
-from proxy.stack.branching import (
+from proxy.core.frames.branches import AUTOMATIC_KEPT, MAIN, Checkpoint, Lines, after
+from proxy.core.frames.events import CheckpointSet, Copied, FrameEvent, Injected, LineWanted, Rooted, Switched, recorded
+from proxy.core.frames.path_state import Story, extend, follow
+from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round
+from proxy.core.ledger.messages import Call, Message, Spoken
+from proxy.core.tools.branches import (
     MOST_CHECKPOINTS,
     MOST_COPIED,
     MOST_LINES,
@@ -24,11 +28,7 @@ from proxy.stack.branching import (
     turned_words,
     wanted_on,
 )
-from proxy.stack.events import CheckpointSet, Copied, FrameEvent, Injected, LineWanted, Rooted, Switched, recorded
-from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round
-from proxy.stack.lines import AUTOMATIC_KEPT, MAIN, Checkpoint, Lines, after
-from proxy.stack.story import Story, extend, follow
-from proxy.stack.transcript import Call, Message, Spoken
+from proxy.errors import NotAllowed
 
 NONCE = "0a1b2c3d4e5f"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.core.commands.frames import Done, Hand, answered, did, hung, note
+from proxy.core.commands.values import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.core.frames.events import ByHand, Entered, HandTold, Planned, Popped, read_event
+from proxy.core.frames.frames import Status, Tree
+from proxy.core.frames.reducer import apply
+from proxy.core.tools.base import Settings
 from proxy.errors import NotAllowed, UnknownFrame
-from proxy.stack.applying import apply
-from proxy.stack.by_hand import Done, Hand, answered, did, hung, note
-from proxy.stack.deeds import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
-from proxy.stack.events import ByHand, Entered, HandTold, Planned, Popped, read_event
-from proxy.stack.frames import Status, Tree
-from proxy.stack.tools.desk import Settings
 from tests.stack.working import Watched
 
 pytestmark = pytest.mark.rows("S0-36", "S1-37", "S1-38", "S1-39")

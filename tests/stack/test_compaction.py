@@ -7,15 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack.compaction import (
-    decisions_in,
-    derived_compaction,
-    returned_text,
-    title_of,
-)
-from proxy.stack.events import Decided, Planned
-from proxy.stack.frames import Status, children
-from proxy.stack.ranking import clean
+from proxy.core.frames.events import Decided, Planned
+from proxy.core.frames.frames import Status, children
+from proxy.core.frames.results import decisions_in, derived_compaction, returned_text, title_of
+from proxy.core.text import clean
 from tests.stack.forest import count, grown, popped, pushed, rooted
 
 SECTIONS = ["title", "results", "files", "decisions", "children", "user-said", "details"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.stack.events import Delegated, FrameEvent, Popped
-from proxy.stack.frames import Status
-from proxy.stack.tools import run
+from proxy.core.frames.events import Delegated, FrameEvent, Popped
+from proxy.core.frames.frames import Status
+from proxy.core.tools import run
 from tests.stack.forest import call, popped
 from tests.stack.test_looking import ask, desk_after
 

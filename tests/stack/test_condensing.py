@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack.condensing import (
+from proxy.core.compaction.summarize import (
     EACH,
     ITEMS,
     ROOM_LEAST,
@@ -20,9 +20,9 @@ from proxy.stack.condensing import (
     usable,
     where_it_stands,
 )
-from proxy.stack.events import ArtifactAdded, Decided, Entered, Folded, Planned, Popped, Summarised
-from proxy.stack.frames import Status
-from proxy.stack.transcript import Call, Message
+from proxy.core.frames.events import ArtifactAdded, Decided, Entered, Folded, Planned, Popped, Summarised
+from proxy.core.frames.frames import Status
+from proxy.core.ledger.messages import Call, Message
 from tests.stack.forest import Talk, call, count, grown, popped, pushed, rooted
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.stack.tools import run
-from proxy.stack.tools.desk import Outcome, Settings, Subagents
+from proxy.core.tools import run
+from proxy.core.tools.base import Outcome, Settings, Subagents
 from tests.stack.forest import Talk, call, rooted
 
 pytestmark = pytest.mark.rows("S1-118")

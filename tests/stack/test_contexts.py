@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from proxy.stack.events import (
+from proxy.core.frames.events import (
     ArtifactAdded,
     Decided,
     Delegated,
@@ -20,8 +20,8 @@ from proxy.stack.events import (
     Rooted,
     Trimmed,
 )
-from proxy.stack.frames import Status
-from proxy.stack.tools import definitions, run
+from proxy.core.frames.frames import Status
+from proxy.core.tools import definitions, run
 from tests.stack.forest import Talk, call, popped, pushed
 from tests.stack.test_looking import ask, desk_after
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack.economics import (
+from proxy.core.compaction.cost_gate import (
     EXPECTED,
     EXPECTED_LATER,
     PRESSURE,

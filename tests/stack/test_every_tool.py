@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack import tools
-from proxy.stack.events import Delegated
-from proxy.stack.tools.desk import Desk
-from proxy.stack.transcript import Call
+from proxy.core import tools
+from proxy.core.frames.events import Delegated
+from proxy.core.ledger.messages import Call
+from proxy.core.tools.base import Desk
 from tests.stack.forest import count
 from tests.stack.test_looking import STORY, desk_after
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.stack.block import render_block
-from proxy.stack.block_minimal import Recent, render_minimal
-from proxy.stack.block_nested import render_nested
-from proxy.stack.events import ArtifactAdded
-from proxy.stack.explaining import Ancestor, Explanation, Sibling, Why, explained
-from proxy.stack.frames import Tree
-from proxy.stack.ranking import estimate_tokens, score_ancestor, score_sibling
-from proxy.stack.surroundings import keywords_of
-from proxy.stack.tools.desk import Budgets
+from proxy.core.context.block import render_block
+from proxy.core.context.block_minimal import Recent, render_minimal
+from proxy.core.context.block_nested import render_nested
+from proxy.core.context.explain import Ancestor, Explanation, Sibling, Why, explained
+from proxy.core.context.relatives import keywords_of
+from proxy.core.frames.events import ArtifactAdded
+from proxy.core.frames.frames import Tree
+from proxy.core.text import estimate_tokens, score_ancestor, score_sibling
+from proxy.core.tools.base import Budgets
 from tests.stack.forest import MINUTE, NONCE, grown, popped, pushed, rooted
 
 HOUR = 60 * MINUTE

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.stack.facts import artifacts_of, facts_of, steps_of
-from proxy.stack.observe import NAMES
-from proxy.stack.trace import Facts, merged
+from proxy.core.compaction.facts import artifacts_of, facts_of, steps_of
+from proxy.core.compaction.trace import Facts, merged
+from proxy.core.observers import NAMES
 from tests.stack.working import Watched, bash
 
 Made = tuple[str, dict[str, Any]]

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from proxy.stack import folding, names
-from proxy.stack.context import assemble, on_line
-from proxy.stack.economics import Prices, Reason
-from proxy.stack.events import Kept, Replaced, recorded
-from proxy.stack.folding import Folding
-from proxy.stack.segments import Segment, Weights, segments_of
-from proxy.stack.trace import read_trace
-from proxy.stack.transcript import Message
+from proxy.core.compaction import folding
+from proxy.core.compaction.cost_gate import Prices, Reason
+from proxy.core.compaction.folding import Folding
+from proxy.core.compaction.segments import Segment, Weights, segments_of
+from proxy.core.compaction.trace import read_trace
+from proxy.core.context.line import assemble, on_line
+from proxy.core.frames.events import Kept, Replaced, recorded
+from proxy.core.ledger.messages import Message
+from proxy.core.observers import keywords as names
 from tests.stack.working import SCRIBE, Watched, bash, events_of, moment, padded, todo
 
 ELSEWHERE = "Unrelated: translate the onboarding email into French."

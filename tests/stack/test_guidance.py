@@ -4,8 +4,8 @@ from hashlib import sha256
 
 import pytest
 
-from proxy.stack.guidance import MIRROR, guidance
-from proxy.stack.observe.names import NAMES
+from proxy.core.context.guidance import MIRROR, guidance
+from proxy.core.observers.tool_roles import NAMES
 from tests.stack.forest import count
 
 OPERATIONS = ("frame_push", "frame_pop", "frame_plan", "frame_activate", "stack_recall")

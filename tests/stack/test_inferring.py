@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack import inferring
-from proxy.stack.context import assemble, on_line, owner_of, unpaired
-from proxy.stack.events import Entered, Popped, read_event
-from proxy.stack.facts import said_by
-from proxy.stack.frames import Status
-from proxy.stack.inferring import RESULTS_KEPT
-from proxy.stack.ledger import Kind
-from proxy.stack.story import Placed
-from proxy.stack.transcript import Message
+from proxy.core.compaction.facts import said_by
+from proxy.core.context.line import assemble, on_line, owner_of, unpaired
+from proxy.core.frames.events import Entered, Popped, read_event
+from proxy.core.frames.frames import Status
+from proxy.core.frames.path_state import Placed
+from proxy.core.ledger.ledger import Kind
+from proxy.core.ledger.messages import Message
+from proxy.core.policy import inference as inferring
+from proxy.core.policy.inference import RESULTS_KEPT
 from tests.properties.depth import searched
 from tests.stack.working import SCRIBE, Watched, bash, events_of, padded, todo
 

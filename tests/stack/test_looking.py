@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from proxy.stack.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned, Popped, Rooted
-from proxy.stack.frames import Status
-from proxy.stack.tools import run
-from proxy.stack.tools.desk import Desk
-from proxy.stack.tools.looking import state_of
+from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned, Popped, Rooted
+from proxy.core.frames.frames import Status
+from proxy.core.tools import run
+from proxy.core.tools.base import Desk
+from proxy.core.tools.inspect import state_of
 from tests.stack.forest import Talk, call, popped, pushed
 
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack.events import Looped, LoopsCleared, Popped, Pushed, recorded
-from proxy.stack.frames import Loop, Status
-from proxy.stack.loops import ALTERNATION, FAILURES, REPETITION, Rules, arisen, refused, signature
-from proxy.stack.observe import NAMES, Done
-from proxy.stack.story import follow
-from proxy.stack.transcript import Call
-from proxy.stack.warning import note, shown
+from proxy.core.frames.events import Looped, LoopsCleared, Popped, Pushed, recorded
+from proxy.core.frames.frames import Loop, Status
+from proxy.core.frames.path_state import follow
+from proxy.core.ledger.messages import Call
+from proxy.core.observers import NAMES, Done
+from proxy.core.policy.loops import ALTERNATION, FAILURES, REPETITION, Rules, arisen, refused, signature
+from proxy.core.policy.warning import note, shown
 from tests.stack.working import Watched, bash
 
 Made = tuple[str, dict[str, Any] | str]

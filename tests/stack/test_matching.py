@@ -2,10 +2,13 @@
 
 import pytest
 
-from proxy.stack import aligning, anchors, matching, walking
-from proxy.stack.ledger import Conversation, Entry, Kind, Ledger, Round, Thread, turn_id, unthought
-from proxy.stack.matching import How, Match, Part
-from proxy.stack.transcript import Call, Message, Request, Spoken, identity_of
+from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, Thread, turn_id, unthought
+from proxy.core.ledger.messages import Call, Message, Request, Spoken, identity_of
+from proxy.core.matching import align as aligning
+from proxy.core.matching import keys as anchors
+from proxy.core.matching import match as matching
+from proxy.core.matching import walk as walking
+from proxy.core.matching.match import How, Match, Part
 
 READ = Call("call_1", "read", '{"path":"a.py"}')
 

@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.stack.actions import SHOWN, actions_of, in_a_line
-from proxy.stack.economics import Prices, Reason
-from proxy.stack.events import Folded, Pushed, Replaced, Rooted
-from proxy.stack.ledger import Entry, Kind
-from proxy.stack.minimizing import BATCH, MINIMAL, minimized
-from proxy.stack.observe import NAMES
-from proxy.stack.observe.step import Done
-from proxy.stack.probes import FILES, probe_state
-from proxy.stack.transcript import Message
+from proxy.core.compaction.cost_gate import Prices, Reason
+from proxy.core.compaction.minimize import BATCH, MINIMAL, minimized
+from proxy.core.context.actions import SHOWN, actions_of, in_a_line
+from proxy.core.context.probes import FILES, probe_state
+from proxy.core.frames.events import Folded, Pushed, Replaced, Rooted
+from proxy.core.ledger.ledger import Entry, Kind
+from proxy.core.ledger.messages import Message
+from proxy.core.observers import NAMES
+from proxy.core.observers.step import Done
 from tests.stack.forest import Talk, call, count
 from tests.stack.working import moment
 

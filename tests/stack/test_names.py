@@ -6,9 +6,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.stack import names
-from proxy.stack.names import names_in, names_in_text, names_in_word, price, ranked_names, remember, shown_beside, worth
-from proxy.stack.transcript import Call, Message
+from proxy.core.ledger.messages import Call, Message
+from proxy.core.observers import keywords as names
+from proxy.core.observers.keywords import (
+    names_in,
+    names_in_text,
+    names_in_word,
+    price,
+    ranked_names,
+    remember,
+    shown_beside,
+    worth,
+)
 from tests.pace import within
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from proxy.core.context.line import assemble
+from proxy.core.frames.events import Pushed, Rooted, Trimmed
+from proxy.core.recall.narrate import Part, What, narrated, parts_of
 from proxy.dialects import OPENAI_CHAT
-from proxy.scribe import Writer
-from proxy.stack.context import assemble
-from proxy.stack.events import Pushed, Rooted, Trimmed
-from proxy.stack.narrating import Part, What, narrated, parts_of
+from proxy.dialects.compose import Writer
 from tests.stack.forest import Talk, call, popped
 
 WRITER = Writer(OPENAI_CHAT, len)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack.minimizing import minimized
-from proxy.stack.observe.names import NAMES
-from proxy.stack.output_rules import OutputRule, OutputRules
-from proxy.stack.pruning import CLEARED, candidates, cuts
-from proxy.stack.transcript import Call
+from proxy.core.compaction.minimize import minimized
+from proxy.core.compaction.output_rules import OutputRule, OutputRules
+from proxy.core.compaction.pruning import CLEARED, candidates, cuts
+from proxy.core.ledger.messages import Call
+from proxy.core.observers.tool_roles import NAMES
 from tests.stack.forest import call, count
 from tests.stack.test_minimizing import Weighed, ran
 from tests.stack.test_pruning import line_of, outputs_of, worked

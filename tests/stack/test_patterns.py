@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.stack.patterns import DOCUMENTED, LONGEST, TEXT, fault_of, fits
+from proxy.core.safe_regex import DOCUMENTED, LONGEST, TEXT, fault_of, fits
 from tests.pace import within
 
 pytestmark = pytest.mark.rows("S1-71a", "S1-118")

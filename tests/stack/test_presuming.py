@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.stack.events import Delegated
-from proxy.stack.presuming import waiting_call
+from proxy.core.frames.events import Delegated
+from proxy.core.matching.subagents import waiting_call
 from tests.stack.forest import Talk, call, rooted
 
 pytestmark = pytest.mark.rows("S1-71a", "S1-71b")

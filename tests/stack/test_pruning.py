@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from proxy.core.compaction.output_rules import OutputRules
+from proxy.core.compaction.pruning import CLEARED, LEAST_SAVED, PROTECTED, candidates, cut, cuts, estimated
+from proxy.core.context.line import Line, assemble, unpaired
+from proxy.core.frames.events import Replaced, Rooted, Trimmed
+from proxy.core.frames.path_state import Story
+from proxy.core.ledger.messages import Call, Message
+from proxy.core.observers import NAMES
+from proxy.core.tools import run
 from proxy.dialects import OPENAI_CHAT
-from proxy.scribe import Writer
-from proxy.stack.context import Line, assemble, unpaired
-from proxy.stack.events import Replaced, Rooted, Trimmed
-from proxy.stack.observe import NAMES
-from proxy.stack.output_rules import OutputRules
-from proxy.stack.pruning import CLEARED, LEAST_SAVED, PROTECTED, candidates, cut, cuts, estimated
-from proxy.stack.story import Story
-from proxy.stack.tools import run
-from proxy.stack.transcript import Call, Message
+from proxy.dialects.compose import Writer
 from tests.stack.forest import Talk, call, count
 
 WRITER = Writer(OPENAI_CHAT, count)

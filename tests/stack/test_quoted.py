@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack.quoted import LONGEST, Quote, Said, cut, quoted
+from proxy.core.matching.quotes import LONGEST, Quote, Said, cut, quoted
 from tests.pace import within
 
 BEFORE = "Summarise the conversation between these lines, and leave nothing out that is needed.\n---\n"

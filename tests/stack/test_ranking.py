@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack.frames import Frame, Status
-from proxy.stack.ranking import (
+from proxy.core.frames.frames import Frame, Status
+from proxy.core.text import (
     STOP_WORDS,
     TRUNCATED,
     clean,

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack import story
-from proxy.stack.events import Activated, Entered, Folded, Popped, Replaced, Rooted
-from proxy.stack.frames import Status
-from proxy.stack.ledger import Entry, Event, Kind
-from proxy.stack.stored import everything
-from proxy.stack.tools import run
-from proxy.stack.tools.desk import Desk, Settings
-from proxy.stack.tools.recall import RECALL
-from proxy.stack.transcript import Message, identity_of
+from proxy.core.frames import path_state as story
+from proxy.core.frames.events import Activated, Entered, Folded, Popped, Replaced, Rooted
+from proxy.core.frames.frames import Status
+from proxy.core.ledger.ledger import Entry, Event, Kind
+from proxy.core.ledger.messages import Message, identity_of
+from proxy.core.recall.stored import everything
+from proxy.core.tools import run
+from proxy.core.tools.base import Desk, Settings
+from proxy.core.tools.recall import RECALL
 from tests.stack.forest import NONCE, Talk, call, count, popped, pushed
 
 BETWEEN = re.compile(rf'<<recall ([^\n]*)>>\n(.*?)\n<<end nonce="{NONCE}">>', re.DOTALL)

@@ -2,8 +2,15 @@
 
 import pytest
 
-from proxy.stack.recalled import KEPT_TURNS, frames_named, is_recall, is_recall_group, queries_named, recently_recalled
-from proxy.stack.transcript import Call
+from proxy.core.ledger.messages import Call
+from proxy.core.recall.recalled import (
+    KEPT_TURNS,
+    frames_named,
+    is_recall,
+    is_recall_group,
+    queries_named,
+    recently_recalled,
+)
 from tests.stack.forest import Talk, call
 
 

@@ -6,11 +6,11 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from proxy.stack.applying import apply
-from proxy.stack.events import BlockRenewed, BlockStale, Entered, Folded, Popped, Woken
-from proxy.stack.frames import Status, Tree
-from proxy.stack.renewing import at_waking, due, holder, rewritten_block, told_of
-from proxy.stack.story import Story
+from proxy.core.context.block_refresh import at_waking, due, holder, rewritten_block, told_of
+from proxy.core.frames.events import BlockRenewed, BlockStale, Entered, Folded, Popped, Woken
+from proxy.core.frames.frames import Status, Tree
+from proxy.core.frames.path_state import Story
+from proxy.core.frames.reducer import apply
 from tests.stack.forest import Talk, call, pushed, rooted
 
 pytestmark = pytest.mark.rows("S1-114", "C8")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.stack import retelling
-from proxy.stack.ledger import Thread
-from proxy.stack.matching import How
-from proxy.stack.retelling import LEAST_TOLD, retold
-from proxy.stack.transcript import Message, Request
+from proxy.core.ledger.ledger import Thread
+from proxy.core.ledger.messages import Message, Request
+from proxy.core.matching import restarted as retelling
+from proxy.core.matching.match import How
+from proxy.core.matching.restarted import LEAST_TOLD, retold
 from tests.pace import within
 from tests.stack.working import Watched, bash, padded, request
 

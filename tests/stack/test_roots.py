@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.stack.applying import apply
-from proxy.stack.context import assemble
-from proxy.stack.events import Popped, Rooted, RootTold, Woken
-from proxy.stack.frames import Frame, Status, Tree, is_left, siblings
-from proxy.stack.ledger import Entry, Kind
-from proxy.stack.roots import BEGINS, REOPENS, begun_beside, begun_by, following
-from proxy.stack.segments import finished
-from proxy.stack.surroundings import view_of
-from proxy.stack.transcript import Message
+from proxy.core.compaction.segments import finished
+from proxy.core.context.line import assemble
+from proxy.core.context.relatives import view_of
+from proxy.core.frames.events import Popped, Rooted, RootTold, Woken
+from proxy.core.frames.frames import Frame, Status, Tree, is_left, siblings
+from proxy.core.frames.reducer import apply
+from proxy.core.ledger.ledger import Entry, Kind
+from proxy.core.ledger.messages import Message
+from proxy.core.policy.roots import BEGINS, REOPENS, begun_beside, begun_by, following
 from tests.properties.grown import SCRIBE
 from tests.stack.forest import Talk, grown, popped, pushed, rooted
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack.stored import Piece
-from proxy.stack.tools.pages import Size
-from proxy.stack.tools.searching import MOST_LINES, Hits, closest, holding, search, windows
+from proxy.core.recall.pages import Size
+from proxy.core.recall.search import MOST_LINES, Hits, closest, holding, search, windows
+from proxy.core.recall.stored import Piece
 from tests.stack.forest import call, count
 
 SIZE = Size(1_840, 7_840)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from proxy.stack.ledger import Conversation, Entry, Kind, Ledger
-from proxy.stack.story import follow
-from proxy.stack.transcript import Message
+from proxy.core.frames.path_state import follow
+from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger
+from proxy.core.ledger.messages import Message
 
 ENTRIES = 10_000
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from proxy.stack.context import assemble
-from proxy.stack.economics import Reason
-from proxy.stack.events import InterimSummary, recorded
-from proxy.stack.folding import is_due
-from proxy.stack.tools import run
-from proxy.stack.tools.summarizing import WORDS
-from proxy.stack.trim import trimmed
+from proxy.core.compaction.cost_gate import Reason
+from proxy.core.compaction.folding import is_due
+from proxy.core.compaction.overflow import trimmed
+from proxy.core.context.line import assemble
+from proxy.core.frames.events import InterimSummary, recorded
+from proxy.core.tools import run
+from proxy.core.tools.notes import WORDS
 from tests.stack.forest import Talk, call, count, popped, rooted
 from tests.stack.test_looking import desk_after
 from tests.stack.working import SCRIBE, Watched, bash, padded

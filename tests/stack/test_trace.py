@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack import trace
-from proxy.stack.frames import Frame, Status
-from proxy.stack.names import names_in_text
-from proxy.stack.trace import LEAST, MOST, SECTIONS, Facts, budget_of, merged, read_trace, trace_text
-from proxy.stack.transcript import Call, Message
+from proxy.core.compaction import trace
+from proxy.core.compaction.trace import LEAST, MOST, SECTIONS, Facts, budget_of, merged, read_trace, trace_text
+from proxy.core.frames.frames import Frame, Status
+from proxy.core.ledger.messages import Call, Message
+from proxy.core.observers.keywords import names_in_text
 from tests.stack.forest import count
 
 FRAME = Frame("fabcdefgh", "froot2345", "Fix the login", "", "", Status.COMPLETED, 1, "request", 0, 0)

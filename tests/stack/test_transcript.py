@@ -6,7 +6,7 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack.transcript import Call, identity_of
+from proxy.core.ledger.messages import Call, identity_of
 
 anything = st.text(st.characters(codec=None), max_size=40) | st.text(
     st.sampled_from('a"\\/\x00\x1f\x7f\n\t\b\f é\ud800')

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from proxy.core.compaction.overflow import shortened, trimmed
+from proxy.core.context.line import Line, assemble, unpaired
+from proxy.core.frames.events import Rooted, Trimmed, call_key
+from proxy.core.frames.path_state import Story
+from proxy.core.ledger.messages import Call, Message
 from proxy.dialects import OPENAI_CHAT
-from proxy.scribe import Writer
-from proxy.stack.context import Line, assemble, unpaired
-from proxy.stack.events import Rooted, Trimmed, call_key
-from proxy.stack.story import Story
-from proxy.stack.transcript import Call, Message
-from proxy.stack.trim import shortened, trimmed
+from proxy.dialects.compose import Writer
 from tests.stack.forest import Talk, call, popped, pushed
 
 WRITER = Writer(OPENAI_CHAT, len)

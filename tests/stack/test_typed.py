@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack.deeds import Activate, Invalidate, Plan, Pop, Push, Rename, Step
-from proxy.stack.transcript import Call, Message, identity_of
-from proxy.stack.typed import HOW, LONGEST, MARK, Heard, Say, Unclear, command_in, heard, help_text, read
+from proxy.core.commands.slash import HOW, LONGEST, MARK, Heard, Say, Unclear, command_in, heard, help_text, read
+from proxy.core.commands.values import Activate, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.core.ledger.messages import Call, Message, identity_of
 
 pytestmark = pytest.mark.rows("S0-36")
 

@@ -22,9 +22,9 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
+from proxy.core.ledger.ledger import Event, Round
+from proxy.core.ledger.messages import Spoken
 from proxy.errors import StoreError
-from proxy.stack.ledger import Event, Round
-from proxy.stack.transcript import Spoken
 from proxy.store import Owned, Record, RequestRecord
 from proxy.store.failures import as_store_error
 from proxy.store.sql import SqlStore

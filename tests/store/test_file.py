@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from proxy.core.ledger.ledger import Conversation, Event, Kind, Round
+from proxy.core.ledger.messages import Call, Spoken
 from proxy.errors import StoreError
-from proxy.stack.ledger import Conversation, Event, Kind, Round
-from proxy.stack.transcript import Call, Spoken
 from proxy.store import Anchored, Forgotten, Owned, RequestRecord, SentRecord
 from proxy.store.opening import open_store
 from proxy.store.rows import pages

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.frames.events import Activated, Decided, FrameEvent, Popped, recorded
+from proxy.core.frames.frames import Status
 from proxy.errors import StoreError
-from proxy.stack.events import Activated, Decided, FrameEvent, Popped, recorded
-from proxy.stack.frames import Status
-from proxy.store import Owned, finding
+from proxy.store import Owned
+from proxy.store import search as finding
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import READERS
 from tests.store.conftest import Making, rows

@@ -6,8 +6,8 @@ import time
 from itertools import count
 
 from proxy.store import Record, RequestRecord
+from proxy.store.pending import GivingWay
 from proxy.store.sql import SqlStore
-from proxy.store.waiting import GivingWay
 from tests.store.values import entry, opened
 
 MANY = 400

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, inspect, text
 
 from proxy.errors import StoreError
-from proxy.store import migrating, schema
+from proxy.store import migrate as migrating
+from proxy.store import schema
 from tests.store.conftest import Making, rows
 from tests.store.values import entry, opened
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from proxy.stack.events import Entered, Popped, Rooted, recorded
-from proxy.stack.frames import Status
-from proxy.stack.ledger import Entry, Event, Kind
-from proxy.store import Owned, reading
+from proxy.core.frames.events import Entered, Popped, Rooted, recorded
+from proxy.core.frames.frames import Status
+from proxy.core.ledger.ledger import Entry, Event, Kind
+from proxy.store import Owned
+from proxy.store import read as reading
 from proxy.store import tasks as followed
 from proxy.store.sql import SqlStore
 from tests.api.small_ledger import records_of

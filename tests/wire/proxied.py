@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Self
 
 import uvicorn
 
-from proxy.app import App, build
-from proxy.config_sources import load_config
-from proxy.server import _protocol, bind
+from proxy.config.sources import load_config
+from proxy.server.app import App, build
+from proxy.server.runner import _protocol, bind
 from tests.wire.talking import ask
 
 TOKEN = "operator-token-of-this-process"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import ScriptedProvider, says
 from tests.wire.stage import Starting
 from tests.wire.talking import ask, body_of
 

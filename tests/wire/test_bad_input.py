@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scripted import ScriptedProvider, says
+from proxy.testing import ScriptedProvider, says
 from tests.harness import Json
 from tests.wire.proxied import Proxied
 from tests.wire.stage import Starting

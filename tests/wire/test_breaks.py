@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.scripted import (
+from proxy.testing import (
     Answer,
     Reply,
     ScriptedProvider,

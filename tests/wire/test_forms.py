@@ -7,10 +7,10 @@ from itertools import combinations
 
 import pytest
 
-from proxy.scripted import Answer, Call, Reply, ScriptedProvider, answers, call, says
-from proxy.scripted.answer import Usage
-from proxy.scripted.call_forms import FORMS as CALL_FORMS
-from proxy.scripted.event_forms import FORMS as EVENT_FORMS
+from proxy.testing import Answer, Call, Reply, ScriptedProvider, answers, call, says
+from proxy.testing.answer import Usage
+from proxy.testing.apis.chat_calls import FORMS as CALL_FORMS
+from proxy.testing.apis.event_forms import FORMS as EVENT_FORMS
 from tests.harness import Json, does, plan, push
 from tests.wire.proxied import Proxied
 from tests.wire.talking import Heard, ask, body_of

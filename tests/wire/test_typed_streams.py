@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.scripted import (
+from proxy.testing import (
     EVERY_BYTE,
     Answer,
     Call,
@@ -33,8 +33,8 @@ from proxy.scripted import (
     truncated,
     wrong_type,
 )
-from proxy.scripted.event_forms import FORMS as EVENT_FORMS
-from proxy.scripted.typed_events import FORMS as TYPED_FORMS
+from proxy.testing.apis.event_forms import FORMS as EVENT_FORMS
+from proxy.testing.apis.sse import FORMS as TYPED_FORMS
 from tests.harness import Json, does, plan, push
 from tests.wire.proxied import Proxied
 from tests.wire.talking import Heard, ask

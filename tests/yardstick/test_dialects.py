@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config_sources import load_config
-from proxy.replaying.apis import APIS
-from proxy.replaying.formats import recordings_in
-from proxy.replaying.outcome import ByMarkers, Played
-from proxy.replaying.playing import play
-from proxy.report import Row
+from proxy.accounting import Row
+from proxy.config.sources import load_config
+from proxy.replay.api import APIS
+from proxy.replay.formats import recordings_in
+from proxy.replay.outcome import ByMarkers, Played
+from proxy.replay.player import play
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "trajectories"
 NEAR = 0.01

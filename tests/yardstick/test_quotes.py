@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from proxy.stack.quoted import Quote, Said, cut, quoted
+from proxy.core.matching.quotes import Quote, Said, cut, quoted
 from tests.laws import text_of
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "trajectories"

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack.autonomy.acting import Place, by_itself
-from proxy.stack.autonomy.rules import Autonomy
-from proxy.stack.autonomy.signals import read, signals
-from proxy.stack.context import unpaired
-from proxy.stack.events import FrameEvent
-from proxy.stack.frames import Status, children, path_to
-from proxy.stack.observe import NAMES
+from proxy.core.context.line import unpaired
+from proxy.core.frames.events import FrameEvent
+from proxy.core.frames.frames import Status, children, path_to
+from proxy.core.observers import NAMES
+from proxy.core.policy.automatic import Place, by_itself
+from proxy.core.policy.rules import Autonomy
+from proxy.core.policy.signals import read, signals
 from tests.properties.depth import searched
 from tests.stack.working import Watched, bash, padded, todo
 

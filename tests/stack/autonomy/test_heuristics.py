@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack.advice import POP, PUSH, Chosen
-from proxy.stack.autonomy.combining import COMBINERS, judged, may_be_reached
-from proxy.stack.autonomy.heuristics import HEURISTICS
-from proxy.stack.autonomy.rules import NAMES, Autonomy, clamped
-from proxy.stack.autonomy.signals import Signals
+from proxy.core.frames.suggestions import POP, PUSH, Chosen
+from proxy.core.policy.heuristics import HEURISTICS
+from proxy.core.policy.rules import NAMES, Autonomy, clamped
+from proxy.core.policy.scoring import COMBINERS, judged, may_be_reached
+from proxy.core.policy.signals import Signals
 
 SIGNS = ("pytest -q", "ruff check", "mypy proxy")
 DISJOINT: dict[str, Any] = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stack.autonomy.signals import ANSWERED, Reading, Signals, read, signals
-from proxy.stack.observe import NAMES
+from proxy.core.observers import NAMES
+from proxy.core.policy.signals import ANSWERED, Reading, Signals, read, signals
 from tests.properties.depth import searched
 from tests.stack.working import Watched, bash, padded, todo
 

@@ -11,12 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.stack.advice import EXPIRES_MS, LEFT, MOST, POP, PUSH, Advice, Chosen, Suggestion, acted_upon, suggested
-from proxy.stack.applying import apply
-from proxy.stack.autonomy.rules import Autonomy
-from proxy.stack.autonomy.signals import Signals
-from proxy.stack.autonomy.suggesting import NEXT, pointless, stats, suggestion, waiting, words
-from proxy.stack.events import (
+from proxy.core.frames.events import (
     AutonomySet,
     Entered,
     FrameEvent,
@@ -29,7 +24,23 @@ from proxy.stack.events import (
     read_event,
     recorded,
 )
-from proxy.stack.frames import Status, Tree
+from proxy.core.frames.frames import Status, Tree
+from proxy.core.frames.reducer import apply
+from proxy.core.frames.suggestions import (
+    EXPIRES_MS,
+    LEFT,
+    MOST,
+    POP,
+    PUSH,
+    Advice,
+    Chosen,
+    Suggestion,
+    acted_upon,
+    suggested,
+)
+from proxy.core.policy.rules import Autonomy
+from proxy.core.policy.signals import Signals
+from proxy.core.policy.suggest import NEXT, pointless, stats, suggestion, waiting, words
 
 RULES = Autonomy(level="suggest")
 ERRORS = Signals(errors=4, goal="Translate the onboarding email.", wanted=frozenset({"email"}))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.stack.filemap.contents import Contents, SeenFile, seen_in
-from proxy.stack.observe.names import NAMES
-from proxy.stack.transcript import Call
+from proxy.core.filemap.contents import Contents, SeenFile, seen_in
+from proxy.core.ledger.messages import Call
+from proxy.core.observers.tool_roles import NAMES
 from tests.stack.forest import Talk, call
 
 

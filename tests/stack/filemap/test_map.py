@@ -4,12 +4,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.stack.block_forms import Form, block_of
-from proxy.stack.events import Rooted
-from proxy.stack.filemap import file_map, frame_map
-from proxy.stack.filemap.drawing import as_text, chosen, common_folder
-from proxy.stack.ranking import clean
-from proxy.stack.tools.desk import Budgets
+from proxy.core.context.block_forms import Form, block_of
+from proxy.core.filemap import file_map, frame_map
+from proxy.core.filemap.render import as_text, chosen, common_folder
+from proxy.core.frames.events import Rooted
+from proxy.core.text import clean
+from proxy.core.tools.base import Budgets
 from tests.pace import within
 from tests.stack.filemap.talks import Files
 from tests.stack.forest import NONCE, count, pushed

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.stack.filemap.patterns import by_patterns
-from proxy.stack.filemap.ranking import mentioned, page_rank, ranked
+from proxy.core.filemap.patterns import by_patterns
+from proxy.core.filemap.ranking import mentioned, page_rank, ranked
 from tests.stack.filemap.talks import seen
 
 SHOP = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proxy.stack.observe.step import Done, Step
-from proxy.stack.transcript import Call
+from proxy.core.ledger.messages import Call
+from proxy.core.observers.step import Done, Step
 
 
 def done(name: str, result: str = "ok", *, answered: bool = True, **arguments: Any) -> Done:

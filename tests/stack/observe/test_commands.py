@@ -2,11 +2,11 @@
 
 import pytest
 
-from proxy.stack.observe.commands import Ran, State, commands_seen, probes
-from proxy.stack.observe.decisions import decisions_seen
-from proxy.stack.observe.errors import ErrorSeen, ending, errors_seen
-from proxy.stack.observe.names import NAMES
-from proxy.stack.observe.step import Done
+from proxy.core.observers.commands import Ran, State, commands_seen, probes
+from proxy.core.observers.decisions import decisions_seen
+from proxy.core.observers.errors import ErrorSeen, ending, errors_seen
+from proxy.core.observers.step import Done
+from proxy.core.observers.tool_roles import NAMES
 from tests.stack.observe.steps import done, raw, step
 
 OK, FAILED, UNKNOWN = State.OK, State.FAILED, State.UNKNOWN

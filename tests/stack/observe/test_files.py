@@ -2,12 +2,12 @@
 
 import pytest
 
-from proxy.stack.compaction import Touched
-from proxy.stack.observe import results
-from proxy.stack.observe.files import FileSeen, How, artifacts_of, files_seen, paths_of_calls, touched_by
-from proxy.stack.observe.names import NAMES
-from proxy.stack.observe.results import failed
-from proxy.stack.observe.step import Done
+from proxy.core.frames.results import Touched
+from proxy.core.observers import results
+from proxy.core.observers.files import FileSeen, How, artifacts_of, files_seen, paths_of_calls, touched_by
+from proxy.core.observers.results import failed
+from proxy.core.observers.step import Done
+from proxy.core.observers.tool_roles import NAMES
 from tests.stack.forest import Talk, call
 from tests.stack.observe.steps import done, raw, step
 

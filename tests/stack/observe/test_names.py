@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.stack.observe.files import FileSeen, How, files_seen
-from proxy.stack.observe.names import NAMES, Role
+from proxy.core.observers.files import FileSeen, How, files_seen
+from proxy.core.observers.tool_roles import NAMES, Role
 from tests.stack.observe.steps import done, step
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.ledger.messages import Call
+from proxy.core.observers import NAMES, Done, Seen, Step, observe
+from proxy.core.observers.files import FileSeen, How
+from proxy.core.observers.plan import ItemStatus, Mirrored, reconciled
+from proxy.core.observers.turns import continues
 from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, Known
-from proxy.stack.observe import NAMES, Done, Seen, Step, observe
-from proxy.stack.observe.files import FileSeen, How
-from proxy.stack.observe.plan import ItemStatus, Mirrored, reconciled
-from proxy.stack.observe.turns import continues
-from proxy.stack.transcript import Call
 from tests.pace import slowness
 from tests.stack.observe.steps import done, step
 

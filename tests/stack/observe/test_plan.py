@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.stack.observe.names import NAMES
-from proxy.stack.observe.plan import (
+from proxy.core.ledger.messages import Call
+from proxy.core.observers.plan import (
     MOST_ITEMS,
     Changed,
     Changes,
@@ -17,8 +17,8 @@ from proxy.stack.observe.plan import (
     plan_seen,
     reconciled,
 )
-from proxy.stack.observe.step import Done, Step
-from proxy.stack.transcript import Call
+from proxy.core.observers.step import Done, Step
+from proxy.core.observers.tool_roles import NAMES
 from tests.stack.observe.steps import done, raw, step
 
 PLANNED, ENTERED, COMPLETED, REMOVED = (

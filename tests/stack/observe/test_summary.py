@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.stack.observe.summary import LOOKED_AT, asks_for_summary
+from proxy.core.observers.summary import LOOKED_AT, asks_for_summary
 from tests.pace import within
 
 

@@ -4,9 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.dialects import anthropic_message, chat_message, responses_item, slices
-from proxy.stack.observe.turns import continues, first_said, plain, user_spoke_last
-from proxy.stack.transcript import Message
+from proxy.core.ledger.messages import Message
+from proxy.core.observers.turns import continues, first_said, plain, user_spoke_last
+from proxy.dialects import raw_json as slices
+from proxy.dialects.chat import message as chat_message
+from proxy.dialects.messages import message as anthropic_message
+from proxy.dialects.responses import items as responses_item
 from tests.stack.observe.labelled_turns import CONTINUES, STARTS, Pair
 
 

@@ -1,0 +1,178 @@
+"""What a provider's prompt cache would have read of a request, as far as it can be told from outside.
+
+A request is seen as a chain of pieces, each an identity and its tokens: tools and system text first, then one per
+message. The law: **a piece is found only behind the same pieces as before**; a changed, moved or inserted one makes
+everything behind it new, and what was not used for the tariff's lifetime is gone.
+
+What this module does not do: it computes no money. Its memory is bounded and its time is handed in, in ms.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+
+from proxy.accounting.pricing import Tariff
+
+Piece = tuple[str, int]
+"""Identity and tokens of tools and system text, or of one message."""
+Chain = Sequence[Piece]
+CacheKey = tuple[str, str, str]
+"""Tenant, upstream, model: what a provider keeps a cache for."""
+
+MOST_PIECES = 1_000_000
+"""Pieces one simulation remembers, eight bytes each; the conversations longest unused go first."""
+MOST_LINES = 32
+"""Lines one conversation keeps warm: frames, forks and branches. The longest unused go first."""
+MOST_HEADS = 4096
+MARK = 8
+"""Bytes a piece is remembered by."""
+
+
+class CacheUse(msgspec.Struct, frozen=True, gc=False):
+    """Input tokens by what they cost: read from the cache, written to it, paid in full."""
+
+    cached: int = 0
+    written: int = 0
+    uncached: int = 0
+    prefix: int = 0
+    """The known beginning, before the provider's minimum and steps: at most this much could be read."""
+
+    def __add__(self, other: CacheUse) -> CacheUse:
+        return CacheUse(
+            self.cached + other.cached,
+            self.written + other.written,
+            self.uncached + other.uncached,
+            self.prefix + other.prefix,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.cached + self.written + self.uncached
+
+
+class Marked(msgspec.Struct, frozen=True, gc=False):
+    """A chain as caches compare it, made once for all that are asked about it. `marks` are its identities in a row,
+    eight bytes each: long chains compare at the speed of memory. `head` and `opening` are the first and the first two
+    of them, `total` is the sum of `tokens`."""
+
+    marks: bytes
+    head: bytes
+    opening: bytes
+    tokens: tuple[int, ...]
+    total: int
+
+
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    """A chain that was sent: its marks in a row, and when it was used last, in ms."""
+
+    marks: bytes
+    used: int
+
+
+class PrefixCache:
+    """What a provider's prompt cache holds, as far as it can be told from outside.
+
+    A piece is found only behind the same pieces as before, a changed or moved one makes everything behind it new. Each
+    line sent stays warm for the tariff's lifetime and warms its beginning whenever it is used. Providers that want
+    breakpoints are taken to get one behind the last message.
+    """
+
+    def __init__(self, most_pieces: int = MOST_PIECES) -> None:
+        self._most_pieces = most_pieces
+        self._pieces = 0
+        # By key and the first two pieces: conversations that begin alike share a shelf, all others only their head.
+        self._shelves: OrderedDict[tuple[CacheKey, bytes], list[_Line]] = OrderedDict()
+        self._heads: OrderedDict[tuple[CacheKey, bytes], int] = OrderedDict()
+
+    def knows(self, key: CacheKey, chain: Chain | Marked) -> bool:
+        """Whether a conversation that begins like this was seen, however long ago."""
+        return (key, marked(chain).opening) in self._shelves
+
+    def use(self, key: CacheKey, chain: Chain | Marked, tariff: Tariff, now: int, *, warm: bool = False) -> CacheUse:
+        """Account for one request at `now` (ms) and remember it. `warm`: all but its last piece is in the cache."""
+        line = marked(chain)
+        tokens, total = line.tokens, line.total
+        since = now - tariff.ttl_s * 1000
+        found = self._used(key, line, since, now)
+        return _used_of(total, sum(tokens[:-1] if warm else tokens[:found]), tariff)
+
+    def _used(self, key: CacheKey, line: Marked, since: int, now: int) -> int:
+        """How many pieces at the beginning of a line were still warm; from `now` on all of them are."""
+        opening, head, marks = (key, line.opening), (key, line.head), line.marks
+        before, head_used = self._shelves.pop(opening, ()), self._heads.pop(head, since - 1)
+        found, gone = int(head_used >= since), 0
+        after: list[_Line] = []
+        for other in before:
+            if other.used < since:
+                gone += len(other.marks)
+            elif marks.startswith(other.marks):  # a line that goes on is the same line, longer
+                gone += len(other.marks)
+                found = max(found, len(other.marks) // MARK)
+            else:
+                found = max(found, _shared(other.marks, marks))
+                after.append(other)
+        if len(after) >= MOST_LINES:
+            gone += len(after.pop(0).marks)
+        after.append(_Line(marks, now))
+        self._shelves[opening] = after
+        self._heads[head] = now
+        self._pieces += len(line.tokens) - gone // MARK
+        self._make_room()
+        return found
+
+    def _make_room(self) -> None:
+        while len(self._heads) > MOST_HEADS:
+            self._heads.popitem(last=False)
+        while self._pieces > self._most_pieces and len(self._shelves) > 1:
+            self._pieces -= _size(self._shelves.popitem(last=False)[1])
+
+
+def known_less(use: CacheUse, prefix: int, tariff: Tariff) -> CacheUse:
+    """The same request where at most `prefix` tokens of its beginning were known."""
+    return use if use.prefix <= prefix else _used_of(use.total, prefix, tariff)
+
+
+def _used_of(total: int, prefix: int, tariff: Tariff) -> CacheUse:
+    cached = _storable(prefix, tariff)
+    # Where storing costs nothing extra, what is stored is plain input.
+    written = max(0, _storable(total, tariff) - cached) if tariff.write != 1 else 0
+    return CacheUse(cached, written, total - cached - written, prefix)
+
+
+def marked(chain: Chain | Marked) -> Marked:
+    """A chain as caches compare it."""
+    if isinstance(chain, Marked):
+        return chain
+    if not chain:
+        return Marked(b"", b"", b"", (), 0)
+    identities, tokens = zip(*chain, strict=True)
+    marks = array("q", list(map(hash, identities))).tobytes()
+    return Marked(marks, marks[:MARK], marks[: 2 * MARK], tokens, sum(tokens))
+
+
+def _size(lines: Sequence[_Line]) -> int:
+    return sum([len(line.marks) for line in lines]) // MARK
+
+
+def _shared(one: bytes, other: bytes) -> int:
+    """How many pieces two lines have in common at their beginning."""
+    low, high = 0, min(len(one), len(other)) // MARK
+    if one[: high * MARK] == other[: high * MARK]:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[: middle * MARK] == other[: middle * MARK]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _storable(tokens: int, tariff: Tariff) -> int:
+    """Tokens of a prefix that a cache of this tariff can hold."""
+    whole = tokens - tokens % tariff.step
+    return whole if whole >= tariff.minimum else 0

@@ -1,0 +1,143 @@
+"""What a client request cost, as one value that is written down once.
+
+`Outcome` is what whoever carried the request out knows of it, `Receipt` adds tokens and money. Both are JSON objects.
+Receipts are kept for weeks, so a field that is added later has a default. None of them can be part of a cycle, so the
+collector keeps no list of them (`gc=False`). What this module does not do: it computes nothing, `accounts.py` fills a
+receipt in.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from proxy.accounting.pricing import AS_OF
+from proxy.accounting.prompt_cache import CacheUse
+from proxy.core.ledger.messages import Usage
+
+SUMMARY = "summary"
+"""Status of what was asked of a summariser: no request of a client, and all of it our own overhead."""
+ANSWERED = "answered"
+"""Status of a request that the proxy answered by itself: no provider was asked, so nothing had a price or a usage."""
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """One question of the gate and its answer, also "not now". All but the prices are in tokens; `cost` and `gain` are
+    in input tokens that would be paid in full."""
+
+    kind: str
+    """wake, fold, trim, view or unfold; a text, so that no receipt on disk becomes unreadable by a word."""
+    subject: str
+    """The frames it is about, `part` for a part of one that goes on."""
+    done: bool
+    reason: str
+    """gate (it pays), cold, pressure, bound, not_yet, ...: the word for why it was done or not."""
+    removed: int = 0
+    """What leaves the line."""
+    compaction: int = 0
+    """What stands for it."""
+    behind: int = 0
+    """What stays behind the cut and is written to the provider's cache again."""
+    requests: int = 0
+    """How many more requests were expected."""
+    read: float = 0.0
+    """Price of a token read from the cache, as a multiple of the input price; `write` the same of one written to it."""
+    write: float = 0.0
+    cost: float = 0.0
+    gain: float = 0.0
+    """Over all requests that were expected."""
+    added: int = 0
+    """Tools and guidance that come with it for good."""
+    reasoning: int = 0
+    """Reasoning that can no longer be sent."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What came of a client request, as whoever carried it out knows it. Times are ms, `created` since 1970."""
+
+    id: str
+    conversation: str = ""
+    thread: str = ""
+    frame: str = ""
+    model: str = ""
+    upstream: str = ""
+    mode: str = ""
+    status: str = ""
+    """full, asleep, side, off, shadow, stateless, answered, bypass, error or summary; `reason` is its word, for a
+    bypass above all."""
+    reason: str = ""
+    created: int = 0
+    duration_ms: float = 0.0
+    overhead_ms: float = 0.0
+    stream: bool = False
+    hidden_calls: int = 0
+    recalls: int = 0
+    events: tuple[str, ...] = ()
+    """Frame events in the order they happened: `pushed f12`, `popped f12`."""
+    client_status: int = 0
+    upstream_status: int = 0
+    finish_reason: str = ""
+    would_send: int = 0
+    """Shadow: tokens that would have been sent."""
+    decisions: tuple[Decision, ...] = ()
+    """What the gate was asked with this request, in order."""
+    lost_reasoning: int = 0
+    """Tokens of reasoning that the client sent and that had to be left out; the model may think them again."""
+
+
+class Receipt(Outcome, frozen=True, kw_only=True, gc=False):
+    """What a client request cost. Tokens of ours are counted by `counter`; money is USD."""
+
+    rounds: int
+    tokens_in: int
+    """What the client sent."""
+    tokens_sent: int
+    """What was sent upstream, all rounds together."""
+    tokens_last: int
+    """What was sent in the last round: how full the window is."""
+    tokens_saved: int
+    """`tokens_in - tokens_sent`."""
+    fixed_in: int
+    """Of `tokens_in`, the client's tools and system text."""
+    fixed_sent: int
+    """The same as part of `tokens_sent`: once per round."""
+    own_tools: int
+    """Of `tokens_last`, our tools."""
+    own_texts: int
+    """Of `tokens_last`, our guidance, blocks, notes and traces."""
+    own_rounds: int
+    """Of `tokens_sent`, all rounds before the last."""
+    sent: CacheUse
+    """Estimated, all rounds together."""
+    untouched: CacheUse
+    """Estimated for what the client sent."""
+    usage: Usage
+    """Reported by the provider, all rounds together; input contains cached and written tokens."""
+    usage_by_round: tuple[Usage | None, ...]
+    """None where a round reported none."""
+    cost: float
+    cost_untouched: float
+    saved: float
+    basis: Literal["reported", "estimated"]
+    """What `cost` is computed from."""
+    priced: bool
+    """False: the model is not in the table, and declared defaults stand in."""
+    output_priced: bool
+    """False: the output price is not known, output counts as free on both sides."""
+    tariffs_as_of: str = AS_OF
+    """The day the prices were seen; empty where nobody said."""
+    counter: str = ""
+    own_traces: int = 0
+    """Of `own_texts`, what stands where frames left."""
+    fixed_untouched: CacheUse = CacheUse()
+    """`fixed_in` as part of `untouched`."""
+    fixed_once: CacheUse = CacheUse()
+    """`fixed_in` as part of `sent`, in the last round alone: what is sent again in hidden rounds is our cost."""
+    cost_fixed: float = 0.0
+    """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
+
+
+def usd(amount: float) -> str:
+    """USD with eight decimals: a hundredth of what one cached token of a cheap model costs."""
+    return f"{amount:.8f}"

@@ -1,0 +1,211 @@
+"""Receipts added up: by request, frame, conversation, model or day.
+
+The law: **the sum over the rows is the sum over the receipts**, whatever they are grouped by. Negative sums stay
+negative. `without_fixed` leaves out what the client sends every time, its tools and its system text, on both sides and
+at the same price, so that no saving changes by it.
+
+What this module does not do: it prints nothing (`printed.py`) and knows no local time: days are told in the zone that
+is handed in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, tzinfo
+from typing import Literal
+
+import msgspec
+
+from proxy.accounting.prompt_cache import CacheUse
+from proxy.accounting.receipts import ANSWERED, SUMMARY, Receipt
+from proxy.core.ledger.messages import Usage
+from proxy.core.recall.reread_stats import ReadAgain
+
+By = Literal["request", "frame", "conversation", "model", "day"]
+NO_FRAME = "(no frame)"
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """Receipts added up under one key. Tokens of ours unless they are reported; money is USD."""
+
+    key: str
+    title: str = ""
+    """What the key is called: of a conversation or a frame its title, of a request when it came."""
+    status: str = ""
+    """Of a frame, how it stands; of a request, how it was answered."""
+    requests: int = 0
+    rounds: int = 0
+    recalls: int = 0
+    rereads: int | None = None
+    """Files read that had been read before; None where that was not looked up."""
+    rereads_gone: int | None = None
+    """Of `rereads`, those of what we had taken off the line."""
+    rereads_gone_by: dict[str, int] | None = None
+    """The same by the tool that asked."""
+    tokens_in: int = 0
+    """What the client sent; `untouched_*` is how the cache would have taken it."""
+    tokens_sent: int = 0
+    """What was sent upstream, all rounds together; `sent_*` is how the cache took it, as estimated."""
+    tokens_saved: int = 0
+    untouched_cached: int = 0
+    untouched_written: int = 0
+    untouched_uncached: int = 0
+    sent_cached: int = 0
+    sent_written: int = 0
+    sent_uncached: int = 0
+    fixed_in: int = 0
+    fixed_sent: int = 0
+    own: int = 0
+    """Our tools, texts and hidden rounds, in tokens; contained in `tokens_sent`."""
+    own_tools: int = 0
+    own_texts: int = 0
+    own_traces: int = 0
+    """Contained in `own_texts`."""
+    own_rounds: int = 0
+    lost_reasoning: int = 0
+    """Reasoning that had to be left out; the model may think it again."""
+    peak_in: int = 0
+    peak_sent: int = 0
+    """The fullest single request, with everything in it."""
+    reported: int = 0
+    """Requests of which the provider told the usage of every round; `reported_sent` is what we counted for these."""
+    reported_sent: int = 0
+    reported_input: int = 0
+    reported_output: int = 0
+    reported_cached: int = 0
+    reported_written: int = 0
+    cost: float = 0.0
+    cost_untouched: float = 0.0
+    saved: float = 0.0
+    cost_fixed: float = 0.0
+    """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
+    estimated: int = 0
+    """Requests whose cost is an estimate."""
+    unpriced: int = 0
+    """Requests whose model is in no table."""
+    output_unpriced: int = 0
+    """Requests whose output counts as free, because its price is not known."""
+
+    def add(self, receipt: Receipt) -> None:
+        for name, amount in _AMOUNTS.items():
+            setattr(self, name, getattr(self, name) + amount(receipt))
+        self.peak_in = max(self.peak_in, receipt.tokens_in)
+        self.peak_sent = max(self.peak_sent, receipt.tokens_last)
+
+    def add_reads(self, again: ReadAgain) -> None:
+        self.rereads = (self.rereads or 0) + again.times
+        self.rereads_gone = (self.rereads_gone or 0) + again.gone
+        self.rereads_gone_by = dict(Counter(self.rereads_gone_by or {}) + Counter(again.by))
+
+
+def _is_request(receipt: Receipt) -> bool:
+    return receipt.status != SUMMARY
+
+
+def _reported(receipt: Receipt) -> bool:
+    return (bool(receipt.rounds) or receipt.status == ANSWERED) and None not in receipt.usage_by_round
+
+
+_AMOUNTS: Mapping[str, Callable[[Receipt], float]] = {
+    "requests": lambda r: r.status != SUMMARY,
+    "rounds": lambda r: r.rounds,
+    "recalls": lambda r: r.recalls,
+    "tokens_in": lambda r: r.tokens_in,
+    "tokens_sent": lambda r: r.tokens_sent,
+    "tokens_saved": lambda r: r.tokens_saved,
+    "untouched_cached": lambda r: r.untouched.cached,
+    "untouched_written": lambda r: r.untouched.written,
+    "untouched_uncached": lambda r: r.untouched.uncached,
+    "sent_cached": lambda r: r.sent.cached,
+    "sent_written": lambda r: r.sent.written,
+    "sent_uncached": lambda r: r.sent.uncached,
+    "fixed_in": lambda r: r.fixed_in,
+    "fixed_sent": lambda r: r.fixed_sent,
+    "own": lambda r: r.own_tools + r.own_texts + r.own_rounds,
+    "own_tools": lambda r: r.own_tools,
+    "own_texts": lambda r: r.own_texts,
+    "own_traces": lambda r: r.own_traces,
+    "own_rounds": lambda r: r.own_rounds,
+    "lost_reasoning": lambda r: r.lost_reasoning,
+    "reported": lambda r: _is_request(r) and _reported(r),
+    "reported_sent": lambda r: r.tokens_sent if _reported(r) else 0,
+    "reported_input": lambda r: r.usage.input,
+    "reported_output": lambda r: r.usage.output,
+    "reported_cached": lambda r: r.usage.cached,
+    "reported_written": lambda r: r.usage.written,
+    "cost": lambda r: r.cost,
+    "cost_untouched": lambda r: r.cost_untouched,
+    "saved": lambda r: r.saved,
+    "cost_fixed": lambda r: r.cost_fixed,
+    "estimated": lambda r: _is_request(r) and r.basis == "estimated" and r.cost > 0,
+    "unpriced": lambda r: _is_request(r) and not r.priced and r.status != ANSWERED,
+    "output_unpriced": lambda r: _is_request(r) and not r.output_priced and r.status != ANSWERED,
+}
+"""What a receipt adds to each sum."""
+
+
+def day_of(created: int, zone: tzinfo | None) -> str:
+    """The day of a time in ms since 1970, as YYYY-MM-DD. `zone` None: this machine's, summer time as it was then."""
+    return datetime.fromtimestamp(created / 1000, zone).date().isoformat()
+
+
+def totals(
+    receipts: Iterable[Receipt],
+    by: By = "conversation",
+    *,
+    zone: tzinfo | None = UTC,
+    again: Mapping[str, ReadAgain] | None = None,
+) -> tuple[Row, ...]:
+    """One row per key, in the order in which the keys first appear; days are those of `zone`. `again`: what requests
+    read again, by their ids."""
+    key_of: Mapping[By, Callable[[Receipt], str]] = {
+        "request": lambda receipt: receipt.id,
+        "frame": lambda receipt: receipt.frame or NO_FRAME,
+        "conversation": lambda receipt: receipt.conversation,
+        "model": lambda receipt: receipt.model,
+        "day": lambda receipt: day_of(receipt.created, zone),
+    }
+    rows: dict[str, Row] = {}
+    for receipt in receipts:
+        key = key_of[by](receipt)
+        _add(rows.setdefault(key, Row(key=key)), receipt, again)
+    return tuple(rows.values())
+
+
+def total(receipts: Iterable[Receipt], *, again: Mapping[str, ReadAgain] | None = None) -> Row:
+    """All of them in one row."""
+    row = Row(key="total") if again is None else Row(key="total", rereads=0, rereads_gone=0, rereads_gone_by={})
+    for receipt in receipts:
+        _add(row, receipt, again)
+    return row
+
+
+def _add(row: Row, receipt: Receipt, again: Mapping[str, ReadAgain] | None) -> None:
+    row.add(receipt)
+    if again is not None:
+        row.add_reads(again.get(receipt.id, ReadAgain()))
+
+
+def without_fixed(receipt: Receipt) -> Receipt:
+    """The receipt less the client's tools and system text. What is sent of them again in hidden rounds stays: that is
+    our cost. What the provider reports cannot be split and goes; the fullest request stays whole."""
+    once, untouched = receipt.fixed_once, receipt.fixed_untouched
+    return msgspec.structs.replace(
+        receipt,
+        tokens_in=receipt.tokens_in - untouched.total,
+        tokens_sent=receipt.tokens_sent - once.total,
+        sent=_less(receipt.sent, once),
+        untouched=_less(receipt.untouched, untouched),
+        usage=Usage(),
+        usage_by_round=(None,) * receipt.rounds,
+        cost=receipt.cost - receipt.cost_fixed,
+        cost_untouched=receipt.cost_untouched - receipt.cost_fixed,
+        cost_fixed=0.0,
+        fixed_in=0,
+        fixed_sent=receipt.fixed_sent - once.total,
+    )
+
+
+def _less(use: CacheUse, part: CacheUse) -> CacheUse:
+    return CacheUse(use.cached - part.cached, use.written - part.written, use.uncached - part.uncached)

@@ -1,0 +1,252 @@
+"""Who is asking: the tenant of a request, and the client keys we issue.
+
+Its law: every request has exactly one tenant or is refused; the tenant is part of every key and every query of the
+store, so one tenant cannot reach another's conversations whatever else its request says. It fails closed.
+
+    single       all requests are one user's
+    key          a client key of ours, `csk_...`, in `x-stack-key`, `Authorization: Bearer` or `x-api-key`
+    credential   keyed hash of the provider key that the client sends; static keys only, because a login that rotates in
+                 mid-conversation would lose its own history
+
+With `key`, the client key never goes upstream (`holds_client_key` is what the upstream's header rule asks). Where the
+operator configured the upstream's key, that one is sent; where not, the client's other credential header passes:
+`x-stack-key: csk_...` beside `Authorization: Bearer <its own provider key>`.
+
+Keys lie in one file, mode 0600, as name + SHA-256: a key has 256 random bits, so a slow hash would protect nothing
+more. The file is looked at on every request and read again when it changed: a revoked key ends at once, without a
+restart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from proxy.config.sections import Mode
+from proxy.errors import InvalidConfiguration, Unauthorized
+
+log = logging.getLogger(__name__)
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+OURS_ALONE = b"x-stack-key"
+"""The one header whose value is never meant for a provider."""
+KEY_PREFIX = "csk_"
+_MARK = KEY_PREFIX.encode()
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_JWT = re.compile(rb"eyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
+_ROTATING = (b"sk-ant-oat", b"ya29.")
+"""Prefixes of login tokens (Claude, Google) that are replaced within hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """`id` scopes everything stored; `name` is for people; `admin` sees all tenants on `/stack`; `mode` is the one its
+    requests run in unless they, or their conversation, say otherwise (empty: the configuration's)."""
+
+    id: str
+    name: str
+    admin: bool = False
+    mode: str = ""
+
+
+LOCAL = Tenant("local", "local", admin=True)
+"""The one user of a proxy with `tenancy: single`."""
+
+ANONYMOUS = Tenant("anonymous", "anonymous")
+"""With `tenancy: credential`, those who send no key at all."""
+
+
+class IssuedKey(BaseModel):
+    """One client key as it lies on disk. The key itself was shown once, when it was issued."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    sha256: str
+    created: str
+    admin: bool = False
+    mode: Mode | None = None
+
+
+_KEYS = TypeAdapter(list[IssuedKey])
+
+
+def issue_key(file: Path, name: str, *, admin: bool = False, mode: Mode | None = None) -> str:
+    """A new client key for `name`, shown this once. Raises InvalidConfiguration where the name is taken or not a
+    name."""
+    if not _NAME.fullmatch(name):
+        raise InvalidConfiguration(f"key name {name!r}: use letters, digits, dot, dash and underscore, at most 64")
+    keys = list_keys(file)
+    if any(key.name == name for key in keys):
+        raise InvalidConfiguration(f"key name {name!r} is taken; revoke it first or choose another")
+    secret = KEY_PREFIX + secrets.token_urlsafe(32)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    issued = IssuedKey(name=name, sha256=_digest(secret.encode()), created=created, admin=admin, mode=mode)
+    _write(file, [*keys, issued])
+    return secret
+
+
+def list_keys(file: Path) -> list[IssuedKey]:
+    """The issued keys, oldest first; none where there is no file. Raises InvalidConfiguration where it cannot be
+    read."""
+    try:
+        return _KEYS.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValidationError):
+        raise InvalidConfiguration(f"{file}: the client keys cannot be read; restore the file or remove it") from None
+
+
+def revoke_key(file: Path, name: str) -> bool:
+    """Take a key away; False where nobody has that name."""
+    keys = list_keys(file)
+    kept = [key for key in keys if key.name != name]
+    if len(kept) == len(keys):
+        return False
+    _write(file, kept)
+    return True
+
+
+class KeyRing:
+    """The issued keys as a running proxy knows them: always those of the file as it is now."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen: tuple[int, int, int] | None = None
+        self._keys: tuple[IssuedKey, ...] = ()
+
+    def identify(self, presented: bytes) -> IssuedKey | None:
+        """Whose key this is. Takes the same time for every key, known or not."""
+        self._refresh()
+        digest = _digest(presented)
+        found = None
+        for key in self._keys:
+            if hmac.compare_digest(key.sha256, digest):
+                found = key
+        return found
+
+    def _refresh(self) -> None:
+        try:
+            status = self._file.stat()
+            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if seen != self._seen:
+                self._keys = tuple(list_keys(self._file))
+            self._seen = seen
+        except (OSError, InvalidConfiguration) as error:
+            # Closed: a file we cannot read admits nobody, also not those it admitted a moment ago.
+            if self._keys:
+                log.warning(
+                    "client keys cannot be read", extra={"file": str(self._file), "reason": type(error).__name__}
+                )
+            self._keys, self._seen = (), None
+
+
+class Tenancy:
+    """The rule of `tenancy:`, applied to the headers of one request."""
+
+    def __init__(self, mode: Literal["single", "key", "credential"], ring: KeyRing, secret: bytes) -> None:
+        """`secret` is the store's own: tenants of two stores cannot be compared, nor a key guessed from its tenant."""
+        self._mode = mode
+        self._ring = ring
+        self._secret = secret
+
+    def tenant_of(self, headers: Headers) -> Tenant:
+        """Raises Unauthorized, which says what to send instead."""
+        if self._mode == "single":
+            return LOCAL
+        presented = _presented(headers)
+        key = next((value for value in presented if value.startswith(_MARK)), None)
+        issued = self._ring.identify(key) if key is not None else None
+        if issued is not None:
+            return Tenant(f"key-{issued.name}", issued.name, issued.admin, issued.mode or "")
+        if self._mode == "key" or key is not None:
+            raise Unauthorized(
+                "This proxy needs a client key of its own (csk_...): send it as Authorization: Bearer, x-api-key or "
+                "x-stack-key."
+            )
+        return self._tenant_by_credential(presented)
+
+    def _tenant_by_credential(self, presented: list[bytes]) -> Tenant:
+        if not presented:
+            return ANONYMOUS
+        if any(_rotates(credential) for credential in presented):
+            raise Unauthorized(
+                "This proxy tells its users apart by their API key and needs one that stays the same; this is a "
+                "login token or a signature, which changes in mid-conversation. Use a static key, or tenancy: key."
+            )
+        digest = hmac.new(self._secret, presented[0], hashlib.sha256).hexdigest()[:32]
+        return Tenant(f"credential-{digest}", f"credential {digest[:6]}")
+
+
+def is_operator(headers: Headers, token: bytes) -> bool:
+    """Whether `x-stack-key` holds the token of this process. An empty token is nobody's."""
+    presented = next((value for name, value in headers if name == OURS_ALONE), b"")
+    return bool(token) and hmac.compare_digest(presented, token)
+
+
+def holds_client_key(value: bytes) -> bool:
+    """Whether a header value is a client key of ours, which must not leave."""
+    return _MARK in value and _bare(value.strip()).startswith(_MARK)
+
+
+def _presented(headers: Headers) -> list[bytes]:
+    """Credentials of a request, ours first: `x-stack-key`, then `Authorization`, then the key headers of other APIs."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        found.setdefault(name.lower(), value.strip())
+    values = [found.get(name, b"") for name in (b"x-stack-key", b"authorization", b"x-api-key", b"api-key")]
+    return [_bare(value) for value in values if value]
+
+
+def _bare(value: bytes) -> bytes:
+    return value[7:].strip() if value[:7].lower() == b"bearer " else value
+
+
+def _rotates(credential: bytes) -> bool:
+    """Whether a credential is a login or a signature. A scheme other than Bearer and Basic is a signature over the
+    request."""
+    if _JWT.fullmatch(credential) or credential.startswith(_ROTATING):
+        return True
+    scheme, space, _ = credential.partition(b" ")
+    return bool(space) and scheme.lower() != b"basic"
+
+
+def _digest(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()
+
+
+def _write(file: Path, keys: list[IssuedKey]) -> None:
+    """Replace the file in one step, readable by its owner alone (a temporary file is made with mode 0600). Raises
+    InvalidConfiguration where it cannot be written."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(file, keys)
+    except OSError as error:
+        raise InvalidConfiguration(f"{file}: the client keys cannot be written: {error.strerror}") from None
+
+
+def _replace(file: Path, keys: list[IssuedKey]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".keys-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as output:
+            json.dump([key.model_dump() for key in keys], output, indent=1)
+            output.flush()
+            os.fsync(output.fileno())
+        Path(temporary).replace(file)
+    except BaseException:  # also Ctrl-C: no copy of the keys stays
+        Path(temporary).unlink(missing_ok=True)
+        raise

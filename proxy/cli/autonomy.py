@@ -1,0 +1,129 @@
+"""The command `autonomy`: how much the proxy decides in a conversation, why, and how a person changes that.
+
+Looking reads the store; changing goes through a running proxy, which keeps conversations in memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, get_args
+
+import typer
+
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
+from proxy.cli.output import columns, counted, one_line, say, say_json
+from proxy.cli.running import ask, running
+from proxy.config.model import Config
+from proxy.core.ledger.ledger import Ledger
+from proxy.core.policy.rules import NAMES, RULES, Combiner, Level, clamped
+from proxy.management.actions.autonomy import AutonomyTold, choose, explained, take_back
+from proxy.management.views import lookup
+from proxy.management.views.totals import moment
+from proxy.store import Store
+
+SHOWN = 10
+"""Suggestions of the history that are printed; `--json` has all."""
+
+
+def autonomy(
+    conversation: Annotated[
+        str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")
+    ] = "",
+    level: Annotated[str, typer.Option(help="manual, suggest or auto.")] = "",
+    push: Annotated[int | None, typer.Option(help="Confidence from which a push is suggested, 0 to 100.")] = None,
+    pop: Annotated[int | None, typer.Option(help="Confidence from which a pop is suggested, 0 to 100.")] = None,
+    combine: Annotated[str, typer.Option(help="max, noisy_or or mean.")] = "",
+    heuristics: Annotated[str, typer.Option(help="Those that count, with commas between; none: no one.")] = "",
+    in_context: Annotated[
+        bool | None, typer.Option("--in-context/--listed-only", help="Whether the model reads suggestions.")
+    ] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Back to what the configuration says.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Take back what waits.")] = False,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+) -> None:
+    """How much the proxy decides about frames in a conversation: the rules, the scores, what was suggested."""
+    wanted: dict[str, Any] = dict.fromkeys(RULES) if reset else {}
+    wanted |= _wanted(level, combine, heuristics)
+    wanted |= {name: clamped(v) for name, v in (("push_threshold", push), ("pop_threshold", pop)) if v is not None}
+    if in_context is not None:
+        wanted["suggest_in_context"] = in_context
+    if (wanted or clear) and not conversation:
+        raise typer.BadParameter("name the conversation to change; `callstack tree` shows their ids")
+    told, cleared = run(_done(at(config, data), conversation, wanted, clear=clear))
+    if as_json:
+        say_json(told if not clear else {**told, "cleared": cleared})
+        return
+    if clear:
+        say(f"took back {counted(cleared, 'suggestion')}")
+    for line in autonomy_text(told):
+        say(line)
+
+
+def _wanted(level: str, combine: str, heuristics: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, word, allowed in (("level", level, get_args(Level)), ("combine", combine, get_args(Combiner))):
+        if word and word not in allowed:
+            raise typer.BadParameter(f"{name} {word!r}; allowed: {', '.join(allowed)}")
+        if word:
+            found[name] = word
+    if heuristics:
+        named = {part.strip() for part in heuristics.split(",") if part.strip()} - {"none"}
+        if unknown := sorted(named - set(NAMES)):
+            raise typer.BadParameter(f"heuristic {unknown[0]!r}; allowed: {', '.join(NAMES)}, or none")
+        found["heuristics"] = tuple(name for name in NAMES if name in named)
+    return found
+
+
+async def _done(
+    settings: Config, reference: str, wanted: Mapping[str, Any], *, clear: bool
+) -> tuple[AutonomyTold, int]:
+    async with opened(settings) as store:
+        ledger = await lookup.ledger_named(store, None, reference)
+        server = running(settings.data)
+        cleared = 0
+        if server is None:
+            cleared = await _changed(store, ledger, wanted, clear=clear)
+        else:
+            path = f"/stack/conversations/{ledger.conversation.id}/autonomy"
+            if wanted:
+                ask(server, "PATCH", path, dict(wanted))
+            if clear:
+                cleared = int(ask(server, "DELETE", f"{path}/suggestions")["cleared"])
+            ledger = await lookup.ledger_of(store, None, ledger.conversation.id)
+        return explained(ledger, lookup.newest_story(ledger), settings, _now()), cleared
+
+
+async def _changed(store: Store, ledger: Ledger, wanted: Mapping[str, Any], *, clear: bool) -> int:
+    if wanted:
+        await choose(store, ledger, wanted, _now())
+    return (await take_back(store, ledger, counts=False, at=_now()))[1] if clear else 0
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def autonomy_text(told: AutonomyTold) -> Iterator[str]:
+    """The rules, a line for each heuristic, and the newest suggestions."""
+    here = f" (set here: {', '.join(told['chosen'])})" if told["chosen"] else ""
+    yield f"conversation {told['conversation']}, frame {told['frame']}"
+    yield f"level {told['level']}, combine {told['combine']}{here}"
+    for kind, verdict in (("push", told["push"]), ("pop", told["pop"])):
+        reached = "reached" if verdict["reached"] else "not reached"
+        why = f"; nothing is suggested: {verdict['pointless']}" if verdict["pointless"] else ""
+        yield f"{kind}: {verdict['confidence']} of {verdict['threshold']}, {reached}{why}"
+    cells = [
+        (each["name"], each["type"], str(each["score"]), "" if each["enabled"] else "off", _inputs(each["inputs"]))
+        for each in told["scores"]
+    ]
+    yield from columns([("heuristic", "for a", "score", "", "made of"), *cells], right=(2,))
+    for each in told["history"][-SHOWN:]:
+        yield one_line(f"{moment(each['time'])}  {each['state']}: {each['text']}")
+    yield ", ".join(f"{name} {count}" for name, count in told["stats"].items())
+
+
+def _inputs(inputs: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in inputs.items())

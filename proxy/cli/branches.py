@@ -1,0 +1,219 @@
+"""The commands that branch: `checkpoint`, `branch`, `switch` and `inject`.
+
+With `--list`, `checkpoint` and `branch` say what there is, and of a name what stands there. A running proxy is asked,
+which keeps conversations in memory; where none runs, the store is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
+
+import typer
+
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
+from proxy.cli.output import columns, counted, say, say_json
+from proxy.cli.running import ask, running
+from proxy.config.model import Config
+from proxy.core.frames.path_state import Story
+from proxy.core.ledger.ledger import Event, Ledger
+from proxy.core.text import cut_for_display
+from proxy.management.actions import branches
+from proxy.management.actions.branches import (
+    BranchRow,
+    BranchTold,
+    CheckpointRow,
+    Choice,
+    InjectionTold,
+    MessageOn,
+    Path,
+)
+from proxy.management.views import lookup
+from proxy.management.views.conversations import story_of
+from proxy.management.views.totals import moment
+from proxy.store import Store
+
+Conversation = Annotated[
+    str, typer.Option("--in", help="Id, or its beginning (4 characters or more); default: the newest.")
+]
+Listed = Annotated[bool, typer.Option("--list", help="Only list what there is; with a name, the messages there.")]
+Reason = Annotated[str, typer.Option("--reason", help="For the model: why.")]
+SHOWN = 80
+"""Characters of a message in a list."""
+Ask = Callable[[Store, Path], Coroutine[Any, Any, tuple[Any, Sequence[Event]]]]
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[Row]):
+    """How a kind of point is listed: the `member` of the JSON, all of them, one of them by name, a line for each."""
+
+    member: str
+    rows: Callable[[Story], list[Row]]
+    detail: Callable[[Ledger, Story, str], Any]
+    lines: Callable[[Sequence[Row]], Iterator[str]]
+
+
+def checkpoint(
+    name: Annotated[str, typer.Argument(help="Letters, digits, dots, dashes, underscores; default: a fresh one.")] = "",
+    conversation: Conversation = "",
+    listed: Listed = False,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Name the newest point of a conversation, so that a branch can begin there."""
+    settings = at(config, data)
+    if listed:
+        _list(settings, conversation, CHECKPOINTS, name, as_json=as_json)
+        return
+
+    async def set_it(store: Store, path: Path) -> tuple[CheckpointRow, Sequence[Event]]:
+        return await branches.set_checkpoint(store, path, name)
+
+    told: CheckpointRow = run(_asked(settings, conversation, set_it, ("checkpoints", {"name": name})))
+    _print(as_json, told, [f"checkpoint {told['name']} is set on {told['branch']}"])
+
+
+def branch(
+    name: Annotated[str, typer.Argument(help="Of the new branch; default: a fresh one.")] = "",
+    start: Annotated[str, typer.Option("--from", help="The checkpoint it begins at; default: the newest.")] = "",
+    reason: Reason = "",
+    conversation: Conversation = "",
+    listed: Listed = False,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a new line of work at a checkpoint, with the user's next message."""
+    settings = at(config, data)
+    if listed:
+        _list(settings, conversation, BRANCHES, name, as_json=as_json)
+        return
+
+    async def begin(store: Store, path: Path) -> tuple[BranchTold, Sequence[Event]]:
+        return await branches.begin_branch(store, path, start, name, reason)
+
+    body = {"checkpoint": start, "name": name, "reason": reason}
+    told: BranchTold = run(_asked(settings, conversation, begin, ("branches", body)))
+    _print(as_json, told, [f"branch {told['branch']} begins at checkpoint {told['checkpoint']} {told['comes']}"])
+
+
+def switch(
+    name: Annotated[str, typer.Argument(metavar="branch", help="The branch to go on with; main is the first line.")],
+    reason: Reason = "",
+    conversation: Conversation = "",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with another branch, as it was left, with the user's next message."""
+
+    async def turn(store: Store, path: Path) -> tuple[BranchTold, Sequence[Event]]:
+        return await branches.switch(store, path, name, reason)
+
+    asked = ("switch", {"branch": name, "reason": reason})
+    told: BranchTold = run(_asked(at(config, data), conversation, turn, asked))
+    _print(as_json, told, [f"the work goes on, on {told['branch']} {told['comes']}"])
+
+
+def inject(
+    source: Annotated[str, typer.Argument(metavar="branch", help="The branch to copy from.")],
+    messages: Annotated[
+        list[int] | None, typer.Argument(help="Numbers, as `callstack branch BRANCH --list` tells them.")
+    ] = None,
+    frame: Annotated[str, typer.Option("--frame", help="Instead: what this frame of the branch returned.")] = "",
+    to: Annotated[
+        str, typer.Option("--to", help="The branch to copy to; default: where the next request stands.")
+    ] = "",
+    conversation: Conversation = "",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy messages of a branch, or what a frame of it returned, once to the end of another."""
+    choice = Choice(source, messages or [], frame, to)
+
+    async def copy(store: Store, path: Path) -> tuple[InjectionTold, Sequence[Event]]:
+        return await branches.inject(store, path, choice)
+
+    body = {"branch": source, "messages": choice.numbers, "frame": frame, "to": to}
+    told: InjectionTold = run(_asked(at(config, data), conversation, copy, ("inject", body)))
+    _print(
+        as_json,
+        told,
+        [f"{counted(told['texts'], 'text')} of {source} will be copied to {told['branch']} {told['comes']}"],
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- working
+async def _path(settings: Config, reference: str) -> Path:
+    async with opened(settings) as store:
+        return await _newest(store, reference)
+
+
+def _list(settings: Config, reference: str, listing: Listing[Any], name: str, *, as_json: bool) -> None:
+    """All there are, or the messages of the one with this name."""
+    path = run(_path(settings, reference))
+    if name:
+        one = listing.detail(path.ledger, path.story, name)
+        _print(as_json, one, messages_text(one["messages"]))
+    else:
+        rows = listing.rows(path.story)
+        _print(as_json, {listing.member: rows}, listing.lines(rows))
+
+
+async def _newest(store: Store, reference: str) -> Path:
+    ledger = await lookup.ledger_named(store, None, reference)
+    return Path(ledger, story_of(ledger), time.time_ns() // 1_000_000)
+
+
+async def _asked(settings: Config, reference: str, work: Ask, route: tuple[str, object]) -> Any:
+    """What the running proxy answers to this body at this route of the conversation, or what is done in the store."""
+    async with opened(settings) as store:
+        path = await _newest(store, reference)
+        server = running(settings.data)
+        if server is None:
+            told, _ = await work(store, path)
+            return told
+    where, body = route
+    return ask(server, "POST", f"/stack/conversations/{path.ledger.conversation.id}/{where}", body)
+
+
+def _print(as_json: bool, told: object, lines: Sequence[str] | Iterator[str]) -> None:  # noqa: FBT001 - the option of every command
+    if as_json:
+        say_json(told)
+        return
+    for line in lines:
+        say(line)
+
+
+def checkpoints_text(rows: Sequence[CheckpointRow]) -> Iterator[str]:
+    """One line for each, the oldest first."""
+    if not rows:
+        yield "There is no checkpoint here. `callstack checkpoint NAME` sets one."
+        return
+    cells = [(row["name"], row["branch"], moment(row["created"])) for row in rows]
+    yield from columns([("checkpoint", "branch", "set"), *cells])
+
+
+def branches_text(rows: Sequence[BranchRow]) -> Iterator[str]:
+    """One line for each, the main one first."""
+    cells = [(row["name"], row["checkpoint"] or "", _standing(row)) for row in rows]
+    yield from columns([("branch", "begins at", ""), *cells])
+
+
+def messages_text(rows: Sequence[MessageOn]) -> Iterator[str]:
+    """One line for each, with the number by which it is copied."""
+    cells = [(str(row["number"]), row["role"], cut_for_display(row["text"], SHOWN)) for row in rows]
+    yield from columns([("number", "role", "text"), *cells], right=(0,))
+
+
+CHECKPOINTS = Listing("checkpoints", branches.checkpoint_rows, branches.checkpoint_detail, checkpoints_text)
+BRANCHES = Listing("branches", branches.branch_rows, branches.branch_detail, branches_text)
+
+
+def _standing(row: BranchRow) -> str:
+    return "next" if row["wanted"] else "current" if row["current"] else ""

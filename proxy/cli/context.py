@@ -1,0 +1,90 @@
+"""Where a command works: the configuration it stands on, and the store that configuration names.
+
+`proxy.yaml` in the current directory is read where no file is named. Only here is the environment handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from proxy.cli.output import remark
+from proxy.config.model import Config
+from proxy.config.sources import load_config
+from proxy.errors import InvalidConfiguration, StoreError, UnknownFrame
+from proxy.store import Store
+from proxy.store.opening import open_store
+
+DEFAULT_FILE = Path("proxy.yaml")
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Configuration file; default: proxy.yaml, where there is one.")
+]
+DataDirectory = Annotated[Path | None, typer.Option("--data", help="Directory of store and keys.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+Result = TypeVar("Result")
+
+
+def configuration(
+    file: Path | None = None, flags: Mapping[str, object] | None = None, *, asks_upstreams: bool = True
+) -> Config:
+    """Raises InvalidConfiguration with a line per fault."""
+    return load_config(flags, os.environ, file_of(file), asks_upstreams=asks_upstreams)
+
+
+def file_of(named: Path | None) -> Path | None:
+    """The configuration file that counts, or None where there is none."""
+    return named if named is not None else DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+
+
+def at(file: Path | None, data: Path | None) -> Config:
+    """The configuration of a command that only needs to know where things lie."""
+    return configuration(file, {"data": str(data) if data else None}, asks_upstreams=False)
+
+
+def data_flag(settings: Config) -> str:
+    """What has to stand behind a command that is suggested, so that it looks in the same directory; or empty."""
+    return "" if settings.data == Config().data else f" --data {shlex.quote(str(settings.data))}"
+
+
+@asynccontextmanager
+async def opened(config: Config) -> AsyncIterator[Store]:
+    """The store, for as long as the command looks at it; what happened to its file meanwhile is told on stderr. A
+    damaged one stays as it is: to move it away is for `serve`, which has to go on. Raises InvalidConfiguration where
+    there is none yet."""
+    path = config.store_path
+    if path is None:
+        raise InvalidConfiguration("store: it is kept in memory; ask the running proxy, at /stack")
+    if not path.is_file():
+        raise InvalidConfiguration(
+            f"data: there is no store at {path} yet; run `callstack serve`, or name its directory with --data"
+        )
+    store = open_store(config.store, config.data, sets_aside=False)
+    try:
+        await store.start()
+        yield store
+    except UnknownFrame as error:
+        # Most often it lies in another directory, the one a `serve --data` was told.
+        raise UnknownFrame(f"{error} Looked in {path}; --data names another directory.") from None
+    except StoreError as error:
+        if error.code != "store_corrupt":
+            raise
+        told = f"{error}; {path} was left as it is. Keep a copy: `callstack serve` sets it aside and begins a new one"
+        raise StoreError(told, code=error.code) from None
+    finally:
+        await store.close()
+        for note in store.health().notes:
+            remark(note)
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a command's coroutine to its end."""
+    return asyncio.run(work)

@@ -1,0 +1,240 @@
+"""The demo from beginning to end: start the parts, let the agent work, check every answer, say what it cost.
+
+    agent -> proxy (a process of its own) -> scripted provider (a thread of this one), over HTTP
+
+`run_demo` is the whole of it; its value is the exit code: 0 when every check held, 1 when one did not, 130 when the
+user pressed Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from proxy.accounting import Receipt, total
+from proxy.cli.demo import project_data as records
+from proxy.cli.demo.agent import Agent, AgentError, Told, numbered
+from proxy.cli.demo.model import DemoModel
+from proxy.cli.demo.project import INVOICES_A_NIGHT, write_project
+from proxy.cli.demo.proxy_process import LOG_NAME, ProxyFailed, ProxyProcess
+from proxy.cli.demo.screen import Screen, Shown
+from proxy.cli.demo.session import SYSTEM, Task, tasks
+from proxy.core.ledger.messages import STACK_PREFIX
+from proxy.testing import Model, ScriptedProvider
+
+MODEL = "gpt-5.4"
+"""Its prices are in the table, and its cache is one the scripted provider plays."""
+SETTINGS: Mapping[str, object] = {"wake_at_tokens": 20_000, "drain_s": 2}
+NIGHT = 19
+"""The night whose log is recalled at the end."""
+TRACES = (STACK_PREFIX, "stack-context", "frame-results")
+"""What no answer may hold."""
+RECEIPT_TIMEOUT_S = 5.0
+FAILED, INTERRUPTED = 1, 130
+
+
+class DemoFailed(Exception):
+    """A check did not hold; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """`data` is kept where it is given, else everything is removed. `delay_s` is the pause between two requests."""
+
+    data: Path | None = None
+    delay_s: float = 0.1
+    as_json: bool = False
+
+
+@dataclass(slots=True)
+class Played:
+    """What has happened so far. `frames` maps an id to a title, for people."""
+
+    rows: list[Shown] = field(default_factory=list)
+    conversation: str = ""
+    request: str = ""
+
+
+def run_demo(options: DemoOptions | None = None) -> int:
+    """Run it; returns the exit code of the process."""
+    options = options or DemoOptions()
+    screen = Screen(None if options.as_json else Console(highlight=False))
+    # Whoever ends us politely gets the same clean end as Ctrl-C: no process of ours stays behind.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _folders(options.data) as (data, work):
+            _run(options, screen, data, work)
+    except KeyboardInterrupt:
+        screen.say("\nInterrupted.", "bold")
+        return INTERRUPTED
+    except (DemoFailed, AgentError, ProxyFailed, OSError) as error:
+        screen.failed(str(error))
+        where = options.data or "the folder given by --data DIR, in another run"
+        screen.say(f"The proxy's log is {LOG_NAME} in {where}.")
+        if options.as_json:
+            _write_json({"ok": False, "error": str(error)})
+        return FAILED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+@contextlib.contextmanager
+def _folders(kept: Path | None) -> Iterator[tuple[Path, Path]]:
+    """Where the proxy keeps its data, and where the agent works."""
+    scratch = Path(tempfile.mkdtemp(prefix="callstack-demo-"))
+    try:
+        data = (kept or scratch / "data").expanduser().resolve()
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        work = scratch / "ledgerline"
+        work.mkdir()
+        yield data, work
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run(options: DemoOptions, screen: Screen, data: Path, work: Path) -> None:
+    write_project(work)
+    script = session()
+    model = DemoModel(script)
+    with provider_of(model) as provider, ProxyProcess(provider.url, data, SETTINGS) as proxy:
+        screen.begin(proxy.clients, data, SETTINGS)
+        with contextlib.closing(Agent(proxy.clients, work, model=MODEL, system=SYSTEM)) as agent:
+            played = _play(options, screen, script, agent, model, proxy)
+        tree = proxy.tree(played.conversation)
+    receipts = [row.receipt for row in played.rows]
+    whole = total(receipts)
+    _check(model, receipts)
+    screen.end(whole, receipts[-1], tree, model.hidden_calls)
+    if options.data:
+        screen.look_further(data, played.conversation, played.request)
+    else:
+        screen.say("\nNothing is kept. Keep it with --data DIR, then: callstack tree, report, log FRAME, diff REQUEST.")
+    if options.as_json:
+        kept = {"data": str(data) if options.data else None, "conversation": played.conversation}
+        _write_json(
+            {"ok": True, "total": whole, "requests": receipts, "tree": tree, "hidden": model.hidden_calls, **kept}
+        )
+
+
+def session() -> tuple[Task, ...]:
+    """The tasks, with the lines of a log that the model will want back."""
+    log = numbered(records.nightly_log(NIGHT, INVOICES_A_NIGHT)).splitlines()
+    number = records.off_by_cents(NIGHT, INVOICES_A_NIGHT)[0]
+    warning = next(line for line in log if "WARNING" in line and number in line)
+    return tasks(old_lines="\n".join(log[:8]), warning=warning.partition("\t")[2], number=number)
+
+
+def provider_of(model: DemoModel) -> ScriptedProvider:
+    """A provider whose every answer is the demo model's."""
+    provider = ScriptedProvider(models=[Model(MODEL, cache="openai")])
+    provider.when(lambda _: True, model.answer, loop=True)
+    return provider
+
+
+def _play(
+    options: DemoOptions, screen: Screen, script: tuple[Task, ...], agent: Agent, model: DemoModel, proxy: ProxyProcess
+) -> Played:
+    played = Played()
+    for task in script:
+        screen.user(task.user)
+        for told in turns(agent, model, task):
+            row = _row(played, told, model, proxy)
+            screen.row(row)
+            time.sleep(options.delay_s)
+    return played
+
+
+def turns(agent: Agent, model: DemoModel, task: Task) -> Iterator[Told]:
+    """The agent works on a task until the model has no more calls. Raises DemoFailed, AgentError."""
+    agent.hear(task.user)
+    while True:
+        model.begin()
+        told = agent.ask()
+        check_answer(agent.requests, told, model)
+        yield told
+        if not told.calls:
+            return
+        agent.act(told)
+
+
+def check_answer(number: int, told: Told, model: DemoModel) -> None:
+    """The agent was told what the model said, all of it and nothing else."""
+    text, calls = model.said
+    got = tuple((call.name, dict(call.arguments)) for call in told.calls)
+    if told.text != text:
+        raise DemoFailed(f"request {number}: the agent was told {told.text[:200]!r}, the model said {text[:200]!r}")
+    if got != calls:
+        raise DemoFailed(f"request {number}: the agent was given {got}, the model made {calls}"[:600])
+    for trace in TRACES:
+        if trace.encode() in told.raw:
+            raise DemoFailed(f"request {number}: {trace!r} has leaked to the agent")
+    if model.faults:
+        raise DemoFailed(f"request {number}: {model.faults[0]}")
+
+
+def _row(played: Played, told: Told, model: DemoModel, proxy: ProxyProcess) -> Shown:
+    played.conversation = told.headers.get("x-stack-conversation", played.conversation)
+    played.request = told.headers.get("x-stack-request-id", "")
+    if not played.conversation or not played.request:
+        raise DemoFailed(f"the proxy named no conversation: {told.headers.get('x-stack-status', 'no x-stack-status')}")
+    receipt = _receipt(proxy, played)
+    titles = {frame: title for title, frame in model.frames.items()}
+    frame = titles.get(receipt.frame, "root" if receipt.frame else "-")
+    shown = Shown(len(played.rows) + 1, _doing(told), frame, receipt)
+    played.rows.append(shown)
+    return shown
+
+
+def _receipt(proxy: ProxyProcess, played: Played) -> Receipt:
+    """It is on disk a moment after the answer."""
+    deadline = time.monotonic() + RECEIPT_TIMEOUT_S
+    while True:
+        found = proxy.receipt(played.request, played.conversation)
+        if found:
+            return msgspec.convert(found, Receipt)
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"request {played.request} has no receipt after {RECEIPT_TIMEOUT_S:.0f} s")
+        time.sleep(0.01)
+
+
+def _doing(told: Told) -> str:
+    """What an answer makes the agent do, in a few words."""
+    if not told.calls:
+        return "answers the user"
+    return ", ".join(_call_in_words(call.name, call.arguments) for call in told.calls)
+
+
+def _call_in_words(name: str, arguments: Mapping[str, Any]) -> str:
+    verb = {"read_file": "reads", "write_file": "writes", "edit_file": "edits", "search": "searches"}.get(name)
+    if verb:
+        return f"{verb} {arguments['path']}"
+    command = str(arguments.get("command", ""))
+    return f"runs {command}" if command else {"todo_write": "updates its list", "list_files": "lists files"}[name]
+
+
+def _check(model: DemoModel, receipts: list[Receipt]) -> None:
+    """What the session as a whole must have shown."""
+    if any(receipt.status in ("bypass", "error", "stateless") for receipt in receipts):
+        reasons = sorted({f"{receipt.status} ({receipt.reason})" for receipt in receipts if receipt.reason})
+        raise DemoFailed(f"the proxy stepped aside: {', '.join(reasons)}")
+    if not model.frames:
+        raise DemoFailed("the conversation never woke, no frame was opened")
+    if not model.recalled:
+        raise DemoFailed("nothing was recalled")
+
+
+def _write_json(told: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(msgspec.to_builtins(told)) + "\n")

@@ -1,0 +1,423 @@
+"""What is said in the demo: the tasks of a user, and every answer of the model, in order.
+
+A `Move` is one answer of the model. Calls of stack tools in it are the proxy's business; where the model is not offered
+any, because the conversation is still small or there is no proxy, it leaves them out and goes on working.
+
+The law: **nothing here knows a frame id**. A frame is named by its title (`Frame`), and the model finds its id in what
+the tools told it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.cli.demo.project_edits import (
+    CHANGELOG,
+    DAMAGE_SCRIPT,
+    DAYS_LATE_CLAMPED,
+    DAYS_LATE_PLAIN,
+    EXPORT,
+    HALF_EVEN,
+    HALF_UP,
+    LETTER,
+    MATCHED_SCRIPT,
+    MATCHING_PATTERN,
+    MATCHING_RETURN,
+    MORE_REFERENCES,
+    ONE_REFERENCE,
+    REPLAY_SCRIPT,
+    TAX_BY_LINE,
+    TAX_PER_RATE,
+    TEST_EXPORT,
+)
+
+SYSTEM = """\
+You are a coding agent in a terminal. You work on the project in the current folder with the tools you are given, one
+step at a time. Read before you write. After a change, run the tests that concern it. Where a task has several parts,
+keep a todo list of them up to date: it is what the user looks at. Never claim that something works before you have
+seen it work. Answer in a few sentences, name files by their path, and say what is still open.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Stands for the id of the frame with this title."""
+
+    title: str
+
+
+Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    name: str
+    arguments: Arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One answer of the model. `recalls` must stand in what the calls of this move are answered with."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    recalls: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    user: str
+    moves: tuple[Move, ...]
+
+
+# --------------------------------------------------------------------------------------------------- words of the model
+def does(text: str, *calls: Call) -> Move:
+    return Move(text, calls)
+
+
+def says(text: str) -> Move:
+    return Move(text)
+
+
+def read(path: str) -> Call:
+    return Call("read_file", {"path": path})
+
+
+def write(path: str, content: str) -> Call:
+    return Call("write_file", {"path": path, "content": content})
+
+
+def edit(path: str, old: str, new: str) -> Call:
+    return Call("edit_file", {"path": path, "old": old, "new": new})
+
+
+def shell(command: str) -> Call:
+    return Call("shell", {"command": command})
+
+
+def search(pattern: str, path: str) -> Call:
+    return Call("search", {"pattern": pattern, "path": path})
+
+
+def todo(*items: str) -> Call:
+    """Items as `x done`, `> in progress` or `  open`."""
+    states = {"x": "completed", ">": "in_progress", " ": "pending"}
+    return Call("todo_write", {"items": [{"content": item[2:], "status": states[item[0]]} for item in items]})
+
+
+def push(title: str, criteria: str, **more: Any) -> Call:
+    return Call("stack_frame_push", {"title": title, "successCriteria": criteria, **more})
+
+
+def pop(results: str, status: str = "completed") -> Call:
+    return Call("stack_frame_pop", {"status": status, "results": results})
+
+
+def plan(**criteria_by_title: str) -> Call:
+    children = [
+        {"title": title.replace("_", " "), "successCriteria": criteria} for title, criteria in criteria_by_title.items()
+    ]
+    return Call("stack_frame_plan", {"children": children})
+
+
+def activate(title: str) -> Call:
+    return Call("stack_frame_activate", {"sessionID": Frame(title)})
+
+
+def recall(title: str, found: str, **more: Any) -> Move:
+    return Move("", (Call("stack_recall", {"ref": Frame(title), **more}),), found)
+
+
+def run_tests(name: str = "") -> Call:
+    return shell(f"python -m unittest -v {name}".strip())
+
+
+# ------------------------------------------------------------------------------------------------------------ the tasks
+LOOK_AROUND = Task(
+    "Hi! You are new to this repository. Have a look around: what is in it, how is it built, are the tests green? "
+    "Please don't change anything yet.",
+    (
+        does(
+            "I'll start with the layout.",
+            todo("> Find the layout", "  Read the modules", "  Read and run the tests"),
+            Call("list_files", {"path": "."}),
+        ),
+        does("", read("README.md"), read("docs/export-format.md")),
+        does(
+            "Now the modules, two at a time.",
+            todo("x Find the layout", "> Read the modules", "  Read and run the tests"),
+            read("billing/customers.py"),
+            read("billing/invoices.py"),
+        ),
+        does("", read("billing/payments.py"), read("billing/credit_notes.py")),
+        does("", read("billing/subscriptions.py"), read("billing/discounts.py")),
+        does("", read("billing/disputes.py"), read("billing/shipments.py")),
+        does("And the small ones.", read("billing/money.py"), read("billing/totals.py"), read("billing/matching.py")),
+        does(
+            "Now the tests.",
+            todo("x Find the layout", "x Read the modules", "> Read and run the tests"),
+            read("tests/test_totals.py"),
+            read("tests/test_invoices.py"),
+        ),
+        does("", run_tests()),
+        does("", read("tests/test_payments.py"), read("tests/test_credit_notes.py")),
+        does("", read("tests/test_disputes.py"), read("tests/test_matching.py")),
+        does("", todo("x Find the layout", "x Read the modules", "x Read and run the tests")),
+        says(
+            "This is a small billing system in plain Python: one module per kind of record with the same shape "
+            "(dataclass, `validate`, `from_row`/`to_row`, repository), plus `billing/money.py`, `billing/totals.py` "
+            "and `billing/matching.py`. Of its tests all pass but three in `tests/test_totals.py`: they want tax "
+            "rounded once per rate, and `tax()` rounds it on every line. I changed nothing."
+        ),
+    ),
+)
+
+CENTS = Task(
+    "The ledger warns about cents every single night, see logs/. Find out how much it is, fix the cause, and prove on "
+    "the logged nights that the fix agrees with the ledger.",
+    (
+        does(
+            "",
+            plan(
+                Measure_the_damage="number of invoices and sum of cents, for each logged night",
+                Fix_the_rounding="all of tests/test_totals.py passes, nothing else breaks",
+                Prove_it_on_the_logs="the new code gives what the ledger expected, for every logged invoice",
+            ),
+        ),
+        does("", activate("Measure the damage")),
+        does(
+            "Three steps: measure, fix, prove.",
+            read("logs/nightly-2026-11-17.log"),
+        ),
+        does(
+            "The 17th shows the pattern. The other two nights apart from this.",
+            push("Read the other nights", "the nights of the 18th and 19th are read and compared with the 17th"),
+            read("logs/nightly-2026-11-18.log"),
+        ),
+        does("", read("logs/nightly-2026-11-19.log")),
+        does("", search("WARNING ledger", "logs")),
+        does(
+            "",
+            pop(
+                "All three nights show one pattern: the ledger expects tax rounded once on the sum, we post tax "
+                "rounded per line. Off by one to three cents, in both directions, only for invoices with several lines "
+                "(logs/nightly-2026-11-18.log, logs/nightly-2026-11-19.log). No other kind of warning."
+            ),
+        ),
+        does("I'll count it with a script.", write("tools/damage.py", DAMAGE_SCRIPT)),
+        does("", shell("python tools/damage.py")),
+        does(
+            "",
+            pop(
+                "49 invoices in three nights are off: 18 on the 17th, 13 on the 18th, 18 on the 19th. Counted by "
+                "tools/damage.py from the WARNING lines. Cause: billing/totals.py rounds tax per line."
+            ),
+            activate("Fix the rounding"),
+        ),
+        does("Now the cause.", read("billing/totals.py"), read("billing/money.py")),
+        does(
+            "",
+            push("Round half to even", "tests/test_totals.py passes with banker's rounding in billing/money.py"),
+        ),
+        does("First the smallest change: banker's rounding.", edit("billing/money.py", HALF_UP, HALF_EVEN)),
+        does("", run_tests("tests.test_totals")),
+        does(
+            "That breaks `test_half_a_cent_goes_up` and repairs nothing. Back.",
+            edit("billing/money.py", HALF_EVEN, HALF_UP),
+        ),
+        does("", run_tests()),
+        does(
+            "",
+            pop(
+                "Banker's rounding does not help: test_tax_is_rounded_once_not_line_by_line still fails, and "
+                "test_half_a_cent_goes_up fails in addition. billing/money.py is back to ROUND_HALF_UP. The mode is "
+                "right, the place is wrong: tax has to be summed per rate before it is rounded.",
+                "failed",
+            ),
+            push(
+                "Round once per rate",
+                "tests/test_totals.py passes, tax is rounded on the net sum of each rate",
+                retry_of=Frame("Round half to even"),
+            ),
+        ),
+        does(
+            "So the place, not the mode: sum the net per rate, then round.",
+            edit("billing/totals.py", TAX_BY_LINE, TAX_PER_RATE),
+        ),
+        does("", run_tests("tests.test_totals")),
+        does("All six pass. Now everything.", run_tests()),
+        does("", read("billing/totals.py")),
+        does(
+            "",
+            pop("tax() in billing/totals.py sums net per rate and rounds once per rate. tests/test_totals.py passes."),
+            pop("Fixed in billing/totals.py (tax per rate). The attempt with banker's rounding failed and was undone."),
+            activate("Prove it on the logs"),
+        ),
+        does("A replay of the logged nights.", write("tools/replay.py", REPLAY_SCRIPT)),
+        does("", shell("python tools/replay.py")),
+        does("", pop("tools/replay.py: all 138 logged invoices agree with the ledger. Nothing is open.")),
+        says(
+            "Done. In three nights 49 of 138 invoices were off by some cents, because `tax()` in `billing/totals.py` "
+            "rounded on every line; it now rounds once per rate. `tools/replay.py` shows that all 138 logged invoices "
+            "agree with the ledger. Banker's rounding was a dead end and is undone."
+        ),
+    ),
+)
+
+OPEN_ITEMS = Task(
+    "Accounting needs an export of open items as described in docs/export-format.md, with --since. With tests, please.",
+    (
+        does(
+            "The format first.",
+            todo("> Settle what the columns mean", "  Write the export", "  Test the export"),
+            read("docs/export-format.md"),
+        ),
+        does("", read("billing/invoices.py"), read("billing/customers.py")),
+        does("", push("Agree on days late", "it is clear how days late are counted elsewhere in billing/")),
+        does("How are late days counted elsewhere?", search("overdue", "billing")),
+        does("", read("billing/disputes.py"), read("tests/test_disputes.py")),
+        does(
+            "",
+            pop(
+                "is_overdue() compares due < today, a record due today is not late. So days late are today - due in "
+                "whole days. The format wants 0 where not late: watch for negative values (billing/disputes.py has "
+                "none because it only lists late ones)."
+            ),
+        ),
+        does(
+            "",
+            todo("x Settle what the columns mean", "> Write the export", "  Test the export"),
+            write("billing/export.py", EXPORT),
+        ),
+        does(
+            "",
+            todo("x Settle what the columns mean", "x Write the export", "> Test the export"),
+            write("tests/test_export.py", TEST_EXPORT),
+        ),
+        does("", run_tests("tests.test_export")),
+        does("Negative days for what is not due yet; exactly what I wanted to avoid.", read("billing/export.py")),
+        does("", edit("billing/export.py", DAYS_LATE_PLAIN, DAYS_LATE_CLAMPED)),
+        does("", run_tests("tests.test_export")),
+        does("And everything together.", run_tests()),
+        does("", todo("x Settle what the columns mean", "x Write the export", "x Test the export")),
+        says(
+            "`export_open_items` in `billing/export.py` writes open items in the order and format of "
+            "`docs/export-format.md`; `since` leaves out what was opened before. Days late were negative at first and "
+            "are clamped at 0. Five tests in `tests/test_export.py`, all green. Open: nothing calls it yet."
+        ),
+    ),
+)
+
+BANK = Task(
+    "Next task: in data/bank-2026-11.csv we match far too few references automatically. Look at what customers really "
+    "type and improve the matching.",
+    (
+        does("", push("Match garbled references", "clearly more than half of the statement is matched, tests pass")),
+        does("The statement, and what we do with it.", read("data/bank-2026-11.csv")),
+        does("", read("billing/matching.py"), read("tests/test_matching.py")),
+        does("", write("tools/matched.py", MATCHED_SCRIPT)),
+        does("", shell("python tools/matched.py")),
+        does("", push("Sort what is not matched", "the forms that are not matched are known, with an example each")),
+        does("What do the others look like?", search("inv-1|INV 1|INV1", "data")),
+        does("", read("billing/payments.py"), read("tests/test_payments.py")),
+        does(
+            "",
+            pop(
+                "Three forms are not matched: lower case (inv-17004), a space (INV 17004), nothing at all (INV17004). "
+                "Words around the number do no harm. payments.py stores the reference as it came, so only "
+                "billing/matching.py has to change."
+            ),
+        ),
+        does("", edit("billing/matching.py", MATCHING_PATTERN[0], MATCHING_PATTERN[1])),
+        does("", edit("billing/matching.py", MATCHING_RETURN[0], MATCHING_RETURN[1])),
+        does("", edit("tests/test_matching.py", ONE_REFERENCE, MORE_REFERENCES)),
+        does("", run_tests("tests.test_matching"), shell("python tools/matched.py")),
+        does("", run_tests()),
+        does(
+            "",
+            pop(
+                "billing/matching.py reads INV with hyphen, space or nothing, in any case, and gives the number in its "
+                "plain form. All 120 rows of data/bank-2026-11.csv are matched (tools/matched.py); "
+                "tests/test_matching.py covers the three forms."
+            ),
+        ),
+        says(
+            "Customers type `inv-17004`, `INV 17004` and `INV17004`; `billing/matching.py` now reads all of them, and "
+            "every one of the 120 rows is matched. Tests are in `tests/test_matching.py`."
+        ),
+    ),
+)
+
+
+REVIEW = Task(
+    "Another thing: the rounding mistake may have siblings. Check the other modules that handle amounts.",
+    (
+        does(
+            "Where is anything rounded at all?",
+            todo("> Find where amounts are rounded", "  Read these modules again", "  Run all tests"),
+            search("cents\\(|quantize", "billing"),
+        ),
+        does(
+            "",
+            todo("x Find where amounts are rounded", "> Read these modules again", "  Run all tests"),
+            read("billing/credit_notes.py"),
+            read("billing/subscriptions.py"),
+        ),
+        does("", read("billing/discounts.py"), read("billing/payments.py")),
+        does("", read("billing/shipments.py"), read("tests/test_subscriptions.py")),
+        does("", read("tests/test_discounts.py"), read("tests/test_credit_notes.py")),
+        does("", read("billing/disputes.py"), read("tests/test_disputes.py")),
+        does(
+            "Nothing so far; once more the whole suite.",
+            todo("x Find where amounts are rounded", "x Read these modules again", "> Run all tests"),
+            run_tests(),
+        ),
+        does("", todo("x Find where amounts are rounded", "x Read these modules again", "x Run all tests")),
+        says(
+            "No siblings: credit notes, subscriptions, discounts, payments and shipments only compare an amount with "
+            "its own `cents()` and refuse fractions, and sums are of whole cents, so nothing can be rounded twice. All "
+            "tests pass; I changed nothing."
+        ),
+    ),
+)
+
+
+def wrap_up(old_lines: str, warning: str, number: str) -> Task:
+    """The last task goes back to what left the context long ago: `old_lines` of a log, and its `warning` about the
+    invoice of this `number`."""
+    return Task(
+        "Write a short letter to accounting about the cents (docs/letter.md), with one real example from the night of "
+        "the 19th as the log has it, and a changelog. Then we are done.",
+        (
+            recall("Read the other nights", old_lines),
+            recall("Read the other nights", warning, query=number),
+            does("I have the lines of that night again.", write("docs/letter.md", LETTER.replace("EXAMPLE", warning))),
+            does("", push("Release notes", "CHANGELOG.md names every change a user notices, with its file")),
+            does("What changed, file by file.", Call("list_files", {"path": "."})),
+            does("", read("billing/totals.py"), read("billing/export.py")),
+            does("", read("billing/matching.py"), read("tests/test_export.py")),
+            does("", write("CHANGELOG.md", CHANGELOG)),
+            does("", run_tests()),
+            does(
+                "",
+                pop("CHANGELOG.md lists three changes: tax per rate, export of open items, matching. All tests pass."),
+            ),
+            says(
+                "`docs/letter.md` quotes the ledger's own line about one invoice, and `CHANGELOG.md` lists the three "
+                "changes. All tests pass."
+            ),
+        ),
+    )
+
+
+GOODBYE = Task(
+    "Thanks! Remind me: how many invoices were off in the night of the 19th?",
+    (says("18 of 46, in the night of 19 November."),),
+)
+
+
+def tasks(old_lines: str, warning: str, number: str) -> tuple[Task, ...]:
+    """The whole session."""
+    return (LOOK_AROUND, CENTS, OPEN_ITEMS, BANK, REVIEW, wrap_up(old_lines, warning, number), GOODBYE)

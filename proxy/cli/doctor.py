@@ -1,0 +1,320 @@
+"""`callstack doctor`: what stands in the way, each with what to do about it.
+
+A check is `ok`, a `finding` (exit code 1), or `unsure`: it could not be judged from here, and says why. The doctor
+changes nothing: a damaged store is told, not set aside; a proxy that runs is asked, not disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+import typer
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.accounting import Receipt
+from proxy.accounting.pricing import Tariff
+from proxy.accounting.tokens import TokenCounter
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, configuration, file_of, opened, run
+from proxy.cli.output import columns, counted, say, say_json
+from proxy.cli.running import Presence, page, running
+from proxy.config.model import Config
+from proxy.config.sections import UpstreamSettings
+from proxy.errors import InvalidConfiguration, ProxyError
+from proxy.management.views.conversations import last_rows
+from proxy.management.views.schemas import ConversationRow
+from proxy.management.views.totals import receipt_in
+from proxy.server.runner import bind
+from proxy.store import RequestRecord
+from proxy.store.failures import as_store_error
+from proxy.upstream.http import HttpUpstream, Pool
+from proxy.upstream.litellm import fault
+from proxy.upstream.routing import outgoing_headers
+
+NEWEST = 1_000
+"""Requests looked at: the newest."""
+LOADED = 50
+"""Conversations that are read, to see whether they can be: those worked in last."""
+BYPASSED = 0.01
+"""Share of requests that went around us from which something is wrong."""
+FAILED = 0.05
+"""And the same for requests that got an error: providers have one now and then."""
+SET_ASIDE = "serve will set it aside and begin a new one"
+"""What comes of a damaged file, and of no other: one that is locked or may not be read stays where it is."""
+ENDED = ("client_left", "cancelled", "shutdown")
+"""Errors that are nobody's fault: somebody ended the request."""
+PATIENCE_S = 5.0
+State = Literal["ok", "finding", "unsure"]
+COLORS: dict[State, str] = {"ok": "green", "finding": "red", "unsure": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    state: State
+    about: str
+    text: str
+
+
+def doctor(
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    upstream: Annotated[str | None, typer.Option(help="Base URL of the provider, as given to serve.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port, as given to serve.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check port, upstream, store, tokenizer and configuration. Exit code 1: something was found."""
+    flags = {"data": str(data) if data else None, "upstream": upstream, "port": port}
+    settings = configuration(config, flags)  # a wrong configuration ends here, with one line for each fault
+    checks = list(examined(settings, file_of(config)))
+    if as_json:
+        say_json([asdict(check) for check in checks])
+    else:
+        for check, line in zip(checks, columns([(c.state, c.about, c.text) for c in checks]), strict=True):
+            say(line, COLORS[check.state])
+    raise typer.Exit(int(any(check.state == "finding" for check in checks)))
+
+
+def examined(config: Config, file: Path | None) -> Iterator[Check]:
+    """Every check, in the order in which one would look."""
+    yield _configuration(file)
+    try:
+        server = running(config.data)
+    except ProxyError as error:
+        server = None
+        yield Check("finding", "proxy", str(error))
+    yield _port(config, server)
+    if server is not None:
+        yield _recent(server)
+    yield from run(_upstreams(config, server))
+    yield _tokenizer()
+    yield from _directory(config)
+    yield from _store(config)
+
+
+def _configuration(file: Path | None) -> Check:
+    variables = sorted(name for name in os.environ if name.startswith("STACK_"))
+    sources = [str(file)] if file else ["no file"]
+    sources += [f"environment: {', '.join(variables)}"] if variables else ["no STACK_ variables"]
+    return Check("ok", "configuration", f"valid; {'; '.join(sources)}")
+
+
+def _port(config: Config, server: Presence | None) -> Check:
+    where = f"{config.host}:{config.port}"
+    if server is not None:
+        return Check("ok", "port", f"a proxy runs on this data at {server.url} (process {server.pid})")
+    try:
+        bind(config.host, config.port).close()
+    except InvalidConfiguration as error:
+        return Check("finding", "port", str(error))
+    return Check("ok", "port", f"{where} is free; no proxy runs on this data")
+
+
+def _recent(server: Presence) -> Check:
+    """O1: what the running proxy says of its last five minutes; it raises the alarm itself."""
+    try:
+        families = {f.name: f.samples for f in text_string_to_metric_families(page(server, "/metrics"))}
+        [requests], [alarm] = families["callstack_recent_requests"], families["callstack_bypass_alarm"]
+        around = {s.labels["reason"]: int(s.value) for s in families["callstack_recent_bypasses"]}
+    except ProxyError as error:
+        return Check("unsure", "last 5 minutes", str(error))
+    except (KeyError, ValueError):
+        return Check("unsure", "last 5 minutes", f"the proxy at {server.url} is of another version")
+    told = f"{sum(around.values())} of {int(requests.value)} requests went around us"
+    words = ", ".join(f"{reason}: {count}" for reason, count in sorted(around.items()))
+    state: State = "finding" if alarm.value else "ok"
+    return Check(state, "last 5 minutes", f"{told} ({words})" if words else told)
+
+
+# ----------------------------------------------------------------------------------------------------------- upstream
+async def _upstreams(config: Config, server: Presence | None) -> list[Check]:
+    if not config.upstreams and server is not None:
+        told = f"the proxy at {server.url} was given its own; to have it asked, name the same one with --upstream URL"
+        return [Check("unsure", "upstream", told)]
+    if not config.upstreams:
+        return [Check("unsure", "upstream", "none is configured; name one with --upstream URL or in proxy.yaml")]
+    pool = Pool()
+    try:
+        return [await _upstream(name, settings, pool) for name, settings in config.upstreams.items()]
+    finally:
+        await pool.aclose()
+
+
+async def _upstream(name: str, settings: UpstreamSettings, pool: Pool) -> Check:
+    about = f"upstream {name}"
+    if settings.kind == "litellm":
+        return _through_litellm(about, settings)
+    return await _at_url(about, settings, HttpUpstream(name, settings, pool))
+
+
+def _through_litellm(about: str, settings: UpstreamSettings) -> Check:
+    """Whether litellm is here. The provider itself is not asked: what that costs is for the provider to say."""
+    if reason := fault():
+        return Check("finding", about, f"kind litellm: {reason}")
+    credential = "the configured key" if settings.key is not None else "whatever key litellm finds by itself"
+    return Check("ok", about, f"litellm is installed, and asks with {credential}; the provider was not asked")
+
+
+async def _at_url(about: str, settings: UpstreamSettings, upstream: HttpUpstream) -> Check:
+    """Asks for the list of models: costs nothing, and every compatible provider has it."""
+    headers = outgoing_headers([], settings, readable=False)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await upstream.send("GET", "/v1/models", b"", headers, b"")
+            await answer.aclose()
+    except TimeoutError:
+        return Check("finding", about, f"{settings.url} did not answer in {PATIENCE_S:.0f} s")
+    except ProxyError as error:
+        return Check("finding", about, f"{settings.url}: {error}")
+    if answer.status < 400:
+        return Check("ok", about, f"{settings.url} answers")
+    if answer.status in (401, 403) and settings.key is None:
+        return Check("ok", about, f"{settings.url} answers and wants a key; the clients' own keys pass")
+    if answer.status in (401, 403):
+        told = f"{settings.url} refuses the configured key ({answer.status}), sent in {settings.key_header}"
+        return Check("finding", about, f"{told}; Anthropic wants key_header: x-api-key")
+    told = f"{settings.url} answers GET models with {answer.status}; some providers have no such list"
+    return Check("finding" if answer.status >= 500 else "unsure", about, told)
+
+
+# ---------------------------------------------------------------------------------------------------------- this host
+def _tokenizer() -> Check:
+    counter = TokenCounter()
+    if counter.count("one two three") and counter.name.startswith("o200k"):
+        return Check("ok", "tokenizer", f"{counter.name} counts")
+    return Check("finding", "tokenizer", f"{counter.name}: counts are estimates; install rs-bpe for exact ones")
+
+
+def _directory(config: Config) -> Iterator[Check]:
+    if not config.data.is_dir():
+        yield Check("ok", "data", f"{config.data} is not there yet; serve makes it")
+        return
+    loose = [p for p in (config.data, *_private(config)) if stat.S_IMODE(p.stat().st_mode) & 0o077]
+    if loose:
+        yield Check("finding", "data", f"others may read {', '.join(map(str, loose))}; chmod go= them")
+    else:
+        yield Check("ok", "data", f"{config.data} is readable by its owner alone")
+    aside = sorted(path.name for path in config.data.glob("*.corrupt-*") if not path.name.endswith(("-wal", "-shm")))
+    if aside:
+        yield Check("finding", "quarantine", f"a damaged store was set aside: {', '.join(aside)}; look, then remove it")
+
+
+def _private(config: Config) -> Iterator[Path]:
+    return (path for path in config.data.iterdir() if path.is_file())
+
+
+# -------------------------------------------------------------------------------------------------------------- store
+def _store(config: Config) -> Iterator[Check]:
+    path = config.store_path
+    if path is None:
+        yield Check("unsure", "store", "it is kept in memory; ask the running proxy, at /health")
+    elif not path.is_file():
+        yield Check("ok", "store", f"{path} is not there yet; serve makes it")
+    elif fault := integrity(path):
+        yield Check("finding", "store", f"{path}: {fault}")
+    else:
+        yield from run(_contents(config))
+
+
+def integrity(path: Path) -> str:
+    """What is wrong with the file and what will come of it, or nothing. Read only, so that nothing is changed by
+    looking."""
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+        try:
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.Error as caught:
+        error = as_store_error(caught)
+        return f"{error}; {SET_ASIDE}" if error.code == "store_corrupt" else str(error)
+    return "" if found == "ok" else f"{found}; {SET_ASIDE}"
+
+
+async def _contents(config: Config) -> list[Check]:
+    try:
+        async with opened(config) as store:
+            health = store.health()
+            records = await store.requests(None, "", NEWEST)
+            rows = await last_rows(store, None, LOADED)
+    except ProxyError as error:
+        return [Check("finding", "store", f"{error} ({error.code})")]
+    size = f"{health.where}: {counted(health.conversations, 'conversation')}, {health.size_bytes:,} bytes"
+    return [Check("ok", "store", size), _read(rows), *judged(records, config.tariff_of)]
+
+
+def _read(rows: Sequence[ConversationRow]) -> Check:
+    """Whether the conversations worked in last make sense: the requests of one that does not go around us."""
+    broken = [row["id"] for row in rows if "unreadable" in row]
+    if not broken:
+        return Check("ok", "conversations", f"the {len(rows)} worked in last can be read")
+    told = f"{len(broken)} of the {len(rows)} worked in last cannot be read ({', '.join(broken)}), so they go around us"
+    todo = "damaged, or of a newer callstack; `callstack forget ID` would delete one"
+    return Check("finding", "conversations", f"{told}: {todo}")
+
+
+def judged(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
+    """What the newest requests tell. `records` are the newest first."""
+    listed = list(records)
+    around = [r for r in listed if r.status.startswith("bypass")]
+    share = len(around) / len(listed) if listed else 0.0
+    told = f"{len(around)} of the newest {len(listed)} requests went around us"
+    yield Check("finding" if share > BYPASSED else "ok", "bypass", f"{told}{_reasons(around)}")
+    yield _failed(listed)
+    yield from _beyond_window(listed, tariff_of)
+    yield from _priced(listed, tariff_of)
+
+
+def _failed(records: Sequence[RequestRecord]) -> Check:
+    receipts = [(r, receipt_in(r)) for r in records if r.status == "error"]
+    failed = [record for record, receipt in receipts if receipt is None or receipt.reason not in ENDED]
+    told = f"{len(failed)} of the newest {len(records)} requests failed"
+    many = bool(records) and len(failed) / len(records) > FAILED
+    return Check("finding" if many else "ok", "errors", f"{told}{_reasons(failed)}")
+
+
+def _reasons(records: Iterable[RequestRecord]) -> str:
+    words = sorted({r.status.partition("reason=")[2] or receipt.reason for r in records if (receipt := receipt_in(r))})
+    return f" ({', '.join(word for word in words if word)})" if any(words) else ""
+
+
+def _beyond_window(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
+    """Clients see how full the trimmed line is, so their own history may outgrow the window: with us it goes on,
+    without us the next request would be refused."""
+    newest: dict[str, Receipt] = {}
+    for record in records:
+        receipt = receipt_in(record)
+        if receipt is not None and receipt.conversation:
+            newest.setdefault(receipt.conversation, receipt)
+    beyond = [(r, row) for r in newest.values() if r.tokens_in > (row := tariff_of(r.model)).window]
+    for receipt, row in beyond:
+        told = f"{receipt.conversation}: the client's history is {receipt.tokens_in - row.window:,} tokens longer than"
+        if row.window_known:
+            words = f"{told} the window of {receipt.model}; it cannot go on without the proxy"
+            yield Check("finding", "history", words)
+        else:
+            words = f"{told} the {row.window:,} assumed for {receipt.model}; set its window under `tariffs`"
+            yield Check("unsure", "history", words)
+    if not beyond:
+        yield Check(
+            "ok", "history", f"{counted(len(newest), 'recent conversation')} would fit the window without us too"
+        )
+
+
+def _priced(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
+    """Which row of the tables each model got, the one used last first."""
+    models = dict.fromkeys(receipt.model for r in records if (receipt := receipt_in(r)) is not None)
+    for model in models:
+        row = tariff_of(model)
+        if row.known:
+            price = f"{row.input:g} USD per million input tokens ({', '.join(filter(None, (row.source, row.as_of)))})"
+            yield Check("ok", "price", f"{model}: {price}")
+        else:
+            told = f"in no price table, {row.input:g} USD per million stands in; set its price under `tariffs`"
+            yield Check("unsure", "price", f"{model}: {told}")

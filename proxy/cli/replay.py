@@ -1,0 +1,185 @@
+"""What a replay is told as: two tables, a few sentences, and on request what left and what was missed.
+
+The law: **recall stands beside cost**, because either alone can be had for free, and what the figures cannot tell is
+said beneath them. Nothing is computed here but shares.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from proxy.accounting import Row
+from proxy.accounting.tables_report import Column, lines
+from proxy.cli.output import columns, counted, one_line
+from proxy.replay.loss import FAR
+from proxy.replay.outcome import Left, Missed, Needs, Played, by_markers_of_all, needs_of_all, row_of_all
+
+LIMITS = (
+    "The recorded next step is fixed: this shows money and what would have been missing, not whether the agent would "
+    "have done better or worse. A name used again is not yet a need, what stands behind a ref can be recalled but the "
+    "model must ask, and the provider's cache and the prices are estimates."
+)
+TITLE = 60
+NAME = 60
+LEAST_NAME = 16
+"""Characters of a recording's name that a narrow terminal leaves."""
+SHOWN = 12
+"""Frames, and missed names, told for each recording; --json has more."""
+_MONEY = (
+    ("", 0), ("requests", 6), ("tokens in", 2), ("sent", 1), ("own", 5), ("peak in", 4), ("peak sent", 3),
+    ("cost $", 0), ("untouched $", 0), ("saved $", 0), ("ratio", 0),
+)  # fmt: skip
+_CONTEXT = (
+    ("", 0), ("wakes", 5), ("folds", 0), ("trims", 4), ("pops", 3), ("frames left", 2), ("tokens left", 1),
+    ("used again", 0), ("in context", 0), ("by ref", 0), ("lost", 0),
+)  # fmt: skip
+"""Headings, and the rank by which a narrow terminal does without them: the highest goes first."""
+
+
+def tables(done: Sequence[Played], width: int | None = None) -> Iterator[str]:
+    """Tokens and money; then what left, and what of it was used again. `width`: characters of the terminal."""
+    money = [_money(one.name, one.row) for one in done]
+    context = [_context(one) for one in done]
+    if len(done) > 1:
+        money.append(_money("total", row_of_all(done)))
+        context.append(_summed(done))
+    yield from _table(_MONEY, money, width)
+    yield ""
+    yield from _table(_CONTEXT, context, width)
+
+
+def _table(headings: Sequence[tuple[str, int]], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    cells = zip(*([one_line(cell) for cell in row] for row in rows), strict=True)
+    columns = [
+        Column(heading, tuple(column), rank, least=0 if at else LEAST_NAME, number=bool(at))
+        for at, ((heading, rank), column) in enumerate(zip(headings, cells, strict=True))
+    ]
+    return lines(columns, width)
+
+
+def _money(name: str, row: Row) -> tuple[str, ...]:
+    counts = (row.requests, row.tokens_in, row.tokens_sent, row.own, row.peak_in, row.peak_sent)
+    money = (row.cost, row.cost_untouched, row.saved)
+    return (name, *(f"{count:,}" for count in counts), *(f"{amount:.4f}" for amount in money), _ratio(row))
+
+
+def _ratio(row: Row) -> str:
+    return f"{row.cost / row.cost_untouched:.2f}" if row.cost_untouched else "-"
+
+
+def _context(one: Played) -> tuple[str, ...]:
+    return _cells(one.name, Counter(one.events), one.left, one.needs)
+
+
+def _summed(done: Sequence[Played]) -> tuple[str, ...]:
+    events = sum((Counter(one.events) for one in done), Counter())
+    return _cells("total", events, [left for one in done for left in one.left], needs_of_all(done))
+
+
+def _cells(name: str, events: Counter[str], left: Sequence[Left], needs: Needs) -> tuple[str, ...]:
+    decided = (events[kind] for kind in ("woken", "folded", "trim", "popped"))
+    counts = (*decided, len(left), sum(one.tokens for one in left))
+    names = (f"{needs.used:,}", _share(needs.in_context, needs.used), f"{needs.behind_ref:,}", f"{needs.lost:,}")
+    return (name, *(f"{count:,}" for count in counts), *names)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+# -------------------------------------------------------------------------------------------------------------
+# sentences
+def story_of(done: Sequence[Played], *, details: bool) -> Iterator[str]:
+    """The answers to both questions, what is odd, and what cannot be told."""
+    row, needs = row_of_all(done), needs_of_all(done)
+    yield _of_money(row)
+    yield from _of_markers(done)
+    yield from _of_names(needs)
+    statuses = sum((Counter(one.statuses) for one in done), Counter())
+    yield "Requests: " + ", ".join(f"{count:,} {status}" for status, count in statuses.most_common()) + "."
+    yield from _odd(done, row, details=details)
+    yield LIMITS
+
+
+def _of_money(row: Row) -> str:
+    share = f" ({100 * abs(row.saved) / row.cost_untouched:.1f} %)" if row.cost_untouched else ""
+    word = "saved" if row.saved >= 0 else "lost"
+    both = f"${row.cost:.4f} with the proxy, ${row.cost_untouched:.4f} untouched"
+    return f"Money: {both}: {word} ${abs(row.saved):.4f}{share}."
+
+
+def _of_markers(done: Sequence[Played]) -> Iterator[str]:
+    told = by_markers_of_all(done)
+    if told is not None:
+        both = f"${told.cost:.4f} with the proxy, ${told.cost_untouched:.4f} untouched"
+        share = f" (ratio {told.cost / told.cost_untouched:.2f})" if told.cost_untouched else ""
+        yield f"Cache markers: where only those in the requests count, messages cost {both}{share}."
+
+
+def _of_names(needs: Needs) -> Iterator[str]:
+    if not needs.used:
+        yield "Names: no recorded answer used one that stood earlier in its history."
+        return
+    yield (
+        f"Names: recorded answers used {needs.used:,} that stood earlier in the history. "
+        f"{_share(needs.in_context, needs.used)} stood in what was sent, "
+        f"{_share(needs.behind_ref, needs.used)} behind a ref in it, {_share(needs.lost, needs.used)} in neither."
+    )
+    if needs.far_used:
+        far_lost = needs.far_used - needs.far_in_context - needs.far_behind_ref
+        yield (
+            f"Of the {needs.far_used:,} said last {FAR} or more requests before: "
+            f"{_share(needs.far_in_context, needs.far_used)}, {_share(needs.far_behind_ref, needs.far_used)}, "
+            f"{_share(far_lost, needs.far_used)}."
+        )
+
+
+def _odd(done: Sequence[Played], row: Row, *, details: bool) -> Iterator[str]:
+    passed = sum(count for one in done for status, count in one.statuses.items() if status.startswith("bypass"))
+    if passed:
+        yield f"Aside: {counted(passed, 'request')} passed without us (bypass), and what left unplaced is in no sum."
+    if row.unpriced:
+        requests = counted(row.unpriced, "request")
+        yield f"Prices: the model of {requests} is in no price table, a round price stands in; --model names another."
+    if missing := sum(one.without_body for one in done):
+        yield f"Left out: {counted(missing, 'request')} of the store without a body, as after an import."
+    if unequal := sum(one.unequal for one in done):
+        yield f"Faults: {counted(unequal, 'answer')} reached the client as something else than was recorded."
+    if notes := sum(len(one.notes) for one in done):
+        yield f"Notes: {notes:,}" + ("." if details else "; --details shows them.")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# details
+def details_of(done: Sequence[Played]) -> Iterator[str]:
+    """For each recording what left, the worst of what was missed, what was weighed, and what is odd about it."""
+    for one in done:
+        yield ""
+        yield f"{one.name}  ({one.model}, {one.dialect}, {counted(one.conversations, 'conversation')})"
+        yield from _listed("left the context", [_left(left) for left in one.left], len(one.left))
+        yield from _listed("used again without it", [_missed(missed) for missed in one.missed], len(one.missed))
+        weighed = [(f"{count:,}", decision.replace("_", " ")) for decision, count in sorted(one.decisions.items())]
+        yield from _listed("weighed", weighed, len(weighed))
+        yield from _listed("notes", [(note,) for note in one.notes], len(one.notes))
+
+
+def _listed(title: str, rows: Sequence[Sequence[str]], count: int) -> Iterator[str]:
+    if not rows:
+        return
+    yield f"  {title}:"
+    yield from (f"    {line}" for line in columns(rows[:SHOWN]))
+    if count > SHOWN:
+        yield f"    and {count - SHOWN:,} more"
+
+
+def _left(left: Left) -> tuple[str, ...]:
+    size = f"{left.tokens:,} tokens"
+    ref = f"ref {left.frame}" if left.ref else "no ref"
+    return (left.title[:TITLE] or "(no frame)", left.status, size, f"from request {left.first_request}", ref)
+
+
+def _missed(missed: Missed) -> tuple[str, ...]:
+    said = f"said by {missed.said_by} {counted(missed.age, 'request')} before"
+    where = f"ref {missed.ref}" if missed.ref else "no ref"
+    return (missed.name[:NAME], f"{missed.times}x", f"first in request {missed.request}", said, where)

@@ -1,0 +1,195 @@
+"""The commands that speak of money: `report` and `tariffs`.
+
+`report` reads the store itself, whether a proxy runs or not, and prints what `/stack/totals` would answer; `tariffs`
+reads the configuration. A terminal gets the columns that fit it; what is piped gets them all, unless COLUMNS says
+how wide to be.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, get_args
+
+import msgspec
+import typer
+from msgspec.structs import asdict
+
+from proxy.accounting import By, Row, statement, table
+from proxy.accounting.pricing import Tariff
+from proxy.accounting.tables_report import Column, lines
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
+from proxy.cli.output import counted, harmless, one_line, say, say_json
+from proxy.config.model import Config
+from proxy.management.views import lookup
+from proxy.management.views.totals import added_up, local_zone, read_receipts, sums
+
+BYS: tuple[By, ...] = get_args(By)
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a text begins that a spreadsheet would compute."""
+
+AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV: every figure, one line for each row.")]
+
+
+# ------------------------------------------------------------------------------------------------------------- report
+def report(
+    by: Annotated[str, typer.Option(help=f"{', '.join(BYS[:-1])} or {BYS[-1]}.")] = "day",
+    conversation: Annotated[str, typer.Option(help="Only this one: an id, or its beginning.")] = "",
+    without_fixed: Annotated[
+        bool, typer.Option("--without-fixed", help="Leave out the client's own tools and system text.")
+    ] = False,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Tokens and money: what clients sent, what was sent upstream, and the difference."""
+    if as_json and as_csv:
+        raise typer.BadParameter("--json and --csv: choose one")
+    wanted, settings = _by(by), at(config, data)
+    if as_json or as_csv:
+        told = run(_sums(settings, wanted, conversation, fixed=not without_fixed))
+        if as_json:
+            say_json(told)
+        else:
+            _say_csv(told["rows"])
+    else:
+        run(_report(settings, wanted, conversation, fixed=not without_fixed))
+
+
+def _by(word: str) -> By:
+    for by in BYS:
+        if word == by:
+            return by
+    raise typer.BadParameter(f"{word!r}; allowed: {', '.join(BYS)}", param_hint="--by")
+
+
+async def _sums(config: Config, by: By, reference: str, *, fixed: bool) -> Any:
+    async with opened(config) as store:
+        only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
+        return await sums(store, None, by, only, names=config.observed_tools, fixed=fixed)
+
+
+async def _report(config: Config, by: By, reference: str, *, fixed: bool) -> None:
+    async with opened(config) as store:
+        only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
+        read = await read_receipts(store, None, only, fixed=fixed)
+        added = await added_up(store, None, by, read, config.observed_tools)
+    if not added.rows and not read.unsettled:
+        say("No requests yet. Point a client at the proxy, and look again.")
+        return
+    if added.rows:
+        heading = f"day, {local_zone()}" if by == "day" else by
+        say(table([_harmless(row) for row in added.rows], by=by, heading=heading, width=_width()))
+        say()
+        _say_all(added.total, fixed=fixed)
+    if read.unsettled:
+        say(f"{counted(read.unsettled, 'request')} without a receipt: still being answered, or cut off")
+    if read.capped:
+        say(f"only the newest {len(read.receipts) + read.unsettled:,} requests; there are older ones")
+
+
+def _say_all(whole: Row, *, fixed: bool) -> None:
+    """The sums of everything, at the end: the figures first, then what they need to be understood."""
+    say(in_one_line(whole), "green" if whole.saved > 0 else "red" if whole.saved < 0 else "cyan")
+    say(statement(whole, fixed=fixed))
+
+
+def in_one_line(row: Row) -> str:
+    """The sums of everything."""
+    tokens = f"{row.tokens_in:,} tokens came, {row.tokens_sent:,} were sent, {row.tokens_saved:,} saved"
+    return f"total: {counted(row.requests, 'request')}; {tokens}"
+
+
+def _harmless(row: Row) -> Row:
+    """Titles come from models; what is written out must be so before widths are counted."""
+    return msgspec.structs.replace(row, key=one_line(row.key), title=one_line(row.title), status=one_line(row.status))
+
+
+def _width() -> int | None:
+    """Characters of a line; None: as many as it takes."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def _say_csv(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Always with a head line, also where nothing follows it."""
+    writer = csv.DictWriter(sys.stdout, Row.__struct_fields__)
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    """A title is text, whatever it begins with: no spreadsheet shall run what a model wrote."""
+    if isinstance(value, Mapping):
+        value = ", ".join(f"{name} {number}" for name, number in value.items())
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+# ------------------------------------------------------------------------------------------------------------ tariffs
+def tariffs(
+    models: Annotated[list[str] | None, typer.Argument(help="Models as clients name them; default: all rows.")] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prices, windows and traits, and where they stand: `tariffs` in the configuration, the built-in table, or the
+    default for models in neither. USD per million tokens; read and write are multiples of the input price."""
+    settings = at(config, None)
+    found = {name: settings.tariff_of(name) for name in models or ()}
+    rows = list(found.items()) or [(_names(row), row) for row in settings.tariff_table.rows()]
+    if as_json:
+        say_json([{"model": name if found else None, **asdict(row)} for name, row in rows])
+        return
+    for line in _tariff_lines([(harmless(name), row) for name, row in rows]):
+        say(line)
+
+
+def _tariff_lines(rows: Sequence[tuple[str, Tariff]]) -> list[str]:
+    def texts(cells: Iterable[str], name: str, rank: int, least: int = 0) -> Column:
+        return Column(name, tuple(cells), rank, least, number=False)
+
+    def numbers(cells: Iterable[str], name: str, rank: int = 0) -> Column:
+        return Column(name, tuple(cells), rank)
+
+    found = [row for _, row in rows]
+    columns = (
+        texts((name for name, _ in rows), "model", 0, 18),
+        numbers((f"{row.input:g}" for row in found), "in $"),
+        numbers(("?" if row.output is None else f"{row.output:g}" for row in found), "out $"),
+        numbers((f"{row.read:g}" for row in found), "read"),
+        numbers((f"{row.write:g}" for row in found), "write"),
+        numbers((f"{row.minimum:,}" for row in found), "minimum", 5),
+        numbers((f"{row.step:,}" for row in found), "step", 7),
+        numbers((f"{row.ttl_s:,}" for row in found), "ttl s", 6),
+        numbers((f"{row.window:,}{'' if row.window_known else '?'}" for row in found), "window", 1),
+        numbers((f"{row.max_output:,}" for row in found), "answer", 8),
+        numbers((f"{row.long_context:,}" if row.long_context else "-" for row in found), "long above", 9),
+        texts((traits_of(row) for row in found), "traits", 4, 12),
+        texts((row.source for row in found), "row", 0, 8),
+        texts((row.as_of or "undated" for row in found), "as of", 2),
+    )
+    return lines(columns, _width())
+
+
+def _names(row: Tariff) -> str:
+    """As one would write them; both spellings of a version are one."""
+    return "any other" if row.names == ("*",) and not row.known else " ".join(row.names).replace("[-.]", ".")
+
+
+def traits_of(row: Tariff) -> str:
+    """What a model asks of a history that is rewritten; nothing where it takes any."""
+    said = (
+        (f"reasoning bound ({row.binding})", row.binding != "none"),
+        ("reasoning in tool loops", row.thinking_in_loop == "required"),
+        (f"needs {' '.join(row.required)}", bool(row.required)),
+        ("no user after tool", row.after_tool == "suffix"),
+        (f"appends {' '.join(row.append)}", bool(row.append)),
+    )
+    return ", ".join(word for word, holds in said if holds)

@@ -1,0 +1,145 @@
+"""`callstack serve`: the proxy, until a signal.
+
+Three lines say when requests are answered: where to point clients, where the data lies, where to look. Everything else
+it has to say is the log, on stderr.
+
+One data directory has one proxy: a second one would keep its own memory of the same conversations, and `mode` and
+`forget` could reach only one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from proxy.cli.context import ConfigFile, DataDirectory, configuration, data_flag
+from proxy.cli.logging import keep_journal
+from proxy.cli.output import say
+from proxy.cli.running import Presence, announce, running, withdraw
+from proxy.config.model import Config
+from proxy.config.sections import Mode
+from proxy.config.sources import parse_assignments
+from proxy.errors import InvalidConfiguration, ProxyError
+from proxy.server.app import build
+from proxy.server.runner import serve as run_server
+
+log = logging.getLogger(__name__)
+
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - an address to recognise, not to bind
+"""Addresses that mean "every one of this machine's": nothing can be reached at them, so one of it is named instead."""
+
+MODES: Mapping[Mode, str] = {
+    "off": "requests are sent as they came",
+    "shadow": "requests are sent as they came",
+    "passive": "the model is offered stack_recall alone",
+}
+"""What is unusual about each."""
+
+
+def serve(
+    config: ConfigFile = None,
+    upstream: Annotated[str | None, typer.Option(help="Base URL of the provider, with or without /v1.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    data: DataDirectory = None,
+    mode: Annotated[str | None, typer.Option(help="off, shadow, passive or active.")] = None,
+    assigned: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of proxy.yaml.")
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(help="text, json, or auto: text on a terminal, json elsewhere.")
+    ] = None,
+) -> None:
+    """Run the proxy."""
+    named = {"upstream": upstream, "host": host, "port": port, "data": str(data) if data else None, "mode": mode}
+    named["log_format"] = log_format
+    settings = configuration(
+        config, parse_assignments(assigned or ()) | {k: v for k, v in named.items() if v is not None}
+    )
+    if not settings.upstreams:
+        raise InvalidConfiguration("upstreams: there is none; name one with --upstream URL or in proxy.yaml")
+    _serve(settings)
+
+
+def _serve(settings: Config) -> None:
+    keep_journal(settings.log_level, settings.log_format)
+    prepare(settings)
+    token = secrets.token_urlsafe(32)
+    app = build(settings, operator_token=token)
+    here: list[Presence] = []
+
+    def ready(url: str) -> None:
+        reached = reachable(url)
+        here.append(Presence(reached, token, os.getpid()))
+        try:
+            announce(settings.data, here[0])
+        except OSError as error:
+            log.warning("no note left: mode and forget will not find this proxy", extra={"reason": error.strerror})
+        for line in welcome(reached, settings):
+            say(line)
+
+    def draining() -> None:
+        app.draining = True
+        # Inside a signal handler, where a buffered stream may be in the middle of a line: the loop says it next.
+        asyncio.get_running_loop().call_soon_threadsafe(farewell)
+
+    def farewell() -> None:
+        app.afterwards.catch_up()
+        waited_for = app.metrics.open
+        hint = {"stack_waits_for": waited_for, "stack_hint": "Ctrl-C once more ends at once"} if waited_for else {}
+        log.warning("stopping", extra={"stack_drain_s": settings.drain_s} | hint)
+
+    try:
+        run_server(app, settings, ready=ready, draining=draining, refused=app.metrics.refused)
+    finally:
+        for presence in here:
+            withdraw(settings.data, presence)
+    if not here:
+        raise ProxyError("the proxy did not start; the log above says why", code="not_started")
+
+
+def prepare(settings: Config) -> None:
+    """Make the data directory. Raises InvalidConfiguration where it cannot be used, or another proxy uses it."""
+    data = settings.data
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "not a directory" if data.exists() else error.strerror
+        raise InvalidConfiguration(f"data: {data} cannot be made: {reason}; name a directory with --data") from None
+    if not os.access(data, os.W_OK | os.X_OK):
+        raise InvalidConfiguration(f"data: {data} cannot be written to; name another directory with --data")
+    other = running(data)
+    if other is not None:
+        raise InvalidConfiguration(
+            f"data: a proxy runs on {data} already, at {other.url} (process {other.pid}); "
+            "stop it, or name another directory with --data"
+        )
+
+
+def reachable(url: str) -> str:
+    """`url` as somebody on this machine can open it."""
+    scheme, _, address = url.partition("://")
+    host, _, port = address.rpartition(":")
+    return f"{scheme}://{WILDCARDS.get(host, host)}:{port}"
+
+
+def welcome(url: str, settings: Config) -> Sequence[str]:
+    """Where to point clients, where the data lies, where to look; and what is unusual about it."""
+    store = settings.store_path
+    lines = [
+        f"clients  {url}/v1",
+        f"data     {store.resolve() if store else 'in memory, lost at exit'}",
+        f"look     {url}/stack/conversations" + (f", or: callstack tree{data_flag(settings)}" if store else ""),
+    ]
+    if settings.mode != "active":
+        lines.append(f"mode     {settings.mode}: {MODES[settings.mode]}")
+    if settings.host.strip("[]") in {address.strip("[]") for address in WILDCARDS}:
+        names = ", ".join(settings.allowed_hosts) or "none yet"
+        lines.append(f"hosts    other machines reach it by a name or address in allowed_hosts: {names}")
+    return lines

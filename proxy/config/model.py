@@ -1,0 +1,438 @@
+"""Every setting of the proxy: one frozen model, each field explained beneath it.
+
+The law: **what a `Config` holds is allowed**; a value that is not is refused when one is made. `proxy.yaml` at the
+project's root is this page as a file, with the sections that stand in `settings`; a test holds the two together. How
+settings are read from flags, the environment and that file is told by `config_sources`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec.structs import replace
+from pydantic import Field, field_validator, model_validator
+
+from proxy.accounting.pricing import UNKNOWN, ConfiguredRow, Tariff, Tariffs
+from proxy.config.sections import (
+    BlockFormat,
+    Budgets,
+    MayBeSet,
+    Mode,
+    ModelSettings,
+    Names,
+    ObservedTool,
+    OutputRuleSettings,
+    Strict,
+    SubagentSettings,
+    SummarySettings,
+    TariffRow,
+    TariffSettings,
+    Threshold,
+    UpstreamSettings,
+    View,
+)
+from proxy.core.compaction.cost_gate import Prices
+from proxy.core.compaction.output_rules import OutputRule, OutputRules
+from proxy.core.context.guidance import Guidance
+from proxy.core.memo import remembered
+from proxy.core.observers.tool_roles import NAMES
+from proxy.core.observers.tool_roles import Names as ToolNames
+from proxy.core.policy.rules import NAMES as HEURISTICS
+from proxy.core.policy.rules import Autonomy, Combiner, Level
+
+Tenancy = Literal["single", "key", "credential"]
+_NOTHING_ELSE = ModelSettings()
+MODELS = 1024
+"""Names of models of which is remembered what they are at their upstream."""
+
+
+class Config(Strict):
+    """The whole configuration. Reading it never fails later: what is in here has been checked."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Beyond loopback only with `tenancy: key`."""
+
+    port: int = Field(default=8787, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+
+    data: Path = Path("~/.local/share/callstack")
+    """Directory of everything on disk: store, client keys. Created with mode 0700."""
+
+    store: str = "sqlite"
+    """`sqlite` (one file in `data`), `sqlite:/a/path.db`, or `memory:` (lost at exit)."""
+
+    mode: Mode = "active"
+    """`off` forwards bytes; `shadow` computes and reports but forwards the original; `passive` rewrites with frames
+    that it sees by itself, and offers the model recall alone; `active` rewrites."""
+
+    upstreams: dict[str, UpstreamSettings] = {}
+    """Providers by name. `--upstream URL` is short for `upstreams.default.url`.
+    `default` serves every model that no other one names."""
+
+    models: dict[str, ModelSettings] = {}
+    """Exceptions by model name or glob."""
+
+    tariffs: dict[str, TariffRow] = {}
+    """Rows before the built-in table of prices, windows and traits, by any name. `callstack tariffs` lists them all."""
+
+    default_tariff: TariffSettings = TariffSettings()
+    """What stands in for a model that is in no table. Its requests are flagged as not priced."""
+
+    tenancy: Tenancy = "single"
+    """`single`: all requests are one user's. `key`: client keys issued by `callstack key add`.
+    `credential`: by the provider key each client sends."""
+
+    allowed_hosts: Names = ()
+    """Names clients may use in `Host`, besides loopback names and `host`. Ports do not matter."""
+
+    wake_at_tokens: int = Field(default=20_000, ge=0)
+    """Size of a request from which its thread gets frames. Below it requests pass byte for byte."""
+
+    frame_max_tokens: int = Field(default=16_000, ge=1_000)
+    """Work that grows past this without an end is cut at a border between two of its steps."""
+
+    mirror_plans: bool = True
+    """Whether items of the client's own plan (todo lists and the like) become frames."""
+
+    guidance: Guidance = "mirror"
+    """In mode `active`, what the model is told of its client's plan tools as its thread wakes: to keep using them
+    (`mirror`), or to plan with the stack tools alone (`replace`). The client's tools are offered either way."""
+
+    infer_requests: bool = True
+    """Whether a request of the user that starts something else ends the frame before it."""
+
+    pressure_warning: float = Field(default=0.75, ge=0, le=1, allow_inf_nan=False)
+    """In mode `active`, the share of a known window from which the model is told that it fills up, once for each rise;
+    0: never."""
+
+    loops: Literal["off", "warn", "block"] = "warn"
+    """In mode `active`, `warn` tells the model when its calls run in a loop: the same call with the same result, steps
+    that take turns, a task that failed again. `block` also answers the next of these calls itself."""
+
+    loop_repeats: int = Field(default=3, ge=2)
+    """Times in direct succession that the same call gave the same result before that is a loop."""
+
+    loop_window: int = Field(default=20, ge=2, le=200)
+    """So many of the newest calls are looked at for loops."""
+
+    loop_period: int = Field(default=3, ge=1, le=3)
+    """Steps that take turns, at most, to be a loop; 1: none are."""
+
+    autonomy: Level = "suggest"
+    """In mode `active`, how much the proxy decides about frames: `manual` nothing, `suggest` tells the model when a
+    push or a pop seems due, `auto` also parts off work by itself. Also `STACK_AUTONOMY_LEVEL`."""
+
+    push_threshold: Threshold = 70
+    """Confidence, 0 to 100, from which a push is suggested or made."""
+
+    pop_threshold: Threshold = 80
+    """Confidence, 0 to 100, from which a pop is suggested or made."""
+
+    combine: Combiner = "max"
+    """How the scores of several heuristics make one: the highest (`max`), `noisy_or`, or their `mean`."""
+
+    suggest_in_context: bool = True
+    """Whether the model reads suggestions; without it they are only listed."""
+
+    enabled_heuristics: Names = HEURISTICS
+    """Heuristics that count."""
+
+    model_may_set: MayBeSet = ()
+    """What of these the model may change by `stack_autonomy`: level, thresholds, suggestions, heuristics, stats."""
+
+    subagent: SubagentSettings = SubagentSettings()
+    """Conversations that another one began."""
+
+    summaries: SummarySettings = SummarySettings()
+    """A model that writes, off the request path, what folded work came to."""
+
+    observe: dict[str, ObservedTool] = {}
+    """What tools of other clients are for, by name: `observe: {apply_change: {role: edit, arguments: [target]}}`."""
+
+    stack_rounds: int = Field(default=8, ge=1)
+    """How many times one client turn may go back to the model for stack calls."""
+
+    stack_seconds: float = Field(default=60.0, gt=0)
+    """After this many seconds no further stack call of the turn is served."""
+
+    child_view: str = Field(default="fork", pattern=r"^(fork|isolate|auto|last:[1-9][0-9]*)$")
+    """What a child frame sees of its parent: `fork` (all of it), `isolate` (task and block),
+    `last:K` (also the last K call groups), `auto` (isolate where the parent is long and that pays)."""
+
+    isolate_above: int = Field(default=60_000, ge=0)
+    """With `child_view: auto`: tokens of the parent's line above which isolating is weighed."""
+
+    checkpoint_at_push: bool = False
+    """Whether the point before each frame that the model pushes gets a name, so that a branch can begin there."""
+
+    output_cap: int = Field(default=0, ge=0)
+    """Tokens from which a single output is cut on its way to the model; the whole of it can be recalled.
+    0: half of the model's window, where that is known."""
+
+    outputs: dict[str, OutputRuleSettings] = {}
+    """How much is told of the outputs of certain tools, by name, glob or role: `outputs: {grep: {head: 200}}`; or the
+    path of a YAML file with that, `outputs: rules.yaml`, beside this one."""
+
+    tools: Literal["core", "full"] = "core"
+    """Offer the core tools and one dispatcher, or every stack tool by its own name."""
+
+    budgets: Budgets = Budgets()
+    """Token budgets of the frame block."""
+
+    view: View = "full"
+    """`minimal` is for models with a small window: a frame is told its goal, its task, what comes next and how things
+    stand, in at most 2,000 characters; it sees no other frame, and older results are told in a line each."""
+
+    block_format: BlockFormat = "flat"
+    """How the frame block is written in view `full`: as lists, or `nested` as one tree."""
+
+    block_figures: bool = False
+    """Whether the flat block also tells its budgets and what they left out."""
+
+    probes: dict[str, Names] = {}
+    """More commands whose newest end the minimal view shows, by name, as globs: `probes: {e2e: "npx playwright *"}`.
+    Tests, linters, builds and type checks are known by themselves."""
+
+    max_depth: int = Field(default=10, ge=1)
+    """How deep frames may nest."""
+
+    recall_page_tokens: int = Field(default=2000, ge=100)
+    """Tokens of one page of `stack_recall`."""
+
+    recall_across: bool = False
+    """Whether `stack_recall` with a query, and without a ref, also finds what finished frames of the same tenant's
+    other conversations came to. People can always search theirs: `callstack search`."""
+
+    retention_days: int = Field(default=30, ge=0)
+    """Days after its last request that a conversation is kept; 0 keeps it for ever. Also written `retention`."""
+
+    queue_hours: float = Field(default=24.0, gt=0, le=8760)
+    """Hours that what a person says into a conversation waits for a request that can be told; then it expires."""
+
+    body_limit_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """Largest request body; above it 413. On `/stack` never more than 1 MiB."""
+
+    api_requests_per_minute: int = Field(default=600, ge=0)
+    """Requests a minute of one tenant on `/stack`, beyond which it is told 429 and when to ask again; 0: any number.
+    Operators are not counted, so neither is anybody with `tenancy: single`."""
+
+    assembly_budget_ms: int = Field(default=1000, ge=1)
+    """Milliseconds the rewriting of one request may take; then the original goes upstream."""
+
+    keep_alive_s: float = Field(default=15.0, gt=0)
+    """Seconds of silence in a stream of ours before a comment keeps the connection open."""
+
+    header_deadline_s: float = Field(default=5.0, gt=0)
+    """Seconds a client has to finish its request headers."""
+
+    body_deadline_s: float = Field(default=60.0, gt=0)
+    """Seconds in which a request body has to make real progress."""
+
+    drain_s: int = Field(default=30, ge=0)
+    """Seconds that running streams get to finish after SIGTERM."""
+
+    fail_policy: Literal["open", "closed"] = "open"
+    """When our own bookkeeping fails: `open` sends the original upstream, `closed` answers with an error."""
+
+    events_file: bool = False
+    """Whether what happens (frames, folds, requests, by ids and figures) is also written to `events.jsonl` in `data`.
+    """
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much is logged. Message content and keys never are."""
+
+    log_format: Literal["auto", "text", "json"] = "auto"
+    """`text`: a line to read; `json`: an object a line; `auto`: text on a terminal, json elsewhere."""
+
+    @field_validator("data", mode="after")
+    @classmethod
+    def _home_expanded(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @field_validator("store")
+    @classmethod
+    def _known_store(cls, value: str) -> str:
+        if value in {"sqlite", "memory:"} or (value.startswith("sqlite:") and len(value) > len("sqlite:")):
+            return value
+        raise ValueError("allowed: sqlite, sqlite:/a/path.db, memory:")
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _bare_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if "*" in host or not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]", host):
+                raise ValueError(f"{host!r} is not a host name; write it without scheme, port or wildcard")
+        return tuple(host.lower() for host in value)
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Config:
+        if not is_loopback(self.host) and self.tenancy != "key":
+            raise ValueError(
+                f"tenancy: is {self.tenancy!r}, but host {self.host!r} is reachable from other machines and needs "
+                "client keys; set tenancy to key and issue keys with `callstack key add NAME`, or host to 127.0.0.1"
+            )
+        for name, model in self.models.items():
+            if model.upstream is not None and model.upstream not in self.upstreams:
+                known = ", ".join(sorted(self.upstreams)) or "none is configured"
+                raise ValueError(f"models.{name}.upstream: there is no upstream {model.upstream!r}; known: {known}")
+        if self.subagent.model_may_configure and self.tenancy != "single":
+            raise ValueError(
+                "subagent.model_may_configure: what a model sets holds for everybody, and with tenancy "
+                f"{self.tenancy!r} that is more than one user; leave it out, and set things by `callstack config`"
+            )
+        self._no_name_twice()
+        if self.summaries.on:
+            self._can_summarise()
+        return self
+
+    def _can_summarise(self) -> None:
+        """Raises ValueError where the summariser would spend somebody else's money, or nobody knows how much."""
+        name, upstream = self.summaries.upstream, self.upstreams.get(self.summaries.upstream)
+        if upstream is None:
+            known = ", ".join(sorted(self.upstreams)) or "none is configured"
+            raise ValueError(f"summaries.upstream: there is no upstream {name!r}; known: {known}")
+        if upstream.key is None:
+            raise ValueError(
+                f"summaries.upstream: {name!r} has no key of its own, and a client's key is not used for summaries; "
+                f"set upstreams.{name}.key, or leave summaries.model empty"
+            )
+        tariff = self.tariff_of(upstream.aliases.get(self.summaries.model, self.summaries.model))
+        if not tariff.known or tariff.output is None:
+            raise ValueError(
+                f"summaries.model: what {self.summaries.model!r} costs is not known, so usd_per_day could not be kept; "
+                "add a row with its input and output prices to tariffs"
+            )
+
+    def _no_name_twice(self) -> None:
+        """Raises ValueError for a name that stands in two rows of `tariffs`: which of them counts would be luck."""
+        rows: dict[str, str] = {}
+        for key, row in self.tariffs.items():
+            for name in row.names or (key.strip().lower(),):
+                if rows.setdefault(name, key) != key:
+                    raise ValueError(f"tariffs.{key}.names: {name!r} stands in tariffs.{rows[name]} too")
+
+    @cached_property
+    def tariff_table(self) -> Tariffs:
+        """The configured rows before the built-in ones."""
+        configured = [
+            ConfiguredRow(f"tariffs.{key}", row.names or (key.strip().lower(),), _said(row))
+            for key, row in self.tariffs.items()
+        ]
+        return Tariffs(configured, replace(UNKNOWN, **self.default_tariff.model_dump()))
+
+    @field_validator("observe")
+    @classmethod
+    def _known_roles(cls, value: dict[str, ObservedTool]) -> dict[str, ObservedTool]:
+        _observed(value)
+        return value
+
+    @property
+    def observed_tools(self) -> ToolNames:
+        """Which tool of which client is for what."""
+        return _observed(self.observe)
+
+    @cached_property
+    def output_rules(self) -> OutputRules:
+        """How much of outputs is told on the line, by tool. Remembered, for every request asks it."""
+        rules = (
+            OutputRule(name, bool(said.keep), said.cap, said.head, said.tail) for name, said in self.outputs.items()
+        )
+        return OutputRules(tuple(rules), self.observed_tools)
+
+    @property
+    def autonomy_rules(self) -> Autonomy:
+        """How much the proxy decides, unless somebody chose otherwise for a conversation."""
+        return Autonomy(
+            self.autonomy,
+            self.push_threshold,
+            self.pop_threshold,
+            self.combine,
+            self.suggest_in_context,
+            tuple(name for name in HEURISTICS if name in self.enabled_heuristics),
+            frozenset(self.model_may_set),
+        )
+
+    @property
+    def unknown_heuristics(self) -> tuple[str, ...]:
+        """Enabled ones that do not exist: a typing error, or another version's."""
+        return tuple(name for name in self.enabled_heuristics if name not in HEURISTICS)
+
+    def tariff_of(self, model: str) -> Tariff:
+        """What a model costs and how it behaves, by the name it is asked for at the upstream."""
+        return self.tariff_table.of(model)
+
+    @cached_property
+    def sent_as(self) -> Callable[[str], str]:
+        """The upstream's name for a model as a client names it: what `tariff_of` takes where no route is known yet.
+        Remembered, for every request asks it again and again."""
+        return remembered(MODELS)(self._sent_as)
+
+    def _sent_as(self, model: str) -> str:
+        own = self.for_model(model)
+        wanted = own.alias or model
+        asked = [self.upstreams[own.upstream]] if own.upstream else list(self.upstreams.values())
+        aliased = (upstream for upstream in asked if wanted in upstream.aliases)
+        named = (upstream for upstream in asked if own.upstream or upstream.serves(wanted))
+        serving = next(aliased, None) or next(named, None) or self.upstreams.get("default")
+        return serving.sent_as(wanted) if serving else wanted
+
+    def prices_of(self, model: str) -> Prices:
+        """What a token of a model, by the client's name for it, costs that is read from the provider's cache, or
+        written to it."""
+        tariff = self.tariff_of(self.sent_as(model))
+        return Prices(tariff.read, tariff.write)
+
+    def for_model(self, name: str) -> ModelSettings:
+        """The exceptions for a model: its own entry, else the first glob that fits, else none."""
+        if not self.models:
+            return _NOTHING_ELSE
+        exact = self.models.get(name)
+        if exact is not None:
+            return exact
+        return next((model for glob, model in self.models.items() if fnmatchcase(name, glob)), _NOTHING_ELSE)
+
+    def mode_of(self, name: str) -> Mode:
+        """The mode requests for this model run in, unless the request or its conversation says otherwise."""
+        return self.for_model(name).mode or self.mode
+
+    @property
+    def store_path(self) -> Path | None:
+        """The database file, or None for a store in memory."""
+        if self.store == "memory:":
+            return None
+        return self.data / "callstack.db" if self.store == "sqlite" else Path(self.store.removeprefix("sqlite:"))
+
+    @property
+    def keys_path(self) -> Path:
+        """Where the issued client keys lie, hashed."""
+        return self.data / "keys.json"
+
+
+def _said(row: TariffRow) -> dict[str, Any]:
+    """The fields that stand in the configuration."""
+    said = row.model_dump(exclude={"names"}, exclude_unset=True)
+    if "as_of" in said:
+        said["as_of"] = row.as_of.isoformat() if row.as_of else ""
+    return said
+
+
+@remembered(256)
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. A name we would have to look up is not."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _observed(tools: Mapping[str, ObservedTool]) -> ToolNames:
+    entries = {name: "none" if tool.role == "none" else tool.model_dump() for name, tool in tools.items()}
+    return NAMES.extended(entries)

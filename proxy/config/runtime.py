@@ -1,0 +1,166 @@
+"""What may be set while the proxy runs: how subagents are tracked (S1-118).
+
+The configuration says what holds at first; what is set later stands over it, is kept in the store, and so holds after a
+restart and in every process on the same store. The laws: **whoever asks reads a plain attribute** (`subagent`), which
+is replaced as a whole and never changed; and **what cannot hold is refused as a whole**, in words that name the key.
+
+Another process learns of a change within `EVERY_S`. A store that cannot be read, or holds what this version does not
+know, costs nothing but that: what held, holds.
+
+What this module does not do: it asks nobody who he is. That this is for operators is told by those who let people in
+(`api.configuring`), and by the configuration (`model_may_configure`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import fields
+from pydantic import ValidationError
+
+from proxy.config.sections import SubagentSettings
+from proxy.core.safe_regex import MOST, fault_of
+from proxy.core.tools.base import Subagents
+from proxy.errors import BadRequest, StoreError
+from proxy.store import SettingRecord, Store
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 5.0
+"""Between two looks at what other processes set."""
+EVERYBODY = ""
+"""The tenant under which these are stored."""
+SECTION = "subagent"
+SETTABLE = tuple(name for name in SubagentSettings.model_fields if name != "model_may_configure")
+"""Keys that may be set; who may set them is for the configuration alone."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def tracking(settings: SubagentSettings) -> Subagents:
+    """What the tools know of these settings."""
+    return Subagents(**settings.model_dump(include={each.name for each in fields(Subagents)}))
+
+
+class LiveSettings:
+    """`configured` is what holds where nothing is set. Without a store what is set lives as long as this object."""
+
+    def __init__(
+        self, configured: SubagentSettings, store: Store | None = None, now: Callable[[], int] = _now_ms
+    ) -> None:
+        self._configured = configured
+        self._store = store
+        self._now = now
+        self._set: dict[str, Any] = {}
+        self._changes = 0
+        self.subagent = usable(configured)
+        """What holds now; its patterns can all be used."""
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The keys that somebody set."""
+        return tuple(name for name in SETTABLE if name in self._set)
+
+    def change(self, wanted: Mapping[str, Any]) -> int:
+        """Set these keys from now on; None goes back to what the configuration says. The ticket of the write, 0 where
+        there is none. Raises BadRequest, or StoreError; then nothing has changed."""
+        if fixed := [name for name in wanted if name not in SETTABLE]:
+            raise BadRequest(f"{SECTION}.{fixed[0]}: cannot be set while the proxy runs.")
+        chosen = {**self._set, **wanted}
+        settled = {name: value for name, value in chosen.items() if value is not None}
+        holds = _checked(self._configured, settled)
+        for pattern in wanted.get("patterns") or ():
+            if fault := fault_of(pattern):
+                raise BadRequest(f"{SECTION}.patterns: {fault}")
+        if len(holds.patterns) > MOST:
+            raise BadRequest(f"{SECTION}.patterns: there can be at most {MOST}; remove one first.")
+        at = self._now()
+        records = [SettingRecord(f"{SECTION}.{name}", msgspec.json.encode(value), at) for name, value in wanted.items()]
+        ticket = self._store.write(EVERYBODY, records) if self._store and records else 0
+        self._set, self.subagent = settled, usable(holds)
+        self._changes += 1
+        return ticket
+
+    def try_change(self, wanted: Mapping[str, Any]) -> str:
+        """Set these keys; what is wrong with that as a sentence, or empty."""
+        try:
+            self.change(wanted)
+        except (BadRequest, StoreError) as error:
+            return f"{str(error).rstrip('.')}. Nothing was set."
+        return ""
+
+    async def refresh(self) -> None:
+        """Learn what is stored. Raises StoreError; then what held, holds."""
+        if self._store is None:
+            return
+        before = self._changes
+        found = {record.name: record.value for record in await self._store.settings(EVERYBODY)}
+        stored = {name: _value(found.get(f"{SECTION}.{name}", b"null")) for name in SETTABLE}
+        settled = {name: value for name, value in stored.items() if value is not None}
+        if settled == self._set or before != self._changes:  # what was read may be older than what was set meanwhile
+            return
+        try:
+            holds = _checked(self._configured, settled)
+        except BadRequest as error:
+            log.warning("what was set cannot hold here, and counts for nothing", extra={"reason": str(error)[:200]})
+            return
+        self._set, self.subagent = settled, usable(holds)
+
+    async def follow(self) -> None:
+        """Learn what others set, until this is cancelled."""
+        while True:
+            try:
+                await self.refresh()
+            except StoreError as error:
+                log.debug("what was set could not be read", extra={"reason": error.code})
+            await asyncio.sleep(EVERY_S)
+
+
+def with_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
+    """These, and one more at their end."""
+    return tuple(dict.fromkeys((*patterns, pattern)))
+
+
+def without_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
+    """These without one. Raises BadRequest where it is none of them."""
+    if pattern not in patterns:
+        known = ", ".join(repr(each[:60]) for each in patterns) or "there is none"
+        raise BadRequest(f"{SECTION}.patterns: {pattern[:60]!r} is none of them; known: {known}")
+    return tuple(each for each in patterns if each != pattern)
+
+
+def usable(settings: SubagentSettings) -> SubagentSettings:
+    """The same without patterns that cannot be used."""
+    kept = tuple(pattern for pattern in settings.patterns if not fault_of(pattern))[:MOST]
+    return settings if kept == settings.patterns else settings.model_copy(update={"patterns": kept})
+
+
+def unusable(settings: SubagentSettings) -> list[str]:
+    """What is wrong with patterns that are passed over, a sentence for each (S1-163)."""
+    faults = [fault for pattern in settings.patterns if (fault := fault_of(pattern))]
+    more = len(settings.patterns) - len(faults) - MOST
+    return [*faults, f"only the first {MOST} patterns count, {more} do not."] if more > 0 else faults
+
+
+def _checked(configured: SubagentSettings, settled: Mapping[str, Any]) -> SubagentSettings:
+    """Raises BadRequest with every fault."""
+    try:
+        return SubagentSettings.model_validate({**configured.model_dump(), **settled})
+    except ValidationError as error:
+        faults = (f"{SECTION}.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise BadRequest("; ".join(faults)) from None
+
+
+def _value(stored: bytes) -> Any:
+    """What was written by `change`; None where that cannot be read."""
+    try:
+        return msgspec.json.decode(stored)
+    except msgspec.DecodeError:
+        return None

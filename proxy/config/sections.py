@@ -1,0 +1,390 @@
+"""The sections of the configuration: an upstream, a tool, a model, a row of prices, the frame block, the summariser.
+
+The law: **a section is allowed by itself, or it is not made**. What only two of them together can show to be wrong (an
+upstream that does not exist, a name in two rows) is refused by the whole, `Config`.
+
+What this module does not do: it knows no name that a section has, and looks nothing up; `config` does.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from proxy.accounting.pricing import UNKNOWN, AfterTool, Appendable, Binding, ThinkingInLoop
+from proxy.core.policy.rules import Settable, clamped
+
+Mode = Literal["off", "shadow", "passive", "active"]
+View = Literal["full", "minimal"]
+BlockFormat = Literal["flat", "nested"]
+Spoken = Literal["chat", "messages", "responses"]
+"""Dialects, as the configuration names them."""
+
+
+def _listed(value: object) -> object:
+    """`a, b` as written in a flag or the environment, as a list; anything else is left for the field to judge."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Threshold = Annotated[int, AfterValidator(clamped)]
+"""From 0 to 100; what lies beyond is taken as the nearer of both."""
+MOST = 10**12
+"""Of a time in ms or a count that somebody may set: thirty years, or more messages than there are."""
+MayBeSet = Annotated[tuple[Settable, ...], BeforeValidator(_listed)]
+"""Parts of the rules of autonomy."""
+
+
+class Strict(BaseModel):
+    """Frozen; refuses unknown keys; the words beneath a field are its description."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, validate_default=True
+    )
+
+
+class UpstreamSettings(Strict):
+    """One provider, and how it is reached."""
+
+    kind: Literal["http", "litellm"] = "http"
+    """`http`: a URL that gets what the client sends. `litellm`: any provider that litellm knows, asked through it
+    (`pip install 'callstack-proxy[litellm]'`)."""
+
+    url: str = ""
+    """Base URL as the provider prints it, with or without `/v1`: `https://api.openai.com/v1`.
+    With `litellm` only where the provider's own is not meant."""
+
+    speaks: Annotated[tuple[Spoken, ...], BeforeValidator(_listed)] = get_args(Spoken)
+    """Dialects it is asked in; a request in another one goes to an upstream that has it."""
+
+    key: SecretStr | None = None
+    """The operator's key; replaces whatever the client sent. `env:NAME` reads it from the environment.
+    Without it the client's own key passes; with `litellm` that stays here, and what litellm finds by itself counts."""
+
+    key_header: Literal["authorization", "x-api-key", "api-key"] = "authorization"
+    """The header the operator's key travels in; `authorization` sends it as `Bearer`, `x-api-key` is Anthropic's."""
+
+    models: Names = ()
+    """Model names or globs (`gpt-*`) served here. Empty: whatever no other upstream names."""
+
+    aliases: dict[str, str] = {}
+    """Name the client asks for -> name sent to this upstream. An alias is also a name served here."""
+
+    model_prefix: str = ""
+    """Put before names that have no alias when they are sent: `anthropic/`, `gemini/`, `bedrock/`."""
+
+    options: dict[str, Any] = {}
+    """Arguments for every call of litellm: `aws_region_name: eu-west-1`."""
+
+    connect_timeout_s: float = Field(default=10.0, gt=0)
+    """Seconds to open a connection."""
+
+    idle_timeout_s: float = Field(default=300.0, gt=0)
+    """Seconds without a byte of the answer, before its first byte and between any two."""
+
+    proxy: str | None = None
+    """HTTP proxy to leave through: `http://proxy.internal:3128`. The environment's proxy variables are not read."""
+
+    ca_file: Path | None = None
+    """Certificates to trust instead of the system's, as a PEM file."""
+
+    verify: bool = True
+    """Check the upstream's certificate. `false` is for a test bench."""
+
+    def serves(self, model: str) -> bool:
+        """Whether `models` has it, by name or glob."""
+        return any(model == name or fnmatchcase(model, name) for name in self.models)
+
+    def sent_as(self, model: str) -> str:
+        """The provider's name for a model that goes here."""
+        own = self.aliases.get(model)
+        return own or (model if model.startswith(self.model_prefix) else self.model_prefix + model)
+
+    @field_validator("url", "proxy")
+    @classmethod
+    def _plain_http_url(cls, value: str | None, told: ValidationInfo) -> str | None:
+        if not value:
+            if told.field_name == "url" and told.data.get("kind") == "http":
+                raise ValueError("is required")
+            return value
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("must be an http:// or https:// URL")
+        if parts.query or parts.fragment or parts.username is not None:
+            raise ValueError("must not carry a query, a fragment or a password")
+        return value
+
+    @field_validator("speaks")
+    @classmethod
+    def _something_spoken(cls, value: tuple[Spoken, ...]) -> tuple[Spoken, ...]:
+        if not value:
+            raise ValueError(f"must name one of {', '.join(get_args(Spoken))}")
+        return value
+
+    @field_validator("key_header", "proxy", "ca_file", "verify")
+    @classmethod
+    def _for_a_url(cls, value: object, told: ValidationInfo) -> object:
+        if told.data.get("kind") == "litellm" and value not in ("authorization", None, True):
+            raise ValueError("is for kind http; litellm goes by HTTPS_PROXY and SSL_CERT_FILE in the environment")
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _for_litellm(cls, value: dict[str, Any], told: ValidationInfo) -> dict[str, Any]:
+        if value and told.data.get("kind") == "http":
+            raise ValueError("are for kind litellm")
+        return value
+
+    @model_validator(mode="after")
+    def _says_what_is_served(self) -> UpstreamSettings:
+        if self.kind == "litellm" and not (self.models or self.aliases or self.model_prefix):
+            raise ValueError(
+                "needs models, aliases or model_prefix: the name of a model chooses the provider in litellm, "
+                "and that is not the client's to choose"
+            )
+        return self
+
+
+class ObservedTool(Strict):
+    """A client's tool and what it is for."""
+
+    role: str
+    """read, write, edit, delete, move, editor, patch, shell, plan, item_create, item_update, goal; or none."""
+
+    arguments: Names = ()
+    """Arguments that hold what the role is about, before the usual ones."""
+
+
+class OutputRuleSettings(Strict):
+    """How much of the outputs of some tools is told on the line."""
+
+    keep: Literal["", "whole"] = ""
+    """`whole`: they are neither cut by `output_cap` nor cleared when they grow old. A window still bounds them."""
+
+    cap: int = Field(default=0, ge=0)
+    """Tokens from which a new output is cut, instead of `output_cap`; 0: that one counts."""
+
+    head: int = Field(default=0, ge=0)
+    """Tokens of its beginning that stay when an old output is cleared."""
+
+    tail: int = Field(default=0, ge=0)
+    """Tokens of its end that stay then."""
+
+    @model_validator(mode="after")
+    def _one_thing_said(self) -> OutputRuleSettings:
+        shortens = self.cap or self.head or self.tail
+        if self.keep and shortens:
+            raise ValueError("keep: whole leaves nothing to cut, so cap, head and tail say nothing beside it")
+        if not self.keep and not shortens:
+            raise ValueError("says nothing; set keep, cap, head or tail")
+        return self
+
+
+class ModelSettings(Strict):
+    """What one model does differently. The name in the key may be a glob; an exact name goes first."""
+
+    mode: Mode | None = None
+    """Overrides `mode` for this model."""
+
+    upstream: str | None = None
+    """Name of the upstream that serves it."""
+
+    alias: str | None = None
+    """Name sent upstream instead of the one the client asked for."""
+
+    view: View | None = None
+    """Overrides `view` for this model."""
+
+    block_format: BlockFormat | None = None
+    """Overrides `block_format` for this model."""
+
+
+Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=1)]
+
+
+class TariffSettings(Strict):
+    """Prices, cache rules, window and traits of models. The defaults are those of a model nobody knows."""
+
+    input: Price = UNKNOWN.input
+    """USD per million input tokens."""
+
+    output: Price | None = UNKNOWN.output
+    """USD per million output tokens; null: not known, output then costs nothing in any sum, and receipts say so."""
+
+    read: Price = UNKNOWN.read
+    """What a cached token costs, as a multiple of `input`: 0.1."""
+
+    write: Price = UNKNOWN.write
+    """What a newly cached token costs, as a multiple of `input`: 1.25."""
+
+    minimum: int = Field(default=UNKNOWN.minimum, ge=0)
+    """Tokens from which a prefix is cached."""
+
+    step: Tokens = UNKNOWN.step
+    """Cached tokens are a multiple of this."""
+
+    ttl_s: Tokens = UNKNOWN.ttl_s
+    """Seconds a cached prefix lives after its last use."""
+
+    window: Tokens = UNKNOWN.window
+    """Tokens the model can hold."""
+
+    max_output: Tokens = UNKNOWN.max_output
+    """Tokens it can answer with."""
+
+    long_context: int = Field(default=UNKNOWN.long_context, ge=0)
+    """Tokens of input above which a whole request costs more; 0 where none does."""
+
+    long_input: Price = UNKNOWN.long_input
+    """What input costs in such a request, as a multiple of `input`: 2."""
+
+    long_output: Price = UNKNOWN.long_output
+    """What its answer costs, as a multiple of `output`: 1.5."""
+
+    binding: Binding = UNKNOWN.binding
+    """What happens to reasoning whose prefix changed: `none`, `drop` (it is dropped) or `error` (it is refused)."""
+
+    after_tool: AfterTool = UNKNOWN.after_tool
+    """`message`: a user message may stand behind tool results. `suffix`: it must be appended to the last one."""
+
+    thinking_in_loop: ThinkingInLoop = UNKNOWN.thinking_in_loop
+    """`required`: inside a tool loop the last assistant message must open with its reasoning."""
+
+    required: Names = UNKNOWN.required
+    """Fields that must come back with the calls they were made with: `thought_signature`."""
+
+    append: Annotated[tuple[Appendable, ...], BeforeValidator(_listed)] = UNKNOWN.append
+    """What can be added in mid-conversation without touching the prefix: `system`, `tools`."""
+
+    @model_validator(mode="after")
+    def _room_for_a_question(self) -> TariffSettings:
+        if {"window", "max_output"} <= self.model_fields_set and self.max_output >= self.window:
+            raise ValueError("max_output must be smaller than window")
+        return self
+
+
+class TariffRow(TariffSettings):
+    """A row before the built-in table. What it leaves out is as the built-in row of the model has it, else as
+    `default_tariff`."""
+
+    names: Names = ()
+    """Models this is the row of, as names or globs (`llama-3*`, `openrouter/*`). Empty: the row's own key is the name.
+    The longest name that fits wins; of two as long, one written here beats a built-in one."""
+
+    as_of: date | None = None
+    """The day the prices were seen: 2026-11-21."""
+
+    @field_validator("names")
+    @classmethod
+    def _as_looked_up(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(name.strip() for name in value):
+            raise ValueError("a name must not be empty")
+        return tuple(name.strip().lower() for name in value)
+
+    @model_validator(mode="after")
+    def _something_said(self) -> TariffRow:
+        if self.model_fields_set <= {"names", "as_of"}:
+            raise ValueError("says nothing of the model; set a price, a window or a trait")
+        return self
+
+
+class Budgets(Strict):
+    """Token budgets of the frame block. `total` bounds the whole of it, the rest are shares inside."""
+
+    total: int = Field(default=4000, ge=100)
+    """The whole block. Also `STACK_TOKEN_BUDGET_TOTAL`."""
+
+    ancestors: int = Field(default=1500, ge=0)
+    """The frames above the active one. Also `STACK_TOKEN_BUDGET_ANCESTORS`."""
+
+    siblings: int = Field(default=1500, ge=0)
+    """Finished frames beside the path. Also `STACK_TOKEN_BUDGET_SIBLINGS`."""
+
+    current: int = Field(default=800, ge=0)
+    """The active frame: criteria, plan, artifacts, decisions. Also `STACK_TOKEN_BUDGET_CURRENT`."""
+
+    map: int = Field(default=0, ge=0)
+    """A map of the files that were seen and what they define, in what the rest leaves of `total`; 0: none. 1024 is a
+    good size. Also `STACK_TOKEN_BUDGET_MAP`."""
+
+
+class SubagentSettings(Strict):
+    """Conversations that another one began: which of them count as a subagent's work. `callstack config` sets all but
+    the last of these while the proxy runs."""
+
+    enabled: bool = True
+    """Off: each is a conversation of its own, and no frame stands for it where it came from. Also by
+    `STACK_SUBAGENT_ENABLED`, as the others."""
+
+    idle_delay: int = Field(default=300_000, ge=100, le=MOST)
+    """Milliseconds without a request after which any conversation counts as idle."""
+
+    min_duration: int = Field(default=60_000, ge=0, le=MOST)
+    """A session that names its parent, but no call of it, gets a frame once it is idle, if it lasted so many ms."""
+
+    min_messages: int = Field(default=3, ge=0, le=MOST)
+    """And if it has so many messages, answers included."""
+
+    auto_complete: bool = True
+    """That frame ends with the last words of the session. Off: it stays at work until somebody ends it."""
+
+    patterns: Names = ()
+    """Regular expressions of titles. A conversation that nothing else links, and whose title or first line of system
+    text fits one, is a subagent of the newest one of the same user that waits for a call. One that cannot be used is
+    passed over, with a line in the log."""
+
+    parent_context: bool = False
+    """In mode `active` a subagent that a call began is told, once, of the frames above the one in which it was
+    called: titles, criteria and results so far, of at most `budgets.ancestors` tokens. Its thread wakes for that,
+    however small, at its first message. Off, for most clients isolate their subagents on purpose."""
+
+    model_may_configure: bool = False
+    """Whether the model may change these by `stack_config`, for everybody; only with `tenancy: single`."""
+
+
+class SummarySettings(Strict):
+    """The optional summariser. It is off as long as no model is named."""
+
+    model: str = ""
+    """Model that writes summaries of what was folded, as clients would name it. Empty: none are written."""
+
+    upstream: str = "default"
+    """Upstream it is asked at, with the operator's key: a client's own key is never used for it."""
+
+    usd_per_day: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """What it may cost in a day (UTC), all users together; 0: none are written."""
+
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Seconds one summary may take."""
+
+    input_tokens: int = Field(default=20_000, ge=1_000)
+    """Tokens of one question at most; of a longer span the newest messages are shown."""
+
+    output_tokens: int = Field(default=1_000, ge=50)
+    """Tokens of one answer at most, thoughts included."""
+
+    output_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """How the upstream wants to be told that."""
+
+    template: str = ""
+    """Instructions instead of the built-in ones; `{sections}` and `{words}` are filled in."""
+
+    @property
+    def on(self) -> bool:
+        return bool(self.model) and self.usd_per_day > 0

@@ -1,0 +1,307 @@
+"""Where settings come from: the command line, the environment, a file.
+
+Its law: flags > environment (`STACK_*`) > `proxy.yaml` > defaults, leaf by leaf. Every layer becomes a list of
+settings, and later layers overwrite; a key nobody knows, or a value that is not allowed, stops the start with one line
+that names the key, where it was written, what is wrong and what is allowed.
+
+Nothing here opens a socket or creates a directory, and nothing else in the project reads the environment: it is handed
+in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from proxy.config.model import Config
+from proxy.config.sections import Budgets
+from proxy.errors import InvalidConfiguration
+
+ConfigPath = tuple[str, ...]
+
+_LATER = {
+    ("tenancy", "header"): "is not built yet; use single, key or credential",
+}
+"""Words of the design that this version does not serve: refused by name, so that nobody believes they are on."""
+
+_OPTIONS = frozenset({"upstream", "host", "port", "data", "mode", "log_format"})
+"""Keys that are options of the command line by their own names."""
+
+_SHORT: dict[ConfigPath, ConfigPath] = {
+    ("upstream",): ("upstreams", "default", "url"),
+    ("retention",): ("retention_days",),
+    ("autonomy", "level"): ("autonomy",),
+}
+"""Other ways to write a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One leaf as written somewhere: `source` is what the user has to look at when it is wrong."""
+
+    path: ConfigPath
+    value: object
+    source: str
+
+
+def load_config(
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+    *,
+    asks_upstreams: bool = True,
+) -> Config:
+    """The configuration from `flags` (dotted key -> value; None means not given), `environ` and `file`. Who asks no
+    upstream needs no key of one: then `env:NAME` is not looked up.
+
+    Raises InvalidConfiguration with one line per fault.
+    """
+    environ = environ or {}
+    settings = [*_from_file(file), *_from_environ(environ), *_from_flags(flags or {})]
+    tree: dict[str, Any] = {}
+    sources: dict[ConfigPath, str] = {}
+    for setting in settings:
+        _refuse_what_comes_later(setting)
+        _place(tree, setting)
+        sources[setting.path] = setting.source
+    for setting in _from_rules_file(tree.get("outputs"), file):
+        _place(tree, setting)
+        sources[setting.path] = setting.source
+    if asks_upstreams:
+        _resolve_keys(tree, environ)
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        lines = [_explain(detail, sources) for detail in error.errors()]
+        raise InvalidConfiguration("\n".join(lines)) from None
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """`["wake_at_tokens=0"]` as given to `--set`, as flags."""
+    flags = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise InvalidConfiguration(f"--set {assignment}: write it as key=value")
+        flags[key.strip()] = value
+    return flags
+
+
+def known_keys() -> list[str]:
+    """Every fixed dotted key, in the order of the model; named upstreams and models appear as `upstreams.NAME.url`."""
+    return [".".join(path) for path in _leaves(Config)]
+
+
+def _leaves(model: type[BaseModel], above: ConfigPath = ()) -> Iterator[ConfigPath]:
+    for name, field in model.model_fields.items():
+        inner = _named_model(field.annotation)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _leaves(field.annotation, (*above, name))
+        elif inner is not None:
+            yield from _leaves(inner, (*above, name, "NAME"))
+        else:
+            yield (*above, name)
+
+
+def _named_model(annotation: object) -> type[BaseModel] | None:
+    """The model inside `dict[str, Model]`, where the annotation is one."""
+    for inner in get_args(annotation)[1:2]:
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            return inner
+    return None
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML where `off` is a word (YAML 1.1 reads it as false) and a key written twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the library's signature
+        seen = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be one word", key_node.start_mark)
+            if key_node.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key_node.value!r} is written twice", key_node.start_mark
+                )
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
+
+
+def _from_file(file: Path | None) -> list[Setting]:
+    if file is None:
+        return []
+    try:
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_Yaml)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise InvalidConfiguration(f"{file}: cannot be read: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InvalidConfiguration(f"{file}{line}: is not valid YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidConfiguration(f"{file}: is not valid YAML: {error}") from None
+    if document is None:
+        return []
+    if not isinstance(document, dict):
+        raise InvalidConfiguration(f"{file}: must be a mapping of keys to values")
+    # The short form goes first, so that a wrong `upstreams:` beside it is still seen.
+    try:
+        leaves = sorted(_flat(document), key=lambda leaf: leaf[0] != ("upstream",))
+    except RecursionError:
+        raise InvalidConfiguration(f"{file}: a part of it refers to itself") from None
+    return [Setting(_SHORT.get(path, path), value, str(file)) for path, value in leaves]
+
+
+def _from_rules_file(outputs: object, file: Path | None) -> list[Setting]:
+    """`outputs` as the path of a file: what is in it. It is looked for beside `file`, or where we were started."""
+    if not isinstance(outputs, str) or not outputs.strip():
+        return []
+    named = Path(outputs.strip()).expanduser()
+    found = _from_file(file.parent / named if file is not None else named)
+    return [Setting(("outputs",), {}, outputs), *(Setting(("outputs", *s.path), s.value, s.source) for s in found)]
+
+
+def _flat(document: Mapping[Any, Any], above: ConfigPath = ()) -> Iterator[tuple[ConfigPath, object]]:
+    for key, value in document.items():
+        path = (*above, str(key))
+        if isinstance(value, dict) and value:
+            yield from _flat(value, path)
+        else:
+            yield path, value
+
+
+def _from_environ(environ: Mapping[str, str]) -> list[Setting]:
+    known = {"STACK_" + "_".join(path).upper(): path for path in _leaves(Config) if "NAME" not in path}
+    known |= {f"STACK_TOKEN_BUDGET_{name.upper()}": ("budgets", name) for name in Budgets.model_fields}
+    known |= {"STACK_" + "_".join(short).upper(): path for short, path in _SHORT.items()}
+    known |= {"STACK_OUTPUTS": ("outputs",)}
+    settings = []
+    for name, value in sorted(environ.items()):
+        if not name.startswith("STACK_"):
+            continue
+        if name in known:
+            settings.append(Setting(known[name], value, name))
+        elif "__" in name:  # STACK_UPSTREAMS__MAIN__URL: names are free, so the border has to be visible
+            path = tuple(name.removeprefix("STACK_").lower().split("__"))
+            settings.append(Setting(path, value, name))
+        else:
+            raise InvalidConfiguration(f"{name}: unknown environment variable{_nearest(name, known)}")
+    return settings
+
+
+def _from_flags(flags: Mapping[str, object]) -> list[Setting]:
+    return [Setting(_split(key), value, _flag(key)) for key, value in flags.items() if value is not None]
+
+
+def _flag(key: str) -> str:
+    """How a key is written on the command line; those with an option of their own may stand in `--set` too."""
+    return f"--{key.replace('_', '-')}" if key in _OPTIONS else f"--set {key}"
+
+
+def _split(key: str) -> ConfigPath:
+    """The path of a dotted key. Model names have dots of their own: `models.gpt-4.1.mode`."""
+    parts = tuple(key.split("."))
+    if parts in _SHORT:
+        return _SHORT[parts]
+    model = _named_model(Config.model_fields[parts[0]].annotation) if parts[0] in Config.model_fields else None
+    if model is None:
+        return parts
+    for place in range(2, len(parts)):
+        if parts[place] in model.model_fields:
+            rest = [".".join(parts[place + 1 :])] if parts[place + 1 :] else []
+            return (parts[0], ".".join(parts[1:place]), parts[place], *rest)
+    return parts
+
+
+def _refuse_what_comes_later(setting: Setting) -> None:
+    reason = _LATER.get((setting.path[-1], str(setting.value)))
+    if reason is not None:
+        raise InvalidConfiguration(f"{'.'.join(setting.path)}: {setting.value!r} {reason} (from {setting.source})")
+
+
+def _place(tree: dict[str, Any], setting: Setting) -> None:
+    *above, leaf = setting.path
+    branch = tree
+    for name in above:
+        inner = branch.get(name)
+        if not isinstance(inner, dict):
+            inner = branch[name] = {}
+        branch = inner
+    if setting.value == {} and isinstance(branch.get(leaf), dict):
+        return
+    branch[leaf] = setting.value
+
+
+def _resolve_keys(tree: dict[str, Any], environ: Mapping[str, str]) -> None:
+    """Put the secret where `key: env:NAME` points; a variable that is not set would send requests without a key."""
+    upstreams = tree.get("upstreams")
+    for name, upstream in upstreams.items() if isinstance(upstreams, dict) else ():
+        key = upstream.get("key") if isinstance(upstream, dict) else None
+        if isinstance(key, str) and key.startswith("env:"):
+            variable = key.removeprefix("env:")
+            if not environ.get(variable):
+                raise InvalidConfiguration(f"upstreams.{name}.key: the environment variable {variable} is not set")
+            upstream["key"] = environ[variable]
+
+
+# Explaining: what pydantic found, in words that name the key.
+
+
+def _explain(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
+    path = tuple(str(part) for part in detail["loc"] if not isinstance(part, int))
+    key = ".".join(path)
+    source = next((where for written, where in sources.items() if written[: len(path)] == path), "")
+    origin = f" (from {source})" if source and path else ""
+    if detail["type"] == "extra_forbidden":
+        # `upstream` is known as an address alone; as a section it is not.
+        return f"{key}: unknown key{_nearest(key, [known for known in _siblings(path) if known != key])}{origin}"
+    if detail["type"] == "missing":
+        return f"{key}: is required"
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "string_pattern_mismatch" and path == ("child_view",):
+        message = "allowed: fork, isolate, auto, last:K"
+    if detail["type"] in {"model_type", "dict_type"}:
+        message = "must hold keys of its own, indented below it"
+    if not path:
+        return message
+    # A value that may hold a secret is never shown: a password stands in a URL as easily as in a key.
+    secret = path[-1] in {"key", "url", "proxy"} or "options" in path or isinstance(detail["input"], dict)
+    shown = "" if secret else f"{detail['input']!r}: "
+    if detail["type"] == "literal_error":
+        choices = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
+        near = difflib.get_close_matches(str(detail["input"]), choices, n=1)
+        message = f"did you mean {near[0]}? allowed: {', '.join(choices)}" if near else f"allowed: {', '.join(choices)}"
+    return f"{key}: {shown}{message[:1].lower()}{message[1:]}{origin}"
+
+
+def _siblings(path: ConfigPath) -> list[str]:
+    """Dotted keys that could have been meant: the known ones, with the user's own names for upstreams and models."""
+    named = [key.replace("NAME", path[1]) if len(path) > 1 else key for key in known_keys()]
+    return [*dict.fromkeys([*named, *(key.split(".")[0] for key in known_keys()), "upstream"])]
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """What to write instead: the nearest known word, and where none is near, all that stand at the same level."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]}?"
+    level = word.count(".")
+    beside = [
+        other for other in known if other.count(".") == level and other.rpartition(".")[0] == word.rpartition(".")[0]
+    ]
+    return f"; allowed: {', '.join(sorted(set(beside or known)))}"

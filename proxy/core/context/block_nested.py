@@ -1,0 +1,129 @@
+"""The frame block as one tree: each frame inside the frame it belongs to (S0-24, C3).
+
+    <stack-context id status>        the root, with what every frame has: title, success-criteria, results, artifacts
+      <child id status> ... </child> what was finished under it, each with its results
+      <child id status>              the next frame on the way to the active one, and so on down to that
+
+A root that ended before this one stands in it too, and says that it is one: `root="true"`.
+
+What is said, and how much of it, is as in the flat form (`block`): the same budgets, the same choice, the same order in
+which parts are cut. The law is the same too: a block is frozen.
+
+What this module does not do: it urges nothing (position, next action), and of the frame that is entered it tells no
+decisions. Those have no place in this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+
+import msgspec
+
+from proxy.core.context.block import (
+    PLAN_SHARE,
+    Beside,
+    BlockBudgets,
+    Shares,
+    described,
+    details,
+    element,
+    path_shown,
+    title_of,
+    within_budgets,
+    wrapper_of,
+)
+from proxy.core.context.relatives import View, view_of
+from proxy.core.frames.frames import Frame, Tree
+from proxy.core.text import Count, next_planned
+
+
+class _Nest(msgspec.Struct, frozen=True):
+    """The parts of a block as they stand without one another, for their size; `frames` are those on the way that are
+    shown, the root first, and `inside` is what each of them holds, its finished children too."""
+
+    root: str
+    path: str
+    parent: str
+    siblings: str
+    current: str
+    frames: tuple[Frame, ...]
+    inside: Mapping[str, str]
+    next: str
+    """The planned sibling of the active frame that comes next."""
+
+    def wrapped(self, attributes: Mapping[str, str]) -> str:
+        root, *_ = self.frames
+        inner = ""
+        for frame in reversed(self.frames[1:]):
+            below = element("child", _named(frame), self.inside[frame.id], inner)
+            inner = "\n".join(filter(None, (below, "" if inner else self.next)))
+        return element("stack-context", {**_named(root), **attributes}, self.inside[root.id], inner)
+
+
+def render_nested(  # noqa: PLR0913  as the flat form
+    tree: Tree, frame_id: str, *, nonce: str, now: int, budgets: BlockBudgets, count: Count, session: str = ""
+) -> str:
+    """The block of a frame as it is entered; `now` is in ms."""
+    view, count = view_of(tree, frame_id, now), cache(count)
+    draw = partial(_drawn, view, count, Beside(view, count, lambda _, f, share, c: _child(f, share, c)))
+    return within_budgets(draw, wrapper_of(session, frame_id, nonce), view, budgets, count)
+
+
+def _drawn(view: View, count: Count, finished: Beside, shares: Shares) -> _Nest:
+    path = path_shown(view, shares, count, _inside)
+    beside = finished.within(shares.siblings)
+    own = _inside(view.frame, shares.current - int(shares.current * PLAN_SHARE if view.plan else 0), count)
+    following = next_planned(view.frame, view.family) if shares.current else None
+    shown = {f.id: path[f.id] for f in reversed(view.lineage) if f.id in path}
+    root = parent = ""
+    if view.lineage:
+        root = _inside(view.lineage[-1], shares.root, count)
+        shown = {view.lineage[-1].id: root, **shown}
+    if len(view.lineage) > 1 and shares.parent:
+        parent = shown[view.lineage[0].id] = _inside(view.lineage[0], shares.parent, count)
+    way = tuple(f for f in (*reversed(view.lineage), view.frame) if f.id in shown or f is view.frame)
+    inside = {**shown, view.frame.id: "\n".join((own, *_planned(view, int(shares.current * PLAN_SHARE), count)))}
+    for frame, text in beside.items():
+        home = _home(view, way, frame)
+        inside[home] = f"{inside[home]}\n{text}"
+    return _Nest(
+        root, "\n".join(path.values()), parent, "\n".join(beside.values()), own, way, inside, _waiting(following)
+    )
+
+
+def _home(view: View, way: tuple[Frame, ...], frame: str) -> str:
+    """The frame on the way in which a finished one stands: its parent, or the nearest above that is shown; another
+    root, which has nothing above it, in the root."""
+    shown = {f.id for f in way}
+    level = next(at for at, level in enumerate(view.levels) if any(f.id == frame for f in level))
+    return next((f.id for f in view.lineage[level:] if f.id in shown), way[0].id)
+
+
+def _planned(view: View, budget: int, count: Count) -> list[str]:
+    """The planned children, as many as fit `budget` tokens."""
+    rows: list[str] = []
+    for frame in view.plan:
+        budget -= count(row := _waiting(frame)) + 1
+        if budget < 0:
+            break
+        rows.append(row)
+    return rows
+
+
+def _waiting(frame: Frame | None) -> str:
+    return element("child", _named(frame), title_of(frame)) if frame else ""
+
+
+def _named(frame: Frame) -> dict[str, str]:
+    return {"id": frame.id, "status": str(frame.status)}
+
+
+def _inside(frame: Frame, share: int, count: Count) -> str:
+    around = count(element("child", _named(frame), title_of(frame)))
+    return "\n".join(filter(None, details(frame, share - around, share, count)))
+
+
+def _child(frame: Frame, share: int, count: Count) -> str:
+    attributes = _named(frame) if frame.parent else {**_named(frame), "root": "true"}
+    return described(frame, attributes, share, count, "child")

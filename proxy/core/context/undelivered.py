@@ -1,0 +1,55 @@
+"""What is to be told on a path: what waits, and what was told where nobody heard it.
+
+Words are told once. What was told behind a request stands there for whoever asks it again. But a turn may fail after
+words were put between two of its rounds, and the client asks again from before it: then they stand on a path that
+nobody follows, and that next try is told them again. The law: **on each path they stand once, and where an answer to
+them came whole, or is still to come, on no other**.
+
+What this module does not do: it tells nothing, and knows no request that is under way; these come in as the entries
+they stand at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from proxy.core.frames.path_state import Story
+from proxy.core.ledger.ledger import Kind, Ledger
+from proxy.core.ledger.queue import Lane, Queued, State, waiting
+
+_NOBODY: Container[str] = ()
+
+
+def unheard(  # noqa: PLR0913 - a path, who stands on it, and when
+    ledger: Ledger, story: Story, thread: str, lane: Lane, now: int, under_way: Container[str] = _NOBODY
+) -> tuple[Queued, ...]:
+    """What people said in this lane and `thread` is to be told now (ms) behind `story`, in the order in which they said
+    it. `under_way` are the last entries of other requests that are being answered."""
+    queue = ledger.queue
+    if not queue:
+        return ()
+    due = {said.id for said in waiting(queue.values(), now)}
+    lost = (said for said in queue.values() if said.state is State.DELIVERED and now < said.expires)
+    due |= {said.id for said in lost if not _is_heard(ledger, story, said, under_way)}
+    return tuple(said for said in queue.values() if said.id in due and _is_for(said, thread, lane))
+
+
+def _is_for(said: Queued, thread: str, lane: Lane) -> bool:
+    return said.lane is lane and said.thread in ("", thread)
+
+
+def _is_heard(ledger: Ledger, story: Story, said: Queued, under_way: Container[str]) -> bool:
+    """Whether it was answered or is being answered, stands on this path anyway, or is another path's."""
+    words = ledger.entries.get(said.entry)
+    turn = ledger.entries.get(words.parent) if words else None
+    if turn is None or turn.kind is not Kind.TURN:
+        return True
+    if turn.parent in under_way or turn.id in ledger.has_child or _is_whole(ledger, turn.id):
+        return True
+    here = {placed.entry.id for placed in story.placed}
+    return said.entry in here or turn.parent not in here
+
+
+def _is_whole(ledger: Ledger, turn: str) -> bool:
+    rounds = ledger.rounds.get(turn, ())
+    return bool(rounds) and rounds[-1].last and rounds[-1].spoken.complete

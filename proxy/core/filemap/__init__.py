@@ -1,0 +1,104 @@
+"""The map of seen files: which symbols are where, of the files whose contents passed by (S2-23 to S2-25).
+
+    changes    what one call with its result tells of the contents of files
+    results    the lines of a file in the result of a read, whatever the client put around them
+    contents   files as far as they were seen: newest content wins, parts are put together
+    symbols    definitions and references of a file, as values
+    patterns   these by the look of lines
+    ranking    which files and definitions others refer to: PageRank, personalised by a frame's files
+    drawing    the map as text, within a budget of tokens
+
+The law: **the map tells what was seen, and no more**. A proxy sees no disk: what was never read has no line here, a
+file of which parts were seen says so, and what a command did behind our back is not known.
+
+What this package does not do: it reads no disk and decides nothing of the line. Another reader of symbols than the
+patterns here comes in as an argument (`proxy.management.treesitter`), where there is time to wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proxy.core.context.line import owner_of
+from proxy.core.filemap.contents import CHARACTERS, SeenFile, newest, seen_in
+from proxy.core.filemap.patterns import by_patterns, language_of
+from proxy.core.filemap.ranking import Ranked, mentioned, ranked
+from proxy.core.filemap.render import as_text, chosen
+from proxy.core.filemap.symbols import ReadSymbols
+from proxy.core.frames.frames import Tree, ancestors
+from proxy.core.frames.path_state import Story
+from proxy.core.observers.tool_roles import NAMES, Names
+from proxy.core.text import Count
+
+__all__ = ["BUDGET", "Mapped", "file_map", "frame_map"]
+
+BUDGET = 1_024
+"""Tokens of a map, where nobody says otherwise (S2-25)."""
+AT_ENTRY = CHARACTERS // 2
+"""Characters of contents that a map is made of in the middle of a request: some 20 ms, 100 at worst."""
+LEAST = 40
+"""Tokens below which none is begun: not a file and a symbol have room."""
+LOOKED_AT = 2_000
+LOOKED_AT_ENTRY = 500
+"""Entries of a path, the newest ones, in which contents are looked for."""
+
+
+class Mapped(msgspec.Struct, frozen=True):
+    """The files of a path with their symbols ranked, the first first; `seen` counts those without symbols too."""
+
+    files: tuple[Ranked, ...]
+    seen: int
+
+
+def file_map(  # noqa: PLR0913  where it is drawn for, and how
+    story: Story,
+    tree: Tree,
+    frame: str,
+    read: ReadSymbols = by_patterns,
+    names: Names = NAMES,
+    *,
+    at_once: bool = False,
+) -> Mapped:
+    """The map for a frame of `tree`: what it and its parents worked on, and what its title and criteria name, counts
+    first. `frame` may be empty: then all files count alike. `at_once`: somebody waits, so it looks at less."""
+    placed = story.placed[-LOOKED_AT_ENTRY if at_once else -LOOKED_AT :]
+    contents = seen_in(placed, names)
+    code = [file for file in contents.files if language_of(file.path)]
+    files = newest(code, AT_ENTRY if at_once else CHARACTERS)
+    symbols = tuple(read(files))
+    owners = {p.entry.id: owner_of(story, p).partition("#")[0] for p in placed}
+    touched = {(owners.get(entry, ""), path) for entry, path in contents.touched}
+    focus = _focus(tree, frame, files, touched) if frame else {}
+    if frame:
+        words = f"{tree.frames[frame].title} {tree.frames[frame].criteria}"
+        for path in mentioned(words, files, symbols):
+            focus[path] = focus.get(path, 0.0) + 1.0
+    return Mapped(ranked(files, symbols, focus), len(contents.files))
+
+
+def frame_map(  # noqa: PLR0913  where it is drawn for, and what it may cost
+    story: Story,
+    tree: Tree,
+    frame: str,
+    room: int,
+    count: Count,
+    *,
+    most: int = BUDGET,
+    names: Names = NAMES,
+) -> str:
+    """The map as a part of the block of a frame, in at most `most` tokens, and no more than there is `room` for. It is
+    drawn in the middle of a request, so it looks at less, and waits for no grammar."""
+    if min(room, most) < LEAST:
+        return ""
+    mapped = file_map(story, tree, frame, names=names, at_once=True)
+    return as_text(chosen(mapped.files, mapped.seen, min(room, most), count), mapped.seen)
+
+
+def _focus(tree: Tree, frame: str, files: Sequence[SeenFile], touched: set[tuple[str, str]]) -> dict[str, float]:
+    """The files of the nearest frame, from this one up, that worked on any."""
+    for owner in (tree.frames[frame], *ancestors(tree, frame)):
+        if found := {file.path: 1.0 for file in files if (owner.id, file.path) in touched}:
+            return found
+    return {}

@@ -1,0 +1,150 @@
+"""Files as far as they were seen, put together from what calls told of them.
+
+The law: **newest content wins**. A whole content takes the place of all that was known; a part is laid over it by its
+line numbers; an edit is made where its old text stands. Where that is not known, its new text is kept for itself,
+without a place, for it is in the file for certain.
+
+What this module does not do: it reads no code, and it keeps no more of a file than `LONGEST` characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import msgspec
+
+from proxy.core.compaction.facts import steps_of
+from proxy.core.filemap.changes import Change, Content, Edited, Gone, changes_of
+from proxy.core.filemap.results import LONGEST
+from proxy.core.frames.path_state import Placed
+from proxy.core.observers.tool_roles import Names
+from proxy.core.recall.rereads import same_file
+
+MOST_FILES = 200
+"""Files that are kept in mind, the newest ones."""
+CHARACTERS = 262_144
+"""Of contents that a map is made of, the newest files first: it bounds what a map costs."""
+LOOSE = 50
+"""Texts of a file that have no known place, the newest ones."""
+
+
+class SeenFile(msgspec.Struct, frozen=True):
+    """The lines of a file that were seen, in order, each with its number; 0 where only an edit told of it and its place
+    is not known. `whole`: all of the file, as far as anybody said."""
+
+    path: str
+    numbers: tuple[int, ...]
+    lines: tuple[str, ...]
+    whole: bool = False
+
+
+@dataclass(slots=True)
+class _Pile:
+    """What is known of one file: lines by number, and texts without a place."""
+
+    lines: dict[int, str] = field(default_factory=dict)
+    loose: list[str] = field(default_factory=list)
+    whole: bool = False
+
+    def read(self, content: Content) -> None:
+        shown = content.shown
+        if shown.whole:
+            self.lines, self.loose = {}, []
+        self.whole = shown.whole or self.whole
+        self.lines.update(zip(shown.numbers, shown.lines, strict=True))
+
+    def edit(self, edited: Edited) -> None:
+        if edited.old:
+            for first, text in self._runs():
+                if (at := text.find(edited.old)) >= 0:
+                    self._splice(first, text, at, edited)
+                    return
+            for n, text in enumerate(self.loose):
+                if edited.old in text:
+                    self.loose[n] = text.replace(edited.old, edited.new, -1 if edited.everywhere else 1)[:LONGEST]
+                    return
+        self.loose = [*self.loose, edited.new[:LONGEST]][-LOOSE:]
+
+    def _splice(self, first: int, text: str, at: int, edited: Edited) -> None:
+        """Make an edit in the run of lines that begins at number `first`; what stands below moves along."""
+        times = -1 if edited.everywhere else 1
+        new = text[:at] + text[at:].replace(edited.old, edited.new, times)
+        old_lines, new_lines = text.count("\n") + 1, new[:LONGEST].split("\n")
+        moved = len(new_lines) - old_lines
+        kept = {n: line for n, line in self.lines.items() if n < first}
+        below = {n + moved: line for n, line in self.lines.items() if n >= first + old_lines}
+        self.lines = {**kept, **dict(enumerate(new_lines, first)), **below}
+
+    def _runs(self) -> list[tuple[int, str]]:
+        """Lines that follow each other, as one text each, with the number of the first."""
+        numbers = sorted(self.lines)
+        starts = [0, *(at for at, (one, next_one) in enumerate(pairwise(numbers), 1) if next_one != one + 1)]
+        ends = [*starts[1:], len(numbers)]
+        return [
+            (numbers[start], "\n".join(self.lines[n] for n in numbers[start:end]))
+            for start, end in zip(starts, ends, strict=True)
+            if start < end
+        ]
+
+    def seen(self, path: str) -> SeenFile:
+        numbered = [(n, self.lines[n]) for n in sorted(self.lines)]
+        all_lines = numbered + [(0, line) for text in self.loose for line in text.split("\n")]
+        left, kept = LONGEST + 1, 0  # behind the last line stands no border
+        for _, line in all_lines:
+            left -= len(line) + 1
+            if left < 0:
+                break
+            kept += 1
+        chosen = all_lines[:kept]
+        is_whole = self.whole and kept == len(all_lines)
+        return SeenFile(path, tuple(n for n, _ in chosen), tuple(line for _, line in chosen), is_whole)
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """The files that were seen, the one that was touched last at the end. `touched` are the results in which each was
+    seen: (entry, path), in order."""
+
+    files: tuple[SeenFile, ...]
+    touched: tuple[tuple[str, str], ...]
+
+
+def seen_in(placed: Iterable[Placed], names: Names) -> Contents:
+    """The contents that the client's calls told of, up to the end of these entries."""
+    piles: dict[str, _Pile] = {}
+    touched: list[tuple[str, str]] = []
+    for step in steps_of(placed):
+        for done in step.done:
+            paths = [_put(piles, change) for change in changes_of(done, names)]
+            touched += [(done.entry, path) for path in paths if path]
+        while len(piles) > MOST_FILES:
+            del piles[next(iter(piles))]
+    return Contents(tuple(pile.seen(path) for path, pile in piles.items()), tuple(touched))
+
+
+def _put(piles: dict[str, _Pile], change: Change) -> str:
+    """Lay a change over what is known, and give the path it is known by; empty for a file that is gone."""
+    path = next((known for known in piles if same_file(known, change.path)), change.path)
+    pile = piles.pop(path, None) or _Pile()
+    if isinstance(change, Gone):
+        if change.to:
+            piles[change.to] = pile
+        return change.to
+    if isinstance(change, Content):
+        pile.read(change)
+    else:
+        pile.edit(change)
+    piles[path] = pile
+    return path
+
+
+def newest(files: Sequence[SeenFile], characters: int) -> tuple[SeenFile, ...]:
+    """As many of the newest files as have so many characters together, in order of their paths."""
+    chosen: list[SeenFile] = []
+    for file in reversed(files):
+        characters -= sum(map(len, file.lines)) + len(file.lines)
+        if characters < 0:
+            break
+        chosen.append(file)
+    return tuple(sorted(chosen, key=lambda file: file.path))

@@ -1,0 +1,142 @@
+"""Which files and definitions of those that were seen others refer to: PageRank over them, personalised (S2-24).
+
+A file that uses a name refers to each file that defines it. The weight of that is the square root of how often, shared
+among the files that define the name, so that a name everybody defines says little. Rank flows along these edges; what
+flows to a file is then split among its definitions by the names it came for. Where a walk may begin anew is given: the
+files of the frame that the map is for, all of them where nothing is known.
+
+The law: **the same files give the same order**: a fixed number of rounds, and ties in order of path and line.
+
+What this module does not do: it does not know where files or names come from, nor what a map may cost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from math import sqrt
+
+import msgspec
+
+from proxy.core.filemap.contents import SeenFile
+from proxy.core.filemap.symbols import Definition, Symbols
+
+DAMPING = 0.85
+ROUNDS = 30
+SHORTEST = 3
+"""Letters of a name that says something."""
+PRIVATE = 0.1
+"""What a name that begins with `_` counts of another."""
+UNUSED = 0.01
+"""What a definition nobody refers to has, of the rank of its file: it comes behind those that are used."""
+MOST_DEFINING = 20
+"""Files that define a name, above which it names nothing in particular."""
+
+Edges = Mapping[int, Mapping[tuple[int, str], float]]
+"""From a file to (another, for the sake of a name), with a weight; files by index."""
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """A file with its rank, and its definitions in the order of lines, each with its own rank."""
+
+    path: str
+    whole: bool
+    rank: float
+    definitions: tuple[tuple[Definition, float], ...]
+
+
+def ranked(files: Sequence[SeenFile], symbols: Sequence[Symbols], focus: Mapping[str, float]) -> tuple[Ranked, ...]:
+    """The files that define anything, the first first. `focus` gives weights of paths, not all of them need be
+    there."""
+    edges = _edges(symbols)
+    starts = [focus.get(file.path, 0.0) for file in files]
+    ranks = page_rank(len(files), edges, starts)
+    shares = _shares(edges, ranks)
+    found = [
+        Ranked(file.path, file.whole, ranks[at], tuple(_definitions(symbols[at], at, shares, ranks[at])))
+        for at, file in enumerate(files)
+        if symbols[at].definitions
+    ]
+    return tuple(sorted(found, key=lambda each: (-round(each.rank, 12), each.path)))
+
+
+def page_rank(count: int, edges: Edges, starts: Sequence[float]) -> list[float]:
+    """The rank of each of `count` files; all together are 1. `starts` say where a walk begins, and goes on from a file
+    that refers to none; no weight in it at all means anywhere."""
+    if not count:
+        return []
+    whole = sum(starts)
+    begin = [weight / whole for weight in starts] if whole > 0 else [1 / count] * count
+    leaving = {source: sum(targets.values()) for source, targets in edges.items()}
+    ranks = list(begin)
+    for _ in range(ROUNDS):
+        stuck = sum(rank for at, rank in enumerate(ranks) if not leaving.get(at))
+        following = [(1 - DAMPING + DAMPING * stuck) * weight for weight in begin]
+        for source, targets in edges.items():
+            for (target, _name), weight in targets.items():
+                following[target] += DAMPING * ranks[source] * weight / leaving[source]
+        ranks = following
+    return ranks
+
+
+def mentioned(words: str, files: Sequence[SeenFile], symbols: Sequence[Symbols]) -> Iterator[str]:
+    """The paths of files that a text names, by the name of the file or of something it defines."""
+    named = set(_WORDS.findall(words))
+    for file, known in zip(files, symbols, strict=True):
+        name = file.path.replace("\\", "/").rpartition("/")[2]
+        stem = name.partition(".")[0]
+        by_file = name in words or (len(stem) >= SHORTEST and stem in named)
+        if by_file or any(d.name in named for d in known.definitions if _is_telling(d.name)):
+            yield file.path
+
+
+_WORDS = re.compile(r"\w{3,80}")
+_COMPOSED = re.compile(r"\w_\w|[a-z][A-Z]|^[A-Z][a-z]")
+
+
+def _is_telling(name: str) -> bool:
+    """A name that is no common word: of several words, or with a capital."""
+    return bool(_COMPOSED.search(name))
+
+
+def _edges(symbols: Sequence[Symbols]) -> Edges:
+    defining: dict[str, set[int]] = defaultdict(set)
+    for at, known in enumerate(symbols):
+        for definition in known.definitions:
+            if len(definition.name) >= SHORTEST:
+                defining[definition.name].add(at)
+    edges: dict[int, dict[tuple[int, str], float]] = {}
+    for source, known in enumerate(symbols):
+        found: dict[tuple[int, str], float] = {}
+        for name, times in sorted((known.references or {}).items()):
+            targets = defining.get(name, set()) - {source}
+            if not targets or len(defining[name]) > MOST_DEFINING or source in defining[name]:
+                continue  # a name that a file defines itself means its own
+            weight = sqrt(times) * (PRIVATE if name.startswith("_") else 1.0) / len(defining[name])
+            found |= {(target, name): weight for target in sorted(targets)}
+        if found:
+            edges[source] = found
+    return edges
+
+
+def _shares(edges: Edges, ranks: Sequence[float]) -> Mapping[tuple[int, str], float]:
+    """What flows to each (file, name)."""
+    shares: dict[tuple[int, str], float] = defaultdict(float)
+    for source, targets in edges.items():
+        leaving = sum(targets.values())
+        for target, weight in targets.items():
+            shares[target] += ranks[source] * weight / leaving
+    return shares
+
+
+def _definitions(
+    known: Symbols, at: int, shares: Mapping[tuple[int, str], float], rank: float
+) -> Iterator[tuple[Definition, float]]:
+    """A definition has what flows to its name; of several by one name the first has it."""
+    told: set[str] = set()
+    for definition in known.definitions:
+        own = 0.0 if definition.name in told else shares.get((at, definition.name), 0.0)
+        told.add(definition.name)
+        quiet = PRIVATE if definition.name.startswith("_") else 1.0
+        yield definition, own + rank * UNUSED * quiet

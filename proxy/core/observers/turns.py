@@ -1,0 +1,283 @@
+"""Whether a user message goes on with the turn before it, or starts something else.
+
+Cheap signals of language only: how the message opens, whether the turn before closed with a question, what it points
+back to, and which names and words both share. The law: **when in doubt it continues**. A turn that is joined to the
+one before costs tokens, a turn that is torn from it costs the work.
+
+What this module does not do: it asks no model, it looks at no tool, and it learns nothing from one conversation to the
+next. `wording` holds the phrases of the languages it knows; any other is judged by length, mark-up, names and shared
+words alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from proxy.core.ledger.messages import HEAD_ROLES, Message
+from proxy.core.observers import phrases as wording
+
+LOOKED_AT = 4_000
+"""Characters of each text that are looked at; of the closing text its end."""
+SHORT = 3
+"""Words of a message that cannot start anything by itself, unless it says so."""
+ANSWER = 60
+"""Words of a message that still is an answer to a question."""
+POINTING = 30
+"""Words of a message in which `it` or `that` points back to the turn before; in a longer one it may point anywhere."""
+RELATED = 0.34
+"""Share of a message's own words that the turn before has too, from which it is about the same."""
+RELATED_TASK = 0.6
+"""The same for a message that orders something, in words of an order: the next task in one project shares its words."""
+NAMES_SHARED = 2
+"""Paths and identifiers that both name, from which a message is about the same, whatever its other words."""
+SUBSTANTIAL = 4
+"""Own words of a message that can be about something else."""
+
+
+def continues(before: str, closing: str, text: str) -> bool:
+    """Whether `text` continues the turn that the user message `before` began and the assistant text `closing` ended.
+
+    False only where it starts something else. A message of a client's own mark-up always continues.
+    """
+    told = tells_itself(closing, text)
+    return is_about_the_same(before, closing, text) if told is None else told
+
+
+def tells_itself(closing: str, text: str) -> bool | None:
+    """The same, whatever the turn was about; None where that decides."""
+    said = plain(text)
+    if not said or _CLIENTS_OWN.match(said) or _NOTICE.match(text):
+        return True
+    if _SOMETHING_ELSE.search(said[:200]):
+        return False
+    if _asked(closing) and _CHOICE.match(said):
+        return True
+    rest = _own_words(said)
+    words = _words(rest)
+    if len(words) <= SHORT and not _ORDER.match(rest):
+        return True
+    return True if _GOES_ON.match(rest) or _is_output(rest) or _points_back(rest, words) else None
+
+
+def is_about_the_same(before: str, closing: str, text: str) -> bool:
+    """The same of a message that does not tell it itself, by what both turns name."""
+    asked, rest = _asked(closing), _own_words(plain(text))
+    words = _words(rest)
+    ordered = bool(_ORDER.match(rest))
+    before = worded(before)
+    own = _own(words)
+    theirs = _own(_words(f"{plain(before)} {closing[-LOOKED_AT:]}"))
+    shared = len(own & theirs) / len(own) if own else 0.0
+    if asked and len(words) <= ANSWER and not (ordered and shared == 0):
+        return True
+    if not ordered and len(_names(rest) & _names(f"{before[:LOOKED_AT]} {closing[-LOOKED_AT:]}")) >= NAMES_SHARED:
+        return True
+    if shared >= (RELATED_TASK if ordered else RELATED):
+        return True
+    return len(own) < (2 if ordered else SUBSTANTIAL)
+
+
+def _own_words(said: str) -> str:
+    """What was typed, without the acknowledgement it opens with."""
+    return _ACKNOWLEDGED.sub("", said, count=1).strip()
+
+
+def user_spoke_last(messages: Sequence[Message]) -> bool:
+    """Whether these messages end with the user's words. What clients add behind them in their own name (a reminder, a
+    system message) does not count; beside results it is no word of the user's."""
+    last = next((m for m in reversed(messages) if m.role not in HEAD_ROLES), None)
+    if last is None or last.role != "user":
+        return False
+    return "<" not in last.text or not _TAGGED.search(last.text[: 4 * LOOKED_AT]) or bool(_typed(last.text))
+
+
+# -------------------------------------------------------------------------------------------------------- what was said
+_TAGGED = re.compile(
+    r"<((?:system|local-command|bash|task|environment|ide|subagent|turn|fork|hook|user-prompt-submit|post-tool-use|new)"
+    r"[-_][a-z_-]+|command-(?:name|message))\b[^>]*>.*?(?:</\1>|\Z)",
+    re.DOTALL,
+)
+_NOTICE = re.compile(r"\s*<(?:task-notification|subagent_notification)>")
+_ARGUMENTS = re.compile(r"</?command-args>")
+_CLIENTS_OWN = re.compile(
+    r"""\[Request\sinterrupted\b | \[?(?:interrupted|aborted)\sby\s(?:the\s)?user
+      | (?:this|the)\s(?:session|conversation)\s(?:is\sbeing\scontinued|has\sbeen\s(?:compacted|summari[sz]ed))
+      | Base\sdirectory\sfor\sthis\sskill: | Caveat:\sThe\smessages\sbelow | Another\slanguage\smodel\sstarted
+      | What\sdid\swe\sdo\sso\sfar\?
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_CHOICE = re.compile(r"\A\W{0,2}(?:option\s)?(?:\d{1,2}|[a-d])(?:[.):,]|\s|\Z)", re.IGNORECASE)
+_PICTURE = re.compile(r"^['\"]?[^\s'\"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['\"]?$", re.IGNORECASE | re.MULTILINE)
+_SLASHED = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
+
+
+_PART = re.compile(
+    r'\{"(?:audio|citations|context|detail|file|file_data|file_id|file_url|filename|image_url|input_audio|source|title'
+    r'|type|video_url)":'
+)
+"""How a part that is no text may begin: a dialect tells it as JSON with sorted keys."""
+_PICTURES = ("image", "image_url", "input_image")
+_FILES = ("audio", "document", "file", "input_audio", "input_file", "video_url")
+_DECODER = json.JSONDecoder()
+MOST_PARTS = 32
+"""Pictures and files of a message that are looked for."""
+
+
+def worded(text: str, *, named: bool = False) -> str:
+    """`text` without the pictures and files among its words; `named`: with a word for each."""
+    if '"type":"' not in text:
+        return text
+    kept, at, over = [], 0, 0
+    for found in islice(_PART.finditer(text), MOST_PARTS):
+        if found.start() < over:
+            continue
+        try:
+            part, over = _DECODER.raw_decode(text, found.start())
+        except (ValueError, RecursionError):
+            continue
+        kind = part.get("type")
+        if kind in _PICTURES or kind in _FILES:
+            kept += [text[at : found.start()], ("[image]" if kind in _PICTURES else "[file]") if named else " "]
+            at = over
+    return "".join([*kept, text[at:]])
+
+
+def plain(text: str) -> str:
+    """What the user typed: without the elements that clients put around it, pictures and files, the paths of pictures,
+    and a slash command in a line of its own."""
+    return _typed(worded(text))
+
+
+def _typed(text: str) -> str:
+    return _SLASHED.sub("", _PICTURE.sub("", untagged(text, 4 * LOOKED_AT)).strip())[:LOOKED_AT].strip()
+
+
+def untagged(text: str, most: int) -> str:
+    """The words between the elements that clients put around a user's, of the first `most` characters."""
+    return _ARGUMENTS.sub("", _TAGGED.sub("", text[:most])).strip() if "<" in text else text[:most].strip()
+
+
+def first_said(texts: Iterable[str], most: int) -> str:
+    """The first of a user's messages that says something of its own, without what its client put around it, pictures
+    and files; where none does, the first one as it is, with a word for each of these."""
+    texts = tuple(texts)
+    said = (untagged(worded(text), most) for text in texts)
+    return next((words for words in said if words), worded("".join(texts[:1]), named=True)[:most])
+
+
+# ---------------------------------------------------------------------------------------------------------- its opening
+_WHAT = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
+_SOMETHING_ELSE = re.compile(
+    rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_WHAT}\b"
+    rf"|\b(?:get|go)\sback\sto\b|{wording.one_of(wording.SOMETHING_ELSE, wording.SOMETHING_ELSE_UNSPACED)})",
+    re.IGNORECASE,
+)
+_ACKNOWLEDGED = re.compile(
+    rf"\A(?:{wording.one_of(wording.ACKNOWLEDGED, wording.ACKNOWLEDGED_UNSPACED)}[\s\W]*)+", re.IGNORECASE
+)
+_GOES_ON = re.compile(wording.one_of(wording.GOES_ON, wording.GOES_ON_UNSPACED), re.IGNORECASE)
+_ORDER = re.compile(
+    rf"""(?:(?:now|next|then|please|and\snow|ok|so)\b[\s,:]*)*
+        (?:(?:can|could|would|will)\s(?:you|we)\s(?:please\s|now\s|help\sme\s)?
+          | let's\s(?:now\s)? | let\sus\s | help\sme\s(?:to\s)? | your\stask\sis\sto\s
+          | (?:i|we)(?:'d|\swould)?\s(?:also\s)?(?:want|need|like|have|should)\s(?:you\s)?(?:to\s)? )?
+        (?:(?:now|please|next)\s)?
+      (?: {wording.one_of(wording.ORDERS, wording.ORDERS_UNSPACED)} | .{{1,30}}を(?:追加|実装|作成|修正|書い|説明) )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+# -------------------------------------------------------------------------------------------- what it has to do with it
+_BACK = re.compile(rf"{wording.one_of(wording.POINTS_BACK, wording.POINTS_BACK_UNSPACED)}|\btoo\s\w+", re.IGNORECASE)
+_THAT_CLAUSE = re.compile(
+    r"\b(?:so|such|sure|ensure|means?|know|think|says?|find|check|verify)\sthat\b|\w+\sthat\s(?:\w+s|can|will|is|are)\b",
+    re.IGNORECASE,
+)
+
+
+def _points_back(rest: str, words: Sequence[str]) -> bool:
+    """`that` before a clause points nowhere."""
+    if len(words) > POINTING:
+        return False
+    return bool(_BACK.search(_THAT_CLAUSE.sub(" ", rest)))
+
+
+_OUTPUT_LINE = re.compile(
+    r"""^\s*(?: [$\u276f\u279c>%]\s\S | [+-]\s*\d*\s | \|\s
+             | Traceback\s | at\s\S+\( | File\s" | [\w.]*(?:Error|Exception)\b\s*:? | E\s{2,}
+             | (?:error|fatal|warning|panic)\b\s*: | error\b | ---\s(?:FAIL|PASS) | FAILED\b | npm\s(?:ERR|error)
+             | \d{4}-\d\d-\d\d[T\s]\d | \[?\d\d:\d\d:\d\d | \S+:\d+:\d+ )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def _is_output(rest: str) -> bool:
+    """Pasted output of what was just run: it opens with a line of it, or is mostly made of such lines."""
+    lines = [line for line in rest.splitlines() if line.strip()][:40]
+    hits = [bool(_OUTPUT_LINE.match(line)) for line in lines]
+    return bool(hits) and (hits[0] or (len(hits) > 2 and 2 * sum(hits) > len(hits)))
+
+
+_QUESTION = re.compile(r"[?\uff1f]")
+_OFFER = re.compile(
+    r"anything else|something else|what(?:'s| is) next|what would you like (?:me )?to (?:do|work on) next|"
+    r"how (?:can|may) i help|what can i do for you|noch etwas|sonst noch|autre chose|algo más|mais alguma coisa",
+    re.IGNORECASE,
+)
+_WAITING = re.compile(
+    r"\b(?:please (?:provide|confirm|tell|share|choose|specify)|let me know (?:which|what|how|your|whether|once|when)|"
+    r"which (?:one|option)|waiting (?:for|on) your|your (?:choice|preference|call)|once you (?:confirm|run|have))\b",
+    re.IGNORECASE,
+)
+_CLOSING_END = 400
+
+
+def _asked(closing: str) -> bool:
+    """Whether the closing text waits for an answer; asking whether there is anything else to do does not."""
+    end = closing.rstrip()[-_CLOSING_END:]
+    last = end.rpartition("\n\n")[2] or end
+    asks = bool(_QUESTION.search(last) or _WAITING.search(last))
+    return asks and not _OFFER.search(last)
+
+
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|[^\W_][\w./-]*")
+_EMPTY = frozenset(wording.SAYING_LITTLE.split())
+_STEM = 5
+"""Letters by which two words are one: `parser`, `parsing`."""
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip("./-") for word in _WORD.findall(text.casefold())]
+
+
+def _own(words: Sequence[str]) -> frozenset[str]:
+    """The words that say what a text is about, by their stems; of a path its last part."""
+    bare = (word.rpartition("/")[2] for word in words if word not in _EMPTY)
+    return frozenset(word[:_STEM] for word in bare if word and not word.isdigit())
+
+
+def keywords(text: str) -> frozenset[str]:
+    """The words that say what a text is about, of what the user typed in it, by their stems."""
+    return _own(_words(plain(text)))
+
+
+_CAMEL = re.compile(r"[A-Za-z][a-z0-9]*[A-Z]\w*")
+_AROUND = ".,:;!?'\"`*()[]{}<>"
+LONGEST_NAME = 120
+
+
+def _names(text: str) -> frozenset[str]:
+    """Paths (by their last part), files, options and identifiers, as they are spelt."""
+    words = (word.strip(_AROUND) for word in text.split() if len(word) <= LONGEST_NAME)
+    return frozenset(word.rpartition("/")[2] for word in words if _is_name(word))
+
+
+def _is_name(word: str) -> bool:
+    bare = word.lstrip("-")
+    if not bare[:1].isalnum() and bare[:1] not in "_~./":
+        return False
+    return word.startswith("--") or any(mark in bare for mark in "_./") or bool(_CAMEL.fullmatch(bare))

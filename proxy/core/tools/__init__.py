@@ -1,0 +1,139 @@
+"""The stack tools, one module a family, and the dispatcher that reaches those which are not offered by themselves.
+
+The law: **the list offered is constant**: five core tools and the dispatcher (`tools: full` offers every name), the
+same bytes for every thread that wakes under one configuration. Whatever is offered, a call to any `stack_*` name is
+answered; a mistake by the model is answered as text that says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from proxy.core.ledger.messages import STACK_PREFIX, Call
+from proxy.core.observers.step import decoded
+from proxy.core.text import truncate_to_tokens
+from proxy.core.tools import autonomy, clearing, completing, recall, subagents
+from proxy.core.tools import branches_stack as branches
+from proxy.core.tools import config as configuring
+from proxy.core.tools import context as contexts
+from proxy.core.tools import frames as moves
+from proxy.core.tools import inspect as looking
+from proxy.core.tools import notes as summarizing
+from proxy.core.tools import notes_stack as notes
+from proxy.core.tools import plan as plans
+from proxy.core.tools.base import Desk, Mistake, Outcome, Tool
+
+TOOLS: tuple[Tool, ...] = (
+    *moves.TOOLS,
+    *plans.TOOLS,
+    *recall.TOOLS,
+    *looking.TOOLS,
+    *notes.TOOLS,
+    *contexts.TOOLS,
+    *subagents.TOOLS,
+    *branches.TOOLS,
+    *autonomy.TOOLS,
+    *summarizing.TOOLS,
+    *completing.TOOLS,
+    *clearing.TOOLS,
+    *configuring.TOOLS,
+)
+_BY_NAME: Mapping[str, Tool] = {
+    name: tool
+    for tool in TOOLS
+    for name in (tool.name, tool.name.removeprefix(STACK_PREFIX), tool.op, f"{STACK_PREFIX}{tool.op}")
+}
+_BEHIND = tuple(tool for tool in TOOLS if not tool.core)
+DISPATCHER = "stack"
+NO_MORE = "No more stack calls in this turn. Go on with the task, or answer the user."
+CUT = (
+    "[the rest is left out: your context window has no room for it now. Ask for less, or make room: pop the frame you "
+    "are in.]"
+)
+LEAST_TOLD = 80
+"""Tokens of an answer that is told whole, whatever room there is: most mistakes are told in fewer."""
+BYTES_PER_CHARACTER = 4
+_ORDER = ("stack_frame_push", "stack_frame_pop", "stack_frame_plan", "stack_frame_activate", "stack_recall")
+
+
+def definitions(profile: str) -> tuple[Mapping[str, Any], ...]:
+    """The tools as offered, in their constant order; `profile` is core, full, or passive: recall alone."""
+    if profile == "passive":
+        return tuple(_definition(t.name, t.description, t.parameters) for t in recall.TOOLS if t.core)
+    core = sorted((t for t in TOOLS if t.core), key=lambda t: _ORDER.index(t.name))
+    offered = [_definition(t.name, t.description, t.parameters) for t in core]
+    if profile == "full":
+        return (*offered, *(_definition(t.name, t.description, t.parameters) for t in _BEHIND))
+    return (*offered, _dispatcher())
+
+
+def _definition(name: str, description: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"name": name, "description": description, "parameters": parameters}
+
+
+def _dispatcher() -> Mapping[str, Any]:
+    listed_tools = [t for t in _BEHIND if t.listed]
+    ops = [t.op for t in listed_tools]
+    properties = {"op": {"type": "string", "enum": ops}, "args": {"type": "object"}}
+    listed = "; ".join(f"{t.op}({', '.join(t.parameters.get('properties', {}))})" for t in listed_tools)
+    return _definition(
+        DISPATCHER,
+        f"Other frame operations: {listed}.",
+        {"type": "object", "properties": properties, "required": ["op"]},
+    )
+
+
+def run(desk: Desk, call: Call) -> Outcome:
+    """Answer one stack call. Never raises for what the model did."""
+    try:
+        arguments = _arguments(call)
+        tool, arguments = _chosen(call.name, arguments)
+        outcome = tool.run(desk, arguments)
+    except Mistake as mistake:
+        return Outcome(_within(desk, str(mistake)))
+    return outcome if tool.fits else replace(outcome, text=_within(desk, outcome.text))
+
+
+def _within(desk: Desk, text: str) -> str:
+    """An answer, cut where the window has no room for all of it: the next round would be refused for its length."""
+    if len(text) * BYTES_PER_CHARACTER <= desk.room:  # no token is less than a byte
+        return text
+    return truncate_to_tokens(text, max(desk.room, LEAST_TOLD), desk.count, CUT)
+
+
+def _arguments(call: Call) -> Mapping[str, Any]:
+    if not call.arguments.strip():
+        return {}
+    try:
+        found = msgspec.json.decode(call.arguments)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        message = (
+            f"Error: the arguments of {call.name} are not valid JSON ({error}). Send them again as one JSON object."
+        )
+        raise Mistake(message) from None
+    if not isinstance(found, dict):
+        raise Mistake(f"Error: the arguments of {call.name} must be a JSON object.")
+    return found
+
+
+def _chosen(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
+    if name == DISPATCHER:
+        name, arguments = str(arguments.get("op", "")), _handed_on(arguments)
+    tool = _BY_NAME.get(name)
+    if tool is None:
+        raise Mistake(f"Error: there is no operation {name[:80]!r}. Known: {', '.join(t.op for t in TOOLS)}.")
+    return tool, arguments
+
+
+def _handed_on(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the dispatcher was given for the operation: in `args`, which some models write as a text, and beside it."""
+    inner = arguments.get("args")
+    if isinstance(inner, str):
+        inner = decoded(inner) if inner.strip() else None
+    if inner is not None and not isinstance(inner, dict):
+        raise Mistake("Error: args must be one JSON object: the arguments of the operation.")
+    return {**{key: value for key, value in arguments.items() if key not in ("op", "args")}, **(inner or {})}

@@ -1,0 +1,206 @@
+"""One message of a chat: its bytes as a value, and messages of ours as bytes.
+
+The law: what a client may change of a message without meaning anything does not change its identity. Content that is
+null, empty or absent is one; a list of text parts is the joined text; reasoning, cache markers, `name` and members we
+have never heard of do not count. The bytes stay as they came.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from hashlib import sha256
+from typing import Any
+
+from msgspec.structs import replace
+
+from proxy.core.ledger.messages import Call, Message, identity_of
+from proxy.core.memo import remembered
+from proxy.dialects import raw_json as slices
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+THOUGHT = "thinking"
+"""A part of a content that holds what the model thought, as Mistral's reasoning models write it."""
+WRITTEN_THOUGHT = b'"thinking"'
+EXTENDED = 32
+"""System messages with our guidance that are remembered: an awake thread sends its own with every request."""
+EXTENDED_BYTES = 512 * 1024
+"""Of each of them; one that is longer is extended anew with every request."""
+UNCOUNTED = "cache_control"
+"""The one member of a content part that clients move about."""
+
+
+def read_message(raw: bytes) -> Message:
+    """The message in `raw`. Raises NotSliced when it is no object with a role; one that no parser takes is known by
+    its bytes."""
+    try:
+        said = slices.value(raw)
+    except slices.NotSliced:
+        return _opaque(raw)
+    if not isinstance(said, dict) or not isinstance(role := said.get("role"), str):
+        raise slices.NotSliced("a message is an object with a role")
+    text = text_of(said.get("content"))
+    calls = calls_of(said)
+    answers = _answered(role, said)
+    return Message(role, raw, identity_of(role, text, calls, answers), text, calls, answers)
+
+
+def _opaque(raw: bytes) -> Message:
+    """What can be read of it is who says it, and which call it answers."""
+    fields = slices.members(raw)
+    said: dict[str, Any] = {name: _or_none(fields[name]) for name in ("role", "tool_call_id", "name") if name in fields}
+    if not isinstance(role := said.get("role"), str):
+        raise slices.NotSliced("a message is an object with a role")
+    return Message(role, raw, sha256(raw).hexdigest()[:32], answers=_answered(role, said))
+
+
+def _or_none(raw: bytes) -> Any:
+    try:
+        return slices.value(raw)
+    except slices.NotSliced:
+        return None
+
+
+def text_of(content: object) -> str:
+    """The words of a content; a part that is not text counts as its JSON with sorted keys, a thought as nothing."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(_part(part) for part in content)
+    return "" if content is None else _sorted(content)
+
+
+def _part(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, dict):
+        if part.get("type") in TEXT_PARTS and isinstance(text := part.get("text"), str):
+            return text
+        if is_thought(part):
+            return ""
+        return _sorted({key: value for key, value in part.items() if key != UNCOUNTED})
+    return _sorted(part)
+
+
+def is_thought(part: object) -> bool:
+    """Whether a part of a content is what the model thought."""
+    return isinstance(part, dict) and part.get("type") == THOUGHT
+
+
+def _sorted(said: object) -> str:
+    """Raises NotSliced for what is nested as deep as a parser goes, and deeper than a writer does."""
+    try:
+        return json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError as refused:
+        raise slices.NotSliced("nested too deep to be written") from refused
+
+
+def calls_of(said: Mapping[str, Any]) -> tuple[Call, ...]:
+    """The calls of an assistant message, a legacy `function_call` among them (its id is empty)."""
+    listed = said.get("tool_calls")
+    calls = [_call(item) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    if isinstance(legacy := said.get("function_call"), dict):
+        calls.append(Call("", _text(legacy.get("name")), _arguments(legacy.get("arguments"))))
+    return tuple(calls)
+
+
+def _call(item: Mapping[str, Any]) -> Call:
+    for shape, arguments in (("function", "arguments"), ("custom", "input")):
+        if isinstance(inner := item.get(shape), dict):
+            return Call(_text(item.get("id")), _text(inner.get("name")), _arguments(inner.get(arguments)))
+    return Call(_text(item.get("id")), _text(item.get("name")), _arguments(item.get("arguments")))
+
+
+def _answered(role: str, said: Mapping[str, Any]) -> str:
+    """What a result answers: the call's id, or for a legacy `function` message the function's name."""
+    if role == "tool":
+        return _text(said.get("tool_call_id"))
+    return _text(said.get("name")) if role == "function" else ""
+
+
+def _text(said: object) -> str:
+    return said if isinstance(said, str) else ""
+
+
+def _arguments(said: object) -> str:
+    """Arguments are text; some servers send them as an object."""
+    if isinstance(said, str):
+        return said
+    return "" if said is None else _sorted(said)
+
+
+# --------------------------------------------------------------------------------------------------------------- ours
+def tool_result(call_id: str, text: str) -> Message:
+    """The result of a call that we answered."""
+    return read_message(slices.encoded({"role": "tool", "tool_call_id": call_id, "content": slices.mended(text)}))
+
+
+def user_message(text: str) -> Message:
+    """A user-role text of ours: a trace, a note, guidance."""
+    return worded("user", slices.mended(text))
+
+
+def system_message(text: str) -> Message:
+    return worded("system", slices.mended(text))
+
+
+def worded(role: str, text: str) -> Message:
+    """A message that is nothing but these words, which can be encoded (`slices.mended`), of one who answers no call:
+    what `read_message` would tell of it, known without reading it."""
+    return Message(role, slices.encoded({"role": role, "content": text}), identity_of(role, text), text)
+
+
+@remembered(EXTENDED, EXTENDED_BYTES)
+def with_text(wire: bytes, suffix: str) -> bytes:
+    """`wire` with `suffix` at the end of its text: inside the string, or as one more text part; every other member as
+    it was."""
+    fields = slices.members(wire)
+    content = fields.get("content", b"null").strip()
+    more = slices.encoded(slices.mended(suffix))
+    if content.startswith(b'"'):
+        gap = b"" if content == b'""' else b"\\n\\n"
+        fields["content"] = content[:-1] + gap + more[1:]
+    elif content.startswith(b"["):
+        part = b'{"type":"text","text":' + more + b"}"
+        fields["content"] = slices.array_of([*slices.items(content), part])
+    else:
+        fields["content"] = more
+    return slices.object_of(fields)
+
+
+REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+"""Members of an assistant message that hold what the model thought."""
+
+
+def without_reasoning(message: Message) -> Message:
+    """The same message less its reasoning; every other member as it was."""
+    fields = slices.members(message.wire)
+    kept = {name: _less_thoughts(name, raw) for name, raw in fields.items() if name not in REASONING}
+    return message if kept == fields else replace(message, wire=slices.object_of(kept))
+
+
+def _less_thoughts(name: str, raw: bytes) -> bytes:
+    """A member; of a content in parts, the parts that are no thought."""
+    if name != "content" or not raw.startswith(b"[") or WRITTEN_THOUGHT not in raw:
+        return raw
+    parts = slices.items(raw)
+    kept = [part for part in parts if not is_thought(_or_none(part))]
+    return raw if len(kept) == len(parts) else slices.array_of(kept) if kept else b'""'
+
+
+def without_calls(message: Message, calls: Collection[str]) -> Message:
+    """The same message less the calls with these ids; every other member as it was. Its tokens are not counted yet."""
+    fields = slices.members(message.wire)
+    listed = slices.items(fields.pop("tool_calls", b"[]"))
+    if kept := [raw for raw in listed if slices.value(raw).get("id") not in calls]:
+        fields["tool_calls"] = slices.array_of(kept)
+    if "" in calls:
+        fields.pop("function_call", None)
+    return read_message(slices.object_of(fields))
+
+
+def retold(message: Message, text: str) -> Message:
+    """The same message with `text` for its content; every other member as it was. Its tokens are not counted yet."""
+    fields = {**slices.members(message.wire), "content": slices.encoded(text)}
+    identity = identity_of(message.role, text, message.calls, message.answers)
+    return replace(message, wire=slices.object_of(fields), identity=identity, text=text, tokens=0)

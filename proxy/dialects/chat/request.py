@@ -1,0 +1,199 @@
+"""Chat completions, the client's side: a request taken apart, and written again for the upstream.
+
+The law: **bytes in, the same bytes out**. A body is an envelope of raw members; a message is read once, when its bytes
+are first seen, and from then on known by their hash. What is rendered is spliced from slices the client sent and
+messages as they were produced, so white space, unknown members and numbers no parser keeps survive, and the same
+request is always the same bytes.
+
+What this module does not do: it counts no tokens (`known`) and reads no answers (`chat_answer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from proxy.core.ledger.messages import HEAD_ROLES, Message, Request
+from proxy.dialects import raw_json as slices
+from proxy.dialects.base import Body, Dialect, Wanted
+from proxy.dialects.chat.message import (
+    read_message,
+    retold,
+    system_message,
+    tool_result,
+    user_message,
+    with_text,
+    without_calls,
+    without_reasoning,
+)
+from proxy.dialects.chat.response import Answer
+from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
+from proxy.dialects.own_responses import chat_said
+from proxy.dialects.parse_cache import Known, Reading, Unreadable, messages_of, raw_of
+
+FUNCTIONS = "functions"
+"""How tools were offered once. Beside them the API takes neither `tools` nor messages with `tool_calls`, so none of
+ours."""
+TOOL_ARRAYS = ("tools", FUNCTIONS)
+_WIRE = attrgetter("wire")
+
+
+# --------------------------------------------------------------------------------------------------------------- read
+def reading(body: bytes, known: Known) -> Reading[Request]:
+    """The request in `body`. Raises Unreadable."""
+    try:
+        fields, raws = known.bodies.opened(body, "messages")
+        sources = yield from known.reading(raws, _read_one)
+    except slices.NotSliced as refused:
+        raise Unreadable(str(refused)) from refused
+    model = value_of(fields, "model")
+    if not isinstance(model, str) or not sources:
+        raise Unreadable("a model and at least one message")
+    messages = messages_of(sources)
+    head = _head_of(messages)
+    tools = offered(fields, TOOL_ARRAYS)
+    known_tools = known.tools(tools, partial(_tools_named, fields))
+    stream, answers = value_of(fields, "stream") is True, value_of(fields, "n")
+    return Request(
+        body,
+        fields,
+        model,
+        stream,
+        stream and _includes_usage(fields),
+        head,
+        messages[len(head) :],
+        known_tools.names,
+        known_tools.tokens,
+        _choice(fields),
+        _structured(fields),
+        answers if isinstance(answers, int) else 1,
+        known.system_hash(head, _system_hash),
+        sources,
+        tools,
+        closed=FUNCTIONS in fields and bool(offered(fields, (FUNCTIONS,))),
+    )
+
+
+def _read_one(raw: bytes) -> tuple[Message, ...]:
+    return (read_message(raw),)
+
+
+def _head_of(messages: Sequence[Message]) -> tuple[Message, ...]:
+    length = 0
+    while length < len(messages) and messages[length].role in HEAD_ROLES:
+        length += 1
+    return tuple(messages[:length])
+
+
+def _system_hash(head: Sequence[Message]) -> str:
+    return sha256("\n".join([m.text.strip() for m in head]).encode()).hexdigest()[:32]
+
+
+def _tools_named(fields: Mapping[str, bytes]) -> tuple[str, ...]:
+    return tool_names(chain(*(list_in(fields, name) for name in TOOL_ARRAYS)))
+
+
+def _includes_usage(fields: Mapping[str, bytes]) -> bool:
+    return object_in(fields, "stream_options").get("include_usage") is True
+
+
+def _structured(fields: Mapping[str, bytes]) -> bool:
+    return "response_format" in fields and object_in(fields, "response_format").get("type") not in (None, "text")
+
+
+def _choice(fields: Mapping[str, bytes]) -> str:
+    if "tool_choice" not in fields and "function_call" not in fields:
+        return "auto"
+    asked = value_of(fields, "tool_choice") or value_of(fields, "function_call") or "auto"
+    if isinstance(asked, dict):
+        allowed = asked.get("allowed_tools")
+        asked = allowed.get("mode") if asked.get("type") == "allowed_tools" and isinstance(allowed, dict) else "forced"
+    if asked == "any":
+        return "required"
+    return asked if asked in ("auto", "none", "required") else "forced"
+
+
+# ------------------------------------------------------------------------------------------------------------- render
+def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: Wanted) -> Body:
+    """The body of an upstream request: the client's members in its order, with head and line as the messages."""
+    fields = with_tools(request.fields, wanted.extra_tools, behind="messages")
+    if wanted.include_usage and request.stream and not request.wants_usage:
+        _set(fields, "stream_options", b"include_usage", b"true")
+    if wanted.tool_choice_none:
+        fields["tool_choice"] = b'"none"'
+        if "function_call" in fields:
+            fields["function_call"] = b'"none"'
+    pieces: list[bytes] = []
+    glue = b"{"
+    for name, raw in fields.items():
+        glue += slices.encoded(name) + b":"
+        if name == "messages":
+            pieces += [glue + b"[", *slices.with_commas([*head, *map(_WIRE, line)])]
+            glue = b"],"
+        else:
+            glue += raw + b","
+    return (*pieces, glue[:-1] + b"}")
+
+
+def _set(fields: dict[str, bytes], name: str, member: bytes, raw: bytes) -> None:
+    """Set one member of an object, which is created behind all others when there is none."""
+    try:
+        inner = slices.members(fields[name]) if name in fields else {}
+    except slices.NotSliced:
+        inner = {}
+    fields[name] = slices.object_of(inner | {member.decode(): raw})
+
+
+def client_body(request: Request) -> Body:
+    """The client's own body, cut at the borders of its messages."""
+    return slices.cut(request.body, request.fields["messages"], list(map(raw_of, request.sources)))
+
+
+def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
+    """The system messages at the head with `suffix` at the end of the last one's text; a system message of ours where
+    the client sends none. Nothing to say changes nothing."""
+    wires = [m.wire for m in request.head]
+    if not suffix:
+        return tuple(wires)
+    if not wires:
+        return (system_message(suffix).wire,)
+    return (*wires[:-1], with_text(wires[-1], suffix))
+
+
+def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
+    """The array of tools of ours, each with name, description and parameters: constant bytes for constant tools."""
+    return msgspec.json.encode([{"type": "function", "function": definition} for definition in definitions])
+
+
+def error_body(status: int, message: str, code: str) -> bytes:
+    """An error in the API's own shape."""
+    kind = "invalid_request_error" if status < 500 else "api_error"
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+def answer(request: Request, *, intercept: bool) -> Answer:
+    return Answer(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
+
+
+OPENAI_CHAT = Dialect(
+    "openai_chat",
+    reading,
+    render,
+    client_body,
+    extended_head,
+    tools_json,
+    tool_result,
+    user_message,
+    without_reasoning,
+    without_calls,
+    retold,
+    error_body,
+    answer,
+    chat_said,
+)

@@ -1,0 +1,397 @@
+"""One round of a chat answer, read: what each chunk brings, and the whole message at the end.
+
+Providers stream one message as deltas of one another; here they are put together again, with every member we have
+never heard of: `reasoning_content` that must go back, a signature on a call, details in a list. A plain answer is one
+delta that holds everything. The law: `message()` is what a later request has to carry, whatever the pieces were.
+
+What this module does not do: it writes nothing to a client (`chat_answer`) and decides nothing (`stack.intercept`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from proxy.core.ledger.interceptor import (
+    CallPart,
+    End,
+    Event,
+    Fault,
+    Finish,
+    OpenCall,
+    Opening,
+    Other,
+    Owner,
+    Reasoning,
+    Text,
+    UsageTold,
+    is_whole,
+)
+from proxy.core.ledger.messages import Message, Spoken
+from proxy.dialects import raw_json as slices
+from proxy.dialects.body import CONSTANT, is_signed, merged
+from proxy.dialects.chat.message import is_thought, read_message, text_of, worded
+from proxy.dialects.response import Reading
+from proxy.dialects.usage import usage_of
+
+ASSISTANT = "assistant"
+DONE = b"[DONE]"
+CUT = ("length", "max_tokens", "MAX_TOKENS")
+"""Words for: the output limit ended the answer."""
+ENDS_THE_TURN = ("content_filter", "refusal")
+"""Ends behind which no call of ours is answered: the provider wants nothing to follow."""
+MEMBERS = frozenset({"role", "content", "tool_calls", "function_call"})
+"""What of a message we have words for."""
+READABLE = ("reasoning_content", "reasoning", "reasoning_text")
+DETAILED = ("reasoning_details", "thinking_blocks")
+DIGITS = 18
+"""The most that are read of an index."""
+
+
+class _Choice(msgspec.Struct, gc=False):
+    index: int = 0
+    delta: dict[str, Any] | None = None
+    message: dict[str, Any] | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    """A chunk, or a whole plain answer. Typed, because that is as fast as looking for a substring."""
+
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+
+
+class _TextDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    content: str
+
+
+class _TextChoice(msgspec.Struct, gc=False):
+    delta: _TextDelta
+    index: Literal[0] = 0
+    finish_reason: None = None
+
+
+class _TextChunk(msgspec.Struct, gc=False):
+    """One more piece of a text, and nothing else: two thirds of the time that a chunk of any kind takes."""
+
+    choices: tuple[_TextChoice]
+    usage: None = None
+    error: None = None
+
+
+_REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
+_CHUNK = msgspec.json.Decoder(_Chunk)
+_TEXT_CHUNK = msgspec.json.Decoder(_TextChunk)
+
+
+def _chunk(data: bytes) -> _Chunk | None:
+    """None: it is no object, or no parser takes it."""
+    try:
+        return _CHUNK.decode(data)
+    except _REFUSED:
+        pass
+    try:
+        said = slices.value(data, mend=False)  # a pair may be cut in half between two chunks
+    except slices.NotSliced:
+        return None
+    return _lenient(said) if isinstance(said, dict) else None
+
+
+def _lenient(said: Mapping[str, Any]) -> _Chunk:
+    """A chunk whose members have unexpected types: each is taken where it makes sense."""
+    listed = said.get("choices")
+    choices = [_lenient_choice(c) for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
+    model, usage = said.get("model"), said.get("usage")
+    return _Chunk(
+        model if isinstance(model, str) else None,
+        choices,
+        usage if isinstance(usage, dict) else None,
+        said.get("error"),
+    )
+
+
+def _lenient_choice(said: Mapping[str, Any]) -> _Choice:
+    delta, message, finish = said.get("delta"), said.get("message"), said.get("finish_reason")
+    return _Choice(
+        index_of(said.get("index")) or 0,
+        delta if isinstance(delta, dict) else None,
+        message if isinstance(message, dict) else None,
+        finish if isinstance(finish, str) else None,
+    )
+
+
+def index_of(said: object) -> int | None:
+    """What a delta is counted as: some servers write a string, null, or nothing. What no answer counts to is nothing:
+    Python refuses to read a number of that many digits."""
+    if isinstance(said, str) and said.isdecimal() and len(said) <= DIGITS:
+        return int(said)
+    return said if isinstance(said, int) and not isinstance(said, bool) else None
+
+
+# -------------------------------------------------------------------------------------------------------------- round
+class Round(Reading):
+    """What has arrived of one round so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choices = 0
+        """The most choices seen in one piece; of several only the first is gathered."""
+        self._role = ""
+        self._said = False
+        self._in_text = False
+        """The last piece was one of a text, so the next one is expected to be."""
+        self._texts: list[str] = []
+        self._parts: list[Any] = []
+        self._grown: dict[str, list[str]] = {}
+        self._extras: dict[str, Any] = {}
+        self._call_extras: dict[int, dict[str, Any]] = {}
+
+    def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
+        """Whether this chunk is one more piece of what is open already (text if `text`, arguments of a client's call
+        if `calls`, readable reasoning) and nothing else; if so it is taken.
+
+        The path nearly every chunk goes, so it comes before everything that needs a decision.
+        """
+        if self._in_text and text and not self._parts:
+            try:
+                self._texts.append(_TEXT_CHUNK.decode(data).choices[0].delta.content)
+            except _REFUSED:
+                self._in_text = False
+            else:
+                return True
+        try:
+            chunk = _CHUNK.decode(data)
+        except _REFUSED:
+            return False
+        if chunk.usage or chunk.error or not chunk.choices or len(chunk.choices) > 1:
+            return False
+        choice = chunk.choices[0]
+        delta = choice.delta
+        if not delta or len(delta) > 1 or choice.finish_reason or choice.index:
+            return False
+        ((name, value),) = delta.items()
+        if name == "content":
+            taken = text and value.__class__ is str and not self._parts
+            if taken:
+                self._texts.append(value)
+        elif name == "tool_calls":
+            taken = calls and self._goes_on(value)
+        else:
+            taken = name in READABLE and value.__class__ is str
+            if taken:
+                self._grown.setdefault(name, []).append(value)
+        if taken:
+            self._said = True
+            self.model = self.model or chunk.model or ""
+            self._in_text = name == "content" and bool(self.model)
+        return taken
+
+    def _goes_on(self, listed: object) -> bool:
+        """Arguments, and nothing else, for a call that is known to be the client's."""
+        item = listed[0] if isinstance(listed, list) and len(listed) == 1 else None
+        inner = item.get("function") if isinstance(item, dict) and len(item) == 2 else None
+        if item is None or not isinstance(inner, dict) or len(inner) != 1:
+            return False
+        index, arguments = item.get("index"), inner.get("arguments")
+        call = self.calls.open_at(index) if index.__class__ is int else None
+        if call is None or arguments.__class__ is not str or call.owner is not Owner.CLIENT or not call.name:
+            return False
+        call.written.append(arguments)
+        return True
+
+    def read(self, data: bytes) -> tuple[Event, ...]:
+        """What this chunk brings, in the order a client would take it in."""
+        if not data:
+            return (Other(),)
+        if data.strip() == DONE:
+            return self._end()
+        chunk = _chunk(data)
+        if chunk is None:
+            return (Other(),)
+        self.model = self.model or chunk.model or ""
+        events: list[Event] = []
+        if chunk.error:
+            self.failed = True
+            self.fault = self.fault or slices.encoded(chunk.error)
+            events.append(Fault())
+        choices = chunk.choices or ()
+        for choice in choices:
+            self.choices = max(self.choices, len(choices), choice.index + 1)
+            if choice.index == 0:
+                events += self._choice(choice)
+        if chunk.usage:
+            self.usage = chunk.usage
+            events.append(UsageTold())
+        return tuple(events) or (Other(),)
+
+    def _end(self) -> tuple[Event, ...]:
+        """A terminator with nothing before it is how some servers say that they failed."""
+        self.ended = True
+        self.silent = not self._said and not self.failed
+        self.failed = self.failed or not self._said
+        return (End(),)
+
+    def _choice(self, choice: _Choice) -> list[Event]:
+        self._said = True
+        events = self.add(choice.delta or choice.message or {}, whole=not choice.delta)
+        if choice.finish_reason:
+            self.finish = choice.finish_reason
+            events.append(Finish(choice.finish_reason))
+        return events
+
+    def add(self, delta: Mapping[str, Any], *, whole: bool = False) -> list[Event]:
+        """Take in one delta, or a `whole` message, in which every call stands by itself."""
+        events: list[Event] = []
+        if isinstance(role := delta.get("role"), str) and not self._role:
+            self._role = role
+            events.append(Opening())
+        if not delta.keys() <= MEMBERS:
+            for name, value in delta.items():
+                if value is not None and name not in MEMBERS:
+                    events += self._extra(name, value)
+        if content := delta.get("content"):
+            events += self._content(content)
+        if "tool_calls" in delta or "function_call" in delta:
+            events += self._call_parts(delta, whole=whole)
+        return events
+
+    def _content(self, content: object) -> list[Event]:
+        """A content may think and speak in one; only what it says is text."""
+        if isinstance(content, str) and not self._parts:
+            self._texts.append(content)
+            return [Text(content)]
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        self._parts = merged(self._parts, parts)
+        thoughts = [p for p in content if is_thought(p)] if isinstance(content, list) else []
+        told = Text(text_of(content))
+        if not thoughts:
+            return [told]
+        return [Reasoning(signed=is_signed(thoughts)), *([told] if told.text else [])]
+
+    def _extra(self, name: str, value: object) -> list[Event]:
+        if isinstance(value, str) and name not in CONSTANT:
+            self._grown.setdefault(name, []).append(value)
+            return [Reasoning()] if name in READABLE and value else []
+        self._extras[name] = merged(self._extras.get(name), value)
+        if is_signed(value):
+            return [Reasoning(signed=True)]
+        return [Reasoning()] if name in DETAILED else []
+
+    def _call_parts(self, delta: Mapping[str, Any], *, whole: bool) -> list[Event]:
+        listed = delta.get("tool_calls")
+        events: list[Event] = []
+        for at, item in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(item, dict):
+                events.append(self._part(at, item | {"index": at} if whole else item))
+        if isinstance(legacy := delta.get("function_call"), dict):
+            events.append(self._part(LEGACY, {"function": legacy}))
+        return events
+
+    def _part(self, at: int, item: Mapping[str, Any]) -> CallPart:
+        shape = "custom" if isinstance(item.get("custom"), dict) else "function"
+        inner = item.get(shape)
+        inner = inner if isinstance(inner, dict) else {}
+        told = inner.get("input" if shape == "custom" else "arguments")
+        written = told if isinstance(told, str) else "" if told is None else slices.encoded(told).decode()
+        # A legacy call has neither index nor id; it is one call, kept apart from those in the list.
+        index = index_of(item.get("index")) if at != LEGACY else LEGACY
+        call = self.calls.take(index, _word(item.get("id")), _word(inner.get("name")), written)
+        extras = self._call_extras.setdefault(call.order, {"shape": "legacy" if at == LEGACY else shape})
+        _keep(extras, item, ("index", "id", shape))
+        _keep(extras.setdefault("inner", {}), inner, ("name", "arguments", "input"))
+        return CallPart(at, call, index)
+
+    # --------------------------------------------------------------------------------------------------------- the end
+    def spoken(self, *, complete: bool) -> Spoken:
+        """The round as it was produced. Without an ending of any kind it is not complete, however the connection
+        closed."""
+        self.calls.settle(over=True)
+        whole = complete and not self.failed and bool(self.finish or self.ended)
+        return self._told(self._dropped(whole=whole), whole=whole)
+
+    def so_far(self) -> Spoken:
+        """What has arrived, while more is coming: nothing is settled by asking. A call whose name may still become one
+        of ours is not in it."""
+        unnamed = [c for c in self.calls.all if c.owner is Owner.UNKNOWN]
+        return self._told([*self._dropped(whole=False), *unnamed], whole=False)
+
+    def _told(self, dropped: list[OpenCall], *, whole: bool) -> Spoken:
+        return Spoken(
+            self.message(dropped),
+            self.finish,
+            usage_of(self.usage) if self.usage else None,
+            self.model,
+            whole,
+            hidden_truncated=bool(dropped) and self.finish not in ENDS_THE_TURN and any(not c.late for c in dropped),
+            extra={"usage": slices.encoded(self.usage)} if self.usage else {},
+        )
+
+    def _dropped(self, *, whole: bool) -> list[OpenCall]:
+        """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, begun behind the
+        ending, or all of them where it ends the turn."""
+        if not self.calls.all:
+            return []
+        found = [c for c in self.calls.all if c.owner is Owner.OURS and (c.late or self.finish in ENDS_THE_TURN)]
+        last = self.calls.all[-1]
+        cut = self.finish in CUT or not whole
+        if cut and last.owner is Owner.OURS and last not in found and not (last.written and is_whole(last.arguments)):
+            found.append(last)
+        return found
+
+    def message(self, dropped: Collection[OpenCall] = ()) -> Message:
+        """The whole assistant message, without the calls that were `dropped`."""
+        calls = [c for c in self.calls.all if c not in dropped] if dropped else self.calls.all
+        role, content = self._role or ASSISTANT, self._whole_content(calls=bool(calls))
+        said: dict[str, Any] = {"role": role, "content": content}
+        if self._grown or self._extras:
+            extras = {name: slices.mended("".join(texts)) for name, texts in self._grown.items()} | self._extras
+            said |= {name: extras[name] for name in sorted(extras)}
+        elif not calls and role == ASSISTANT and isinstance(content, str):
+            return worded(role, content)
+        if listed := [self._written(c) for c in calls if not self._is_legacy(c)]:
+            said["tool_calls"] = listed
+        for call in calls:
+            if self._is_legacy(call):
+                said["function_call"] = {"name": call.name, "arguments": call.arguments}
+        return read_message(slices.encoded(said))
+
+    def _whole_content(self, *, calls: bool) -> object:
+        text = slices.mended("".join(self._texts))
+        if self._parts:
+            return [{"type": "text", "text": text}, *self._parts] if text else self._parts
+        return None if calls and not text else text
+
+    def _is_legacy(self, call: OpenCall) -> bool:
+        return bool(self._call_extras[call.order]["shape"] == "legacy")
+
+    def _written(self, call: OpenCall) -> dict[str, Any]:
+        extras = dict(self._call_extras[call.order])
+        shape, inner = extras.pop("shape"), extras.pop("inner")
+        body = {"name": call.name, "input" if shape == "custom" else "arguments": slices.mended(call.arguments)}
+        told = {"id": call.id or _own_id(call), "type": extras.pop("type", shape), shape: body | inner}
+        return {name: value for name, value in told.items() if value != ""} | extras
+
+
+LEGACY = -1
+"""Where a `function_call` stands, in place of a position in `tool_calls`."""
+
+
+def _own_id(call: OpenCall) -> str:
+    """A call of ours needs an id for its result; a client's call stays as the provider sent it."""
+    if call.owner is not Owner.OURS:
+        return ""
+    return slices.made_id(call.order, call.name, call.arguments)
+
+
+def _word(said: object) -> str:
+    return said if isinstance(said, str) else ""
+
+
+def _keep(into: dict[str, Any], told: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Members of a call that we have no word for; said again, the newest counts."""
+    into |= {name: value for name, value in told.items() if name not in known and value is not None}

@@ -1,0 +1,252 @@
+"""One message of the messages API: its bytes as the messages of a conversation, and messages of ours as bytes.
+
+A client puts the results of several calls, its user's words and pictures into one user message. Such a message is taken
+apart: each result is a message of its own, each stretch of other blocks between them too, and their wires are arrays,
+runs of blocks that are put together again when a request is written. Every other message is one, with its own bytes.
+
+The law: what a client may change of a message without meaning anything does not change its identity. A string and one
+text block are the same; cache markers, thinking, citations and members we have never heard of do not count. The bytes
+stay as they came, less the cache markers, which belong to a request and not to a message (`anthropic_markers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from msgspec.structs import replace
+
+from proxy.core.ledger.ledger import JOINT
+from proxy.core.ledger.messages import Call, Message, identity_of
+from proxy.dialects import raw_json as slices
+from proxy.dialects.chat.message import text_of
+from proxy.dialects.messages.cache_control import parted
+
+REASONING = ("thinking", "redacted_thinking")
+CALL, RESULT, TEXT = "tool_use", "tool_result", "text"
+FAILED = "is_error"
+COMPACTION = "compaction"
+"""A block that stands for all before it; the API reads nothing that stands in front of one."""
+UNWORDED = (*REASONING, CALL)
+"""Kinds of blocks that are no part of a message's text."""
+NO_BLOCKS = b"[]"
+"""A run without a block: on a line, but not in a request."""
+ENVELOPE = {"role", "content"}
+"""The members of a message that can be taken apart."""
+
+
+# --------------------------------------------------------------------------------------------------------------- read
+def read_message(raw: bytes) -> Message:
+    """The message in one that is not taken apart, as none of an assistant is."""
+    (message,) = messages_in(raw)
+    return message
+
+
+def messages_in(raw: bytes) -> tuple[Message, ...]:
+    """The messages in one of the client's, in order. Raises NotSliced when it is no object with a role, or holds
+    results beside members of its own, which would be lost."""
+    fields = slices.members(raw)
+    role = slices.value(fields.get("role", b"null"))
+    if not isinstance(role, str):
+        raise slices.NotSliced("a message is an object with a role")
+    content = fields.get("content", b"null")
+    if not content.startswith(b"["):
+        text = _words(_said(content))
+        return (Message(role, raw, identity_of(role, text), text),)
+    came = slices.items(content)
+    blocks = [parted(block)[0] for block in came]
+    said = [_said(block) for block in blocks]
+    if role == "user" and any(kind_of(block) == RESULT for block in said):
+        if not fields.keys() <= ENVELOPE:
+            raise slices.NotSliced("a message of results has members of its own")
+        return _taken_apart(blocks, said)
+    unmarked = all(block is before for block, before in zip(blocks, came, strict=True))
+    wire = raw if unmarked else slices.object_of({**fields, "content": slices.array_of(blocks)})
+    return (_of_blocks(role, wire, blocks, said),)
+
+
+def read_system(raw: bytes) -> Message:
+    """The top-level system text, a string or blocks, as it is: its cache markers stay where they are."""
+    said = [_said(item) for item in slices.items(raw)] if raw.startswith(b"[") else [_said(raw)]
+    text = _joined(said)
+    return Message("system", raw, identity_of("system", text), text)
+
+
+def _taken_apart(blocks: Sequence[bytes], said: Sequence[Any]) -> tuple[Message, ...]:
+    """A message for each result and for each stretch of other blocks."""
+    found: list[Message] = []
+    pairs = zip(blocks, said, strict=True)
+    for is_result, stretch in groupby(pairs, key=lambda pair: kind_of(pair[1]) == RESULT):
+        run = list(stretch)
+        if is_result:
+            found += [_result(block, told) for block, told in run]
+        else:
+            own = [block for block, _ in run]
+            found.append(_of_blocks("user", slices.array_of(own), own, [told for _, told in run]))
+    return tuple(found)
+
+
+def _result(block: bytes, said: dict[str, Any]) -> Message:
+    answers, content = said.get("tool_use_id"), said.get("content")
+    answers = answers if isinstance(answers, str) else ""
+    text = _joined(content) if isinstance(content, list) else _words(content)
+    identity, wire = identity_of("tool", text, (), answers), slices.array_of([block])
+    return Message("tool", wire, identity, text, (), answers, failed=said.get(FAILED) is True)
+
+
+def says_failed(wire: bytes) -> bool:
+    """Whether this is the run of a result that says of its call that it went wrong; of any other bytes it is not."""
+    if b'"is_error"' not in wire or not wire.startswith(b"["):
+        return False
+    try:
+        return any(slices.members(block).get(FAILED) == b"true" for block in slices.items(wire))
+    except slices.NotSliced:
+        return False
+
+
+def _of_blocks(role: str, wire: bytes, blocks: Sequence[bytes], said: Sequence[Any]) -> Message:
+    text = _joined(said)
+    pairs = zip(blocks, said, strict=True)
+    calls = tuple(_call(block, told) for block, told in pairs if role == "assistant" and kind_of(told) == CALL)
+    return Message(role, wire, identity_of(role, text, calls), text, calls)
+
+
+def _call(block: bytes, said: dict[str, Any]) -> Call:
+    """A call with its input as the text it came as."""
+    given = slices.members(block).get("input", b"{}").decode("utf-8", "replace")
+    call, name = said.get("id"), said.get("name")
+    return Call(call if isinstance(call, str) else "", name if isinstance(name, str) else "", given)
+
+
+def kind_of(said: object) -> str:
+    """The type of a block, or nothing for what is none."""
+    kind = said.get("type") if isinstance(said, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def _joined(said: Iterable[Any]) -> str:
+    """The words of blocks. One that says nothing does not count: clients and providers drop it."""
+    words = (_words(block) for block in said if kind_of(block) not in UNWORDED)
+    return JOINT.join(told for told in words if told.strip())
+
+
+def _words(said: Any) -> str:
+    """The words of one block; one that is not text counts as its JSON with sorted keys."""
+    return "" if said is None else text_of([said])
+
+
+def _said(raw: bytes) -> Any:
+    """A block as a value. What no parser takes of it counts as the characters it came as."""
+    try:
+        return slices.value(raw)
+    except slices.NotSliced:
+        pass
+    try:
+        return {name: _or_characters(value) for name, value in slices.members(raw).items()}
+    except slices.NotSliced:
+        return _characters(raw)
+
+
+def _or_characters(raw: bytes) -> Any:
+    try:
+        return slices.value(raw)
+    except slices.NotSliced:
+        return _characters(raw)
+
+
+def _characters(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+# --------------------------------------------------------------------------------------------------------------- ours
+def tool_result(call_id: str, text: str) -> Message:
+    """The result of a call that we answered: a block for the message with the client's own results."""
+    said = {"type": RESULT, "tool_use_id": call_id, "content": slices.mended(text)}
+    return _result(slices.encoded(said), said)
+
+
+def user_message(text: str) -> Message:
+    """A user-role text of ours: a block that joins the results before it, or stands alone."""
+    block = _text_block(text)
+    return _of_blocks("user", slices.array_of([block]), [block], [_said(block)])
+
+
+def _text_block(text: str) -> bytes:
+    return slices.encoded({"type": TEXT, "text": slices.mended(text)})
+
+
+def appended(guidance: str, tools: Sequence[bytes]) -> bytes:
+    """A system message with this guidance that adds these tools from its place on."""
+    added = [b'{"type":"tool_addition","tool":{"type":"tool_definition","definition":' + tool + b"}}" for tool in tools]
+    blocks = [*([_text_block(guidance)] if guidance else []), *added]
+    return slices.object_of({"role": b'"system"', "content": slices.array_of(blocks)})
+
+
+def with_text(system: bytes, suffix: str) -> bytes:
+    """A system text with `suffix` at its end: inside the string, or as one more block."""
+    if system.startswith(b"["):
+        return slices.array_of([*slices.items(system), _text_block(suffix)])
+    more = slices.encoded(slices.mended(suffix))
+    return more if system in (b"", b'""') else system[:-1] + b"\\n\\n" + more[1:]
+
+
+def without_reasoning(message: Message) -> Message:
+    """The same message less its thinking; the very same where it has none. One that was nothing else becomes a run
+    without a block: nothing may be invented in its place, and an empty message is refused."""
+    if message.role != "assistant" or b"thinking" not in message.wire:
+        return message
+    fields = slices.members(message.wire)
+    content = fields.get("content", b"null")
+    blocks = slices.items(content) if content.startswith(b"[") else []
+    kept = [block for block in blocks if kind_of(_said(block)) not in REASONING]
+    if len(kept) == len(blocks):
+        return message
+    if not kept:
+        return replace(message, wire=NO_BLOCKS)
+    return replace(message, wire=slices.object_of({**fields, "content": slices.array_of(kept)}))
+
+
+def without_calls(message: Message, calls: Collection[str]) -> Message:
+    """The same message less the calls with these ids, and less the thinking at its end that was for them: no message
+    may end with that. Its tokens are not counted yet."""
+    fields = slices.members(message.wire)
+    kept = [(raw, said) for raw in slices.items(fields["content"]) if not _is_call(said := _said(raw), calls)]
+    while kept and kind_of(kept[-1][1]) in REASONING:
+        kept.pop()
+    return read_message(slices.object_of({**fields, "content": slices.array_of([raw for raw, _ in kept])}))
+
+
+def _is_call(said: Any, calls: Collection[str]) -> bool:
+    return kind_of(said) == CALL and said.get("id") in calls
+
+
+def seals(message: Message) -> bool:
+    """Whether a compaction of the provider's is in it."""
+    return message.role == "assistant" and b'"compaction"' in message.wire and COMPACTION in _kinds(message.wire)
+
+
+def _kinds(wire: bytes) -> list[str]:
+    content = slices.members(wire).get("content", b"")
+    return [kind_of(_said(block)) for block in slices.items(content)] if content.startswith(b"[") else []
+
+
+def retold(message: Message, text: str) -> Message:
+    """The same message with `text` for its content; its calls and every other member as they were. Its tokens are not
+    counted yet."""
+    identity = identity_of(message.role, text, message.calls, message.answers)
+    return replace(message, wire=_retold(message, text), identity=identity, text=text, tokens=0)
+
+
+def _retold(message: Message, text: str) -> bytes:
+    words = slices.encoded(slices.mended(text))
+    if message.wire.startswith(b"["):
+        if message.role != "tool":
+            return slices.array_of([_text_block(text)])
+        (block,) = slices.items(message.wire)
+        return slices.array_of([slices.object_of({**slices.members(block), "content": words})])
+    fields = slices.members(message.wire)
+    blocks = slices.items(fields["content"]) if message.calls else []
+    calls = [block for block in blocks if kind_of(_said(block)) == CALL]
+    content = slices.array_of([_text_block(text), *calls]) if calls else words
+    return slices.object_of({**fields, "content": content})

@@ -1,0 +1,293 @@
+"""The messages API, the client's side: a request taken apart, and written again for the upstream.
+
+The law: **bytes in, the same bytes out**, as in chat. What differs: the system text is a member of its own and the
+whole head; a user message with results in it is several messages of the conversation and is put together again from
+runs of blocks; cache markers are taken off what is read and put where this request is worth them
+(`anthropic_markers`).
+
+What this module does not do: it counts no tokens (`known`), reads no answers (`anthropic_answer`), and checks nothing
+that the provider checks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from proxy.core.ledger.messages import Message, Request, Source
+from proxy.dialects import raw_json as slices
+from proxy.dialects.base import Appending, Body, Dialect, Headers, Wanted
+from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
+from proxy.dialects.messages.cache_control import markers_of, placed
+from proxy.dialects.messages.message import (
+    NO_BLOCKS,
+    appended,
+    messages_in,
+    read_message,
+    read_system,
+    retold,
+    seals,
+    tool_result,
+    user_message,
+    with_text,
+    without_calls,
+    without_reasoning,
+)
+from proxy.dialects.messages.response import Answer
+from proxy.dialects.own_responses import message_said
+from proxy.dialects.parse_cache import Known, Reading, Unreadable, messages_of, raw_of
+
+CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "forced"}
+BILLING = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*")
+OPENING = b'{"role":"user","content":'
+"""A user message, up to its blocks."""
+
+
+# --------------------------------------------------------------------------------------------------------------- read
+def reading(body: bytes, known: Known) -> Reading[Request]:
+    """The request in `body`. Raises Unreadable."""
+    try:
+        fields, messages = known.bodies.opened(body, "messages")
+        system = _system(fields)
+        if not all(raw.startswith(b"{") for raw in messages):
+            raise Unreadable("every message is an object")
+        sources = yield from known.reading([*system, *messages], _read_one)
+    except slices.NotSliced as refused:
+        raise Unreadable(str(refused)) from refused
+    model = value_of(fields, "model")
+    if not isinstance(model, str) or not messages:
+        raise Unreadable("a model and at least one message")
+    head = messages_of(sources[: len(system)])
+    arrays = offered(fields, ("tools",))
+    tools = known.tools(arrays, lambda: tool_names(list_in(fields, "tools")))
+    return Request(
+        body,
+        fields,
+        model,
+        stream=value_of(fields, "stream") is True,
+        wants_usage=True,
+        head=head,
+        messages=messages_of(sources[len(system) :]),
+        tool_names=tools.names,
+        tools_tokens=tools.tokens,
+        choice=_choice(fields),
+        structured=_structured(fields),
+        answers_wanted=1,
+        system_hash=known.system_hash(head, _system_hash),
+        sources=sources,
+        offered=arrays,
+    )
+
+
+def _system(fields: Mapping[str, bytes]) -> list[bytes]:
+    """The system text, a string or blocks; none where the client sends none. Raises Unreadable."""
+    raw = fields.get("system", b"null")
+    if raw == b"null":
+        return []
+    if not raw.startswith((b'"', b"[")):
+        raise Unreadable("a system text is a string or blocks")
+    return [raw]
+
+
+def _system_hash(head: Sequence[Message]) -> str:
+    """Of the system text. What Claude Code says of itself for the bill is none of it."""
+    text = BILLING.sub("", "".join(m.text for m in head))
+    return sha256(text.strip().encode()).hexdigest()[:32]
+
+
+def _read_one(raw: bytes) -> tuple[Message, ...]:
+    return messages_in(raw) if raw.startswith(b"{") else (read_system(raw),)
+
+
+def _choice(fields: Mapping[str, bytes]) -> str:
+    kind = object_in(fields, "tool_choice").get("type", "auto")
+    return CHOICES.get(kind, "forced") if isinstance(kind, str) else "forced"
+
+
+def _structured(fields: Mapping[str, bytes]) -> bool:
+    asked = object_in(fields, "output_config").get("format") or object_in(fields, "output_format")
+    return isinstance(asked, dict) and asked.get("type") not in (None, "text")
+
+
+def manual(request: Request) -> bool:
+    """Whether thinking is on as a budget: then, and only then, the last answer of a tool loop must open with it."""
+    return object_in(request.fields, "thinking").get("type") == "enabled"
+
+
+def has_dropped(request: Request) -> bool:
+    """Whether the client asks for thoughts that fit nothing to be dropped instead of refused."""
+    wanted = object_in(request.fields, "thinking").get("block_binding")
+    return isinstance(wanted, dict) and wanted.get("prefix_mismatch_behavior") == "drop_block"
+
+
+# ------------------------------------------------------------------------------------------------------------- render
+def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: Wanted) -> Body:
+    """The body of an upstream request: the client's members in its order, with this system text and this line."""
+    fields = _with_system(with_tools(request.fields, wanted.extra_tools, behind="messages"), request, head)
+    if wanted.tool_choice_none:
+        fields["tool_choice"] = b'{"type":"none"}'
+    wires = placed(line, wanted.fork, markers_of(request.fields, _messages(request)))
+    if any(message.role == "system" for message in line) and _differs(line, request.messages):
+        wires = _in_order(wires, line)
+    pieces: list[bytes] = []
+    glue = b"{"
+    for name, raw in fields.items():
+        glue += slices.encoded(name) + b":"
+        if name == "messages":
+            written, glue = _written(wires, glue + b"[")
+            pieces += written
+            glue += b"],"
+        else:
+            glue += raw + b","
+    return (*pieces, glue[:-1] + b"}")
+
+
+def _with_system(fields: dict[str, bytes], request: Request, head: Sequence[bytes]) -> dict[str, bytes]:
+    """The members with this head for their system text; one of ours stands before the messages."""
+    if head and "system" not in fields:
+        before = {"system": head[0], "messages": fields["messages"]}
+        return {
+            n: r for name, raw in fields.items() for n, r in (before if name == "messages" else {name: raw}).items()
+        }
+    if head:
+        return {**fields, "system": head[0]}
+    return {name: raw for name, raw in fields.items() if name != "system" or not request.head}
+
+
+def _differs(line: Sequence[Message], messages: Sequence[Message]) -> bool:
+    """Whether a line is anything but the client's own messages."""
+    return len(line) != len(messages) or any(a.wire != b.wire for a, b in zip(line, messages, strict=True))
+
+
+def _in_order(wires: Sequence[bytes], line: Sequence[Message]) -> list[bytes]:
+    """The wires of a line, with each system message that stands among them in front of the assistant's next message or
+    at the end: the API takes it nowhere else, and what stood behind it may have left. One without content says only
+    how to answer, and may stand anywhere."""
+    ordered: list[bytes] = []
+    waiting: list[bytes] = []
+    for wire, message in zip(wires, line, strict=True):
+        if message.role == "system" and message.text:
+            waiting.append(wire)
+            continue
+        if message.role == "assistant" and wire != NO_BLOCKS:
+            ordered += waiting
+            waiting = []
+        ordered.append(wire)
+    return [*ordered, *waiting]
+
+
+def _written(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:
+    """The items of `messages`, behind `glue`, in pieces: objects as they are, each stretch of runs as one user message.
+    And the glue that is left behind the last one."""
+    pieces: list[bytes] = []
+    comma = b""
+    for is_run, stretch in groupby((wire for wire in wires if wire != NO_BLOCKS), key=lambda wire: wire[:1] == b"["):
+        same = list(stretch)
+        if not is_run:
+            for wire in same:
+                pieces += [glue + comma, wire]
+                glue, comma = b"", b","
+            continue
+        glue += comma + OPENING
+        if len(same) == 1:  # the very same bytes every time, so that they are stored and hashed once
+            pieces += [glue, same[0]]
+            glue = b"}"
+        else:
+            glue += b"["
+            for number, wire in enumerate(same):
+                pieces += [glue if number == 0 else b",", wire[1:-1]]
+            glue = b"]}"
+        comma = b","
+    return pieces, glue
+
+
+def client_body(request: Request) -> Body:
+    """The client's own body, cut at the borders of its messages."""
+    return slices.cut(request.body, request.fields["messages"], list(map(raw_of, _messages(request))))
+
+
+def _messages(request: Request) -> Sequence[Source]:
+    """What the messages behind the system text were read from."""
+    return request.sources[len(request.head) :]
+
+
+def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
+    """The system text with `suffix` at its end; a system text of ours where the client sends none. Nothing to say
+    changes nothing."""
+    wires = tuple(m.wire for m in request.head)
+    if not suffix:
+        return wires
+    return (with_text(wires[0] if wires else b"", suffix),)
+
+
+def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
+    """The array of tools of ours, each with name, description and parameters: constant bytes for constant tools."""
+    return msgspec.json.encode([_tool(definition) for definition in definitions])
+
+
+def _tool(definition: Mapping[str, Any]) -> dict[str, Any]:
+    return {("input_schema" if name == "parameters" else name): value for name, value in definition.items()}
+
+
+INLINE_TOOLS = b"inline-tools-2026-09-15"
+"""The beta under which tools may be defined inside a conversation. It is the client's to ask for it."""
+
+
+def takes_tools_inside(_: Request, headers: Headers) -> bool:
+    """Whether the client asks for that beta."""
+    return any(name.lower() == b"anthropic-beta" and INLINE_TOOLS in value for name, value in headers)
+
+
+def tools_inside(_: Request, guidance: str, tools: str) -> bytes:
+    """Guidance and tools of ours as a system message among the others."""
+    return appended(guidance, slices.items(tools.encode()))
+
+
+KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+"""Types of errors by their status, beside the two general ones."""
+
+
+def error_body(status: int, message: str, code: str) -> bytes:
+    """An error in the API's own shape."""
+    kind = KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message, "code": code}})
+
+
+def answer(request: Request, *, intercept: bool) -> Answer:
+    return Answer(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
+
+
+ANTHROPIC_MESSAGES = Dialect(
+    "anthropic_messages",
+    reading,
+    render,
+    client_body,
+    extended_head,
+    tools_json,
+    tool_result,
+    user_message,
+    without_reasoning,
+    without_calls,
+    retold,
+    error_body,
+    answer,
+    message_said,
+    seals=seals,
+    manual=manual,
+    has_dropped=has_dropped,
+    appending=Appending("claude", takes_tools_inside, tools_inside, read_message),
+    signs=True,
+)

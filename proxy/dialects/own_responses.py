@@ -1,0 +1,166 @@
+"""Whole answers of ours: what the proxy says to a client by itself, in the shape of the API that was asked, streamed or
+not.
+
+The law: **a client takes it for any other answer**: it has an id, one text, a regular end, and used no tokens. A stream
+holds the same answer as the plain body.
+
+An answer of the responses API may be gone on from by its id. The provider does not know ours, so the id says what it
+stands behind (`behind`): the answer before it, or nothing.
+
+What this module does not do: it words nothing and sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.core.ledger.messages import Request
+from proxy.dialects import raw_json as slices
+
+NAMED = "resp_callstack_"
+"""What the id of an answer of ours begins with in the responses API."""
+LOST = "resp_callstack-"
+"""The same for one whose place nobody could say: it names nothing, and the provider refuses it."""
+ECHOED: Mapping[str, Any] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "reasoning": {"effort": None, "summary": None},
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": 1.0,
+    "truncation": "disabled",
+}
+"""Members of a request that its response repeats, and what stands there where the request has none."""
+NO_TOKENS: Mapping[str, Any] = {
+    "input_tokens": 0,
+    "input_tokens_details": {"cached_tokens": 0},
+    "output_tokens": 0,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What is said. `name` is part of every id, letters and digits; `created` is in seconds since the epoch; `after` is
+    the id of the answer that this one stands behind, None where that cannot be said."""
+
+    name: str
+    text: str
+    created: int
+    after: str | None = ""
+
+
+# ---------------------------------------------------------------------------------------------------- chat completions
+def chat_said(request: Request, saying: Saying) -> bytes:
+    """A completion, or its chunks."""
+    named = {"id": f"chatcmpl-callstack{saying.name}", "created": saying.created, "model": request.model}
+    usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    said = {"role": "assistant", "content": saying.text}
+    if not request.stream:
+        choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": "stop"}
+        return slices.encoded({**named, "object": "chat.completion", "choices": [choice], "usage": usage})
+    chunk = {**named, "object": "chat.completion.chunk"}
+    chunks = [
+        {**chunk, "choices": [{"index": 0, "delta": said, "finish_reason": None}]},
+        {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        *([{**chunk, "choices": [], "usage": usage}] if request.wants_usage else []),
+    ]
+    return b"".join(b"data: " + slices.encoded(each) + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
+
+
+# ------------------------------------------------------------------------------------------------------------ messages
+def message_said(request: Request, saying: Saying) -> bytes:
+    """A message, or its events."""
+    block = {"type": "text", "text": saying.text}
+    usage = {"input_tokens": 0, "output_tokens": 0}
+    named = {"id": f"msg_callstack{saying.name}", "type": "message", "role": "assistant", "model": request.model}
+    ended = {"stop_reason": "end_turn", "stop_sequence": None}
+    if not request.stream:
+        return slices.encoded({**named, "content": [block], **ended, "usage": usage})
+    opening: dict[str, Any] = {**named, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+    delta = {"type": "text_delta", "text": saying.text}
+    return _typed(
+        [
+            {"type": "message_start", "message": opening},
+            {"type": "content_block_start", "index": 0, "content_block": {**block, "text": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": delta},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": ended, "usage": usage},
+            {"type": "message_stop"},
+        ]
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- responses
+def response_said(request: Request, saying: Saying) -> bytes:
+    """A response, or its events."""
+    part = {"type": "output_text", "text": saying.text, "annotations": [], "logprobs": []}
+    item = {
+        "id": f"msg_callstack{saying.name}",
+        "type": "message",
+        "status": "completed",
+        "role": "assistant",
+        "content": [part],
+    }
+    response = {**_framed(request, saying), "status": "completed", "output": [item], "usage": NO_TOKENS}
+    if not request.stream:
+        return slices.encoded(response)
+    opening = {**response, "status": "in_progress", "output": [], "usage": None}
+    at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": opening},
+        {"type": "response.in_progress", "response": opening},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {**item, "status": "in_progress", "content": []},
+        },
+        {"type": "response.content_part.added", **at, "part": {**part, "text": ""}},
+        {"type": "response.output_text.delta", **at, "delta": saying.text, "logprobs": []},
+        {"type": "response.output_text.done", **at, "text": saying.text, "logprobs": []},
+        {"type": "response.content_part.done", **at, "part": part},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": response},
+    ]
+    return _typed({**event, "sequence_number": number} for number, event in enumerate(events))
+
+
+def _framed(request: Request, saying: Saying) -> dict[str, Any]:
+    """The response less what it says, with the members of the request that it repeats."""
+    echoed = {name: slices.value(request.fields[name]) for name in ECHOED if name in request.fields}
+    named = LOST + saying.name if saying.after is None else f"{NAMED}{saying.name}_{saying.after}"
+    return {
+        "id": named,
+        "object": "response",
+        "created_at": saying.created,
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "model": request.model,
+        **ECHOED,
+        **echoed,
+    }
+
+
+def behind(name: str) -> str | None:
+    """The id of the answer that an answer of ours by this id stands behind, empty where it is none; None where the id
+    is none of ours."""
+    if not name.startswith(NAMED):
+        return None
+    return name.removeprefix(NAMED).partition("_")[2]
+
+
+def _typed(events: Iterable[Mapping[str, Any]]) -> bytes:
+    """Events that are named by their type."""
+    return b"".join(
+        b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), slices.encoded(event)) for event in events
+    )

@@ -1,0 +1,253 @@
+"""What was read before: messages by the bytes they came as, tool arrays by theirs.
+
+Clients resend everything with every request. The law: **a message is read and counted once**, when its bytes are first
+seen; from then on it is known by them. The cache is bounded and may forget anything at any time; then a message is
+read and counted again.
+
+What this module does not do: it knows no wire format. How bytes become messages is handed in.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain, filterfalse, takewhile
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from proxy.core.ledger.messages import Message, Request, Source, digest_of_tools
+from proxy.dialects import raw_json as slices
+from proxy.dialects.grown import Bodies
+
+KNOWN_MESSAGES = 65_536
+KNOWN_BYTES = 48 * 1024 * 1024
+"""Of the messages that are known: as many as the conversations at hand have (`proxy.shelf`). As much again of those by
+whose order a request is told, which mostly are the same ones."""
+KNOWN_ORDERS = 32
+"""Requests of which is remembered how their messages stood."""
+OPENING = 256
+"""Bytes of each of the first two messages by which the request before is looked for."""
+KNOWN_TOOLS = 1024
+"""Tool arrays kept by their names and tokens."""
+KNOWN_HEADS = 1024
+"""System texts kept by their hash."""
+ENTRY = 300
+"""Bytes a known message costs beside itself: its hash, and its places here."""
+BIT = 64 * 1024
+"""Bytes of messages that are read in one go: below 1 ms."""
+
+Found = TypeVar("Found")
+Reading = Generator[None, None, Found]
+"""Something that is read bit by bit; between two of them others may have their turn."""
+
+
+def at_once(reading: Reading[Found]) -> Found:
+    """What it comes to, without a break."""
+    try:
+        while True:
+            next(reading)
+    except StopIteration as ended:
+        found: Found = ended.value
+        return found
+
+
+class Unreadable(ValueError):
+    """The body cannot be taken apart, which says nothing about whether the provider takes it: pass it on as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a request offers: names in order, and their tokens as JSON; 0 while they are not counted."""
+
+    names: tuple[str, ...]
+    tokens: int
+
+
+class _Order(NamedTuple):
+    """What a request consisted of, and the bytes that takes, about."""
+
+    raws: list[bytes]
+    sources: tuple[Source, ...]
+    size: int
+
+
+_NOTHING_YET = _Order([], (), 0)
+_NO_TOOLS = Tools((), 0)
+raw_of = attrgetter("raw")
+"""The bytes of a source."""
+_MESSAGES = attrgetter("messages")
+_WEIGHED = attrgetter("weighed")
+
+
+class Known:
+    """Messages that were read before, by the hash of their bytes: bounded, least recently used goes first."""
+
+    def __init__(self, messages: int = KNOWN_MESSAGES, size: int = KNOWN_BYTES) -> None:
+        self.bodies = Bodies()
+        self._bounds = (messages, size)
+        self._seen: OrderedDict[bytes, Source] = OrderedDict()
+        self._tools: OrderedDict[bytes, Tools] = OrderedDict()
+        self._heads: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self._lately: OrderedDict[tuple[bytes, ...], _Order] = OrderedDict()
+        self._ordered = 0
+        """Bytes of `_lately`."""
+        self.size = 0
+        """Bytes of the messages by their hash."""
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def reading(self, raws: list[bytes], reader: Callable[[bytes], tuple[Message, ...]]) -> Reading[tuple[Source, ...]]:
+        """Each of `raws` as it was read before, or by `reader`.
+
+        What stands as it stood in the request before is told by comparing the bytes, a tenth of the cost of their
+        hashes. The rest is looked up by hash.
+        """
+        opening = tuple([raw[:OPENING] for raw in raws[:2]])
+        before = self._lately.get(opening, _NOTHING_YET)
+        alike = _alike(raws, before.raws)
+        if 0 < alike == len(raws) == len(before.raws):
+            self._lately.move_to_end(opening)
+            return before.sources
+        seen = before.sources[:alike]
+        new: list[Source] = []
+        size = 0
+        for raw in raws[alike:]:
+            new.append(self._one(raw, reader))
+            size += len(raw)
+            if size >= BIT:
+                size = 0
+                yield
+        behind = tuple(takewhile(_WEIGHED, new))
+        size = before.size if alike == len(before.raws) else sum(map(_size, seen))
+        now = _Order(raws[: alike + len(behind)], (*seen, *behind), size + sum(map(_size, behind)))
+        self._order(opening, now)
+        return (*seen, *new)
+
+    def _order(self, opening: tuple[bytes, ...], now: _Order) -> None:
+        """`now` is how the newest request stood."""
+        self._ordered += now.size - self._lately.get(opening, _NOTHING_YET).size
+        self._lately[opening] = now
+        self._lately.move_to_end(opening)
+        while len(self._lately) > KNOWN_ORDERS or (self._ordered > self._bounds[1] and len(self._lately) > 1):
+            _, gone = self._lately.popitem(last=False)
+            self._ordered -= gone.size
+
+    def _one(self, raw: bytes, reader: Callable[[bytes], tuple[Message, ...]]) -> Source:
+        key = sha256(raw).digest()
+        found = self._seen.get(key)
+        if found is None:
+            found = Source(raw, reader(raw), weighed=False, digest=key)
+            self._keep(key, found)
+        else:
+            self._seen.move_to_end(key)
+        return found
+
+    def keep(self, source: Source) -> None:
+        """Remember how it was read, in the place of what was remembered of the same bytes."""
+        self._keep(source.digest or sha256(source.raw).digest(), source)
+
+    def _keep(self, key: bytes, source: Source) -> None:
+        if old := self._seen.pop(key, None):
+            self.size -= _size(old)
+        self._seen[key] = source
+        self.size += _size(source)
+        messages, size = self._bounds
+        while self._seen and (len(self._seen) > messages or self.size > size):
+            _, gone = self._seen.popitem(last=False)
+            self.size -= _size(gone)
+
+    def tools(self, offered: bytes, reader: Callable[[], tuple[str, ...]]) -> Tools:
+        """The tools in these bytes; none where there are none."""
+        if not offered:
+            return _NO_TOOLS
+        return self._tools.get(digest_of_tools(offered)) or Tools(reader(), 0)
+
+    def keep_tools(self, offered: bytes, tools: Tools) -> None:
+        key = digest_of_tools(offered)
+        self._tools[key] = tools
+        self._tools.move_to_end(key)
+        if len(self._tools) > KNOWN_TOOLS:
+            self._tools.popitem(last=False)
+
+    def system_hash(self, head: Sequence[Message], hashed: Callable[[Sequence[Message]], str]) -> str:
+        """What `hashed` makes of the texts of `head`, less the space around each, which are equal where the identities
+        are. An agent has the same system text with every request, and the hash of one that long lets go of the
+        interpreter: under load that costs 50 us more than hashing."""
+        key = tuple([m.identity for m in head])
+        found = self._heads.get(key)
+        if found is None:
+            found = self._heads[key] = hashed(head)
+            if len(self._heads) > KNOWN_HEADS:
+                self._heads.popitem(last=False)
+        return found
+
+
+def _alike(raws: list[bytes], before: list[bytes]) -> int:
+    """How many of `raws` are, from the first one on, what stood there `before`."""
+    most = min(len(raws), len(before))
+    if raws[:most] == before[:most]:
+        return most
+    return next(at for at in range(most) if raws[at] != before[at])
+
+
+def messages_of(sources: Iterable[Source]) -> tuple[Message, ...]:
+    """What `sources` were read as, in order."""
+    return tuple(chain.from_iterable(map(_MESSAGES, sources)))
+
+
+def _size(source: Source) -> int:
+    held, apart = ENTRY, len(source.raw)
+    for message in source.messages:
+        held += message.weight
+        if message.wire is source.raw:
+            apart = 0
+    return held + apart
+
+
+# ------------------------------------------------------------------------------------------------------------- weigh
+def countable(message: Message) -> str:
+    """The words whose tokens a message is counted by: content, names and arguments of its calls, no reasoning."""
+    if not message.calls:
+        return message.text
+    return "".join([message.text, *(f"\n{c.name} {c.arguments}" for c in message.calls)])
+
+
+def countables(request: Request) -> list[str]:
+    """The texts whose tokens are wanted: of every message of every source not weighed, in order, then the tools if
+    they are new."""
+    texts = [countable(m) for m in messages_of(filterfalse(_WEIGHED, request.sources))]
+    if request.tool_names and not request.tools_tokens:
+        texts.append(slices.mended(request.offered.decode("utf-8", "replace")))
+    return texts
+
+
+def weighed(request: Request, counts: Sequence[int], known: Known) -> Request:
+    """`request` with the tokens of `countables(request)` filled in and remembered."""
+    left = iter(counts)
+    sources = tuple(s if s.weighed else _weighed(s, [next(left) for _ in s.messages]) for s in request.sources)
+    for before, now in zip(request.sources, sources, strict=True):
+        if now is not before:
+            known.keep(now)
+    tools = request.tools_tokens
+    if request.tool_names and not tools:
+        tools = next(left)
+        known.keep_tools(request.offered, Tools(request.tool_names, tools))
+    messages = messages_of(sources)
+    first = len(request.head)
+    return replace(
+        request,
+        sources=sources,
+        head=messages[:first],
+        messages=messages[first:],
+        tools_tokens=tools,
+    )
+
+
+def _weighed(source: Source, counts: Sequence[int]) -> Source:
+    counted = (replace(m, tokens=tokens) for m, tokens in zip(source.messages, counts, strict=True))
+    return replace(source, messages=tuple(counted), weighed=True)

@@ -1,0 +1,411 @@
+"""Items of the responses API: bytes as values, and items of ours as bytes.
+
+A client's item is one message, as its object. Items the model made stand together as one message, a **run**, as their
+array: what one answer said comes back as several items, and no rule of the core may cut between a reasoning item and
+the call that was made with it. A compaction item is a run by itself: it is sealed, and stands for what was before it.
+
+The law: what a client may change of an item without meaning anything does not change its identity. Ids and statuses
+of items, reasoning, what the provider ran by itself, and members we have never heard of do not count; the words of a
+message and the calls that a client has to answer do. The bytes stay as they came.
+
+What this module does not do: it knows no request. Where items stand, and what else travels with them, is the business
+of `openai_responses`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from proxy.core.ledger.ledger import JOINT
+from proxy.core.ledger.messages import Call, Message, identity_of
+from proxy.dialects import raw_json as slices
+from proxy.dialects.chat.message import text_of
+
+SEALED = ("compaction", "compaction_summary", "context_compaction")
+"""What stands for a conversation that the provider compacted, readable by the provider alone."""
+MODEL_TYPES = ("reasoning", "item_reference", "mcp_list_tools", "mcp_approval_request")
+"""Items made upstream, beside the assistant's messages and everything called `..._call`."""
+ANSWER_TYPES = ("mcp_approval_response",)
+"""Items a client makes, beside messages and everything called `..._output`."""
+CALL, OUTPUT = "_call", "_output"
+"""How the type of a call ends, and that of its result."""
+ADDED_TOOLS = "additional_tools"
+ASSISTANT = "assistant"
+OPAQUE = "item"
+"""The role of an item that has none."""
+VOLATILE = ("id", "status")
+"""Members of an item that a client makes anew, or leaves out."""
+
+
+# --------------------------------------------------------------------------------------------------------------- kind
+class Kind(Enum):
+    """Whose an item is, and whether it may stand among others in one message."""
+
+    CLIENT = auto()
+    MODEL = auto()
+    SEALED = auto()
+    UNKNOWN = auto()
+    """The model's where it stands between items of the model."""
+
+
+class Outline(msgspec.Struct, gc=False):
+    """The members of an item that tell its kind."""
+
+    type: Any = None
+    role: Any = None
+    id: Any = None
+    execution: Any = None
+
+    @property
+    def kind(self) -> Kind:
+        type_ = self.type if isinstance(self.type, str) else ""
+        if isinstance(self.role, str):
+            return Kind.MODEL if self.role == ASSISTANT else Kind.CLIENT
+        if type_ in SEALED:
+            return Kind.SEALED
+        if type_ in MODEL_TYPES or type_.endswith(CALL) or (self.type is None and isinstance(self.id, str)):
+            return Kind.MODEL
+        if type_.endswith(OUTPUT):
+            return Kind.MODEL if self.execution == "server" else Kind.CLIENT
+        return Kind.CLIENT if type_ in ANSWER_TYPES else Kind.UNKNOWN
+
+
+_OUTLINE = msgspec.json.Decoder(Outline)
+_OUTLINES = msgspec.json.Decoder(list[Outline])
+_REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
+
+
+def outlines(array: bytes, raws: Sequence[bytes]) -> list[Outline]:
+    """What the items of `array` are; `raws` are the same, taken apart. Raises NotSliced where one is no object."""
+    try:
+        return _OUTLINES.decode(array)
+    except _REFUSED:
+        return [_outline(raw) for raw in raws]
+
+
+def _outline(raw: bytes) -> Outline:
+    try:
+        return _OUTLINE.decode(raw)
+    except _REFUSED:
+        said = _said(raw)
+        return Outline(*(said.get(name) for name in Outline.__struct_fields__))
+
+
+def _said(raw: bytes) -> dict[str, Any]:
+    """An item as a value. Of one that no parser takes as a whole, the members that can be read, and the others as
+    text. Raises NotSliced when it is no object."""
+    try:
+        said = slices.value(raw)
+    except slices.NotSliced:
+        return {name: _value(member) for name, member in slices.members(raw).items()}
+    if not isinstance(said, dict):
+        raise slices.NotSliced("an item is an object")
+    return said
+
+
+def _value(raw: bytes) -> Any:
+    try:
+        return slices.value(raw)
+    except slices.NotSliced:
+        return raw.decode("utf-8", "replace")
+
+
+# --------------------------------------------------------------------------------------------------------------- read
+def read_item(raw: bytes) -> Message:
+    """A client's item. Raises NotSliced when it is no object."""
+    said = _said(raw)
+    role, type_ = said.get("role"), said.get("type")
+    if isinstance(role, str):
+        if "content" not in said:
+            return Message(role, raw, identity_of(role, _canonical(said)))
+        text = joined(said["content"])
+        return Message(role, raw, identity_of(role, text), text)
+    if isinstance(type_, str) and type_.endswith(OUTPUT) and (answers := _text(said, "call_id") or _text(said, "id")):
+        text = _output(said)
+        return Message("tool", raw, identity_of("tool", text, (), answers), text, (), answers)
+    return Message(OPAQUE, raw, identity_of(OPAQUE, _canonical(said)))
+
+
+def read_run(raw: bytes) -> Message:
+    """Items that the model made, an array of them, as one message. Raises NotSliced when it is no array of objects.
+
+    What nothing is said or called in, as a sealed item, is known by all its content.
+    """
+    items = [_said(item) for item in slices.items(raw)]
+    text = JOINT.join(text for item in items if item.get("role") == ASSISTANT for text in _texts(item.get("content")))
+    calls = _calls(items)
+    known_by = text if text or calls else "\n".join(map(_canonical, items))
+    return Message(ASSISTANT, raw, identity_of(ASSISTANT, known_by, calls), text, calls)
+
+
+def _calls(items: Iterable[Mapping[str, Any]]) -> tuple[Call, ...]:
+    """The calls that a client has to answer: those with an id for it, unless the provider itself did."""
+    calls, answered = [], set()
+    for item in items:
+        type_, call_id = _text(item, "type"), _text(item, "call_id")
+        if type_.endswith(OUTPUT):
+            answered.add(call_id)
+        elif type_.endswith(CALL) and call_id and item.get("execution") != "server":
+            calls.append(Call(call_id, _text(item, "name") or type_.removesuffix(CALL), _arguments(item)))
+    return tuple(call for call in calls if call.id not in answered)
+
+
+def _arguments(item: Mapping[str, Any]) -> str:
+    """What a call is made with, by any of its names: text as it is, freeform or not; else as JSON with sorted keys."""
+    return next((text_of(item[name]) for name in ("arguments", "input", "action", "operation") if name in item), "")
+
+
+def _canonical(item: Mapping[str, Any]) -> str:
+    """All of an item but what is volatile, as JSON with sorted keys; a reference is nothing but its id."""
+    kept = {name: value for name, value in item.items() if name not in VOLATILE}
+    return text_of(kept if kept.keys() - {"type"} else dict(item))
+
+
+def _text(item: Mapping[str, Any], name: str) -> str:
+    said = item.get(name)
+    return said if isinstance(said, str) else ""
+
+
+def joined(content: object) -> str:
+    """The words of a content: a string as it is, the texts of a list as paragraphs."""
+    return JOINT.join(_texts(content)) if isinstance(content, list) else text_of(content)
+
+
+def _texts(content: object) -> list[str]:
+    if not isinstance(content, list):
+        content = [text_of(content)]
+    return [text for part in content if (text := _part(part)).strip()]
+
+
+def _part(part: object) -> str:
+    """The words of a part, a refusal's and a shell's among them; a part of another kind as JSON with sorted keys."""
+    if isinstance(part, dict):
+        if part.get("type") == "refusal" and isinstance(refusal := part.get("refusal"), str):
+            return refusal
+        if isinstance(out := part.get("stdout"), str) and isinstance(err := part.get("stderr"), str):
+            return out + err
+    return text_of([part])
+
+
+def _output(said: Mapping[str, Any]) -> str:
+    """What a result says; one that says it in members of its own is known by them."""
+    if "output" in said:
+        return joined(said["output"])
+    return text_of({name: value for name, value in said.items() if name not in (*VOLATILE, "type", "call_id")})
+
+
+# --------------------------------------------------------------------------------------------------------------- runs
+def is_run(wire: bytes) -> bool:
+    """Whether these are items without a bracket of their own in the request."""
+    return wire.startswith(b"[")
+
+
+def inner(wire: bytes) -> bytes:
+    """What is put among its neighbours: a run without its brackets, an item as it is."""
+    return wire[1:-1].strip() if is_run(wire) else wire
+
+
+def items_by_id(message: Message) -> dict[str, bytes]:
+    """The items of a run by their ids, for those who refer to them."""
+    if not is_run(message.wire):
+        return {}
+    return {ident: item for item in slices.items(message.wire) if (ident := _text(_said(item), "id"))}
+
+
+def seals(message: Message) -> bool:
+    """Whether a run holds a sealed item."""
+    return bool(sealed_in(message))
+
+
+def sealed_in(message: Message) -> tuple[str, ...]:
+    """What each sealed item of a run is known by where it stands alone, as clients give it back."""
+    if message.role != ASSISTANT or b"compaction" not in message.wire or not is_run(message.wire):
+        return ()
+    sealed = (item for item in slices.items(message.wire) if _outline(item).kind is Kind.SEALED)
+    return tuple(read_run(slices.array_of([item])).identity for item in sealed)
+
+
+def references(message: Message) -> tuple[str, ...]:
+    """The ids that a run refers to instead of holding the items."""
+    if not is_run(message.wire) or message.role != ASSISTANT:
+        return ()
+    return tuple(found for item in slices.items(message.wire) if (found := _referred(item)))
+
+
+def dereferenced(message: Message, items: Mapping[str, bytes]) -> Message:
+    """The same run with each item of `items` (by id) in the place of the reference to it. The very same where it
+    refers to none of them. Its tokens are not counted yet."""
+    if not any(found in items for found in references(message)):
+        return message
+    return read_run(slices.array_of([items.get(_referred(item), item) for item in slices.items(message.wire)]))
+
+
+def _referred(raw: bytes) -> str:
+    found = _outline(raw)
+    refers = found.type == "item_reference" or (found.type is None and found.role is None)
+    return found.id if refers and isinstance(found.id, str) else ""
+
+
+# ---------------------------------------------------------------------------------------------------------- reasoning
+REASONING = "reasoning"
+MADE_WITH = ("message", "function_call", "custom_tool_call", "shell_call", "apply_patch_call", "tool_search_call")
+"""Items that are taken without an id."""
+
+
+def without_reasoning(message: Message) -> Message:
+    """The same run less its reasoning items and the ids of what was made with them: providers ask for the reasoning
+    of an item that they know by its id. The very same where there is none."""
+    return _without(message, lambda _: True)
+
+
+def without_unreadable(message: Message) -> Message:
+    """The same less the reasoning of which only the id is left, for a provider that keeps nothing under it."""
+    return _without(message, lambda said: not said.get("encrypted_content") and not said.get("content"))
+
+
+def _without(message: Message, leaves: Callable[[Mapping[str, Any]], bool]) -> Message:
+    # Nearly no message of a long line has any, and each is asked: a parser would be a hundred times as slow.
+    if not is_run(message.wire) or b'"reasoning"' not in message.wire:
+        return message
+    kept: list[bytes] = []
+    left_out = False
+    for item in slices.items(message.wire):
+        type_ = _outline(item).type
+        if type_ == REASONING and leaves(_said(item)):
+            left_out = True
+        elif left_out and type_ in MADE_WITH:
+            kept.append(slices.object_of({n: raw for n, raw in slices.members(item).items() if n != "id"}))
+        else:
+            kept.append(item)
+    return replace(message, wire=slices.array_of(kept)) if left_out else message
+
+
+def without_calls(message: Message, calls: Collection[str]) -> Message:
+    """The same run less the calls with these ids, and less the reasoning at its end that was for them: providers
+    refuse reasoning that nothing follows. Its tokens are not counted yet."""
+    kept = [raw for raw in slices.items(message.wire) if not _is_call(_said(raw), calls)]
+    while kept and _outline(kept[-1]).type == REASONING:
+        kept.pop()
+    return read_run(slices.array_of(kept))
+
+
+def _is_call(said: Mapping[str, Any], calls: Collection[str]) -> bool:
+    return _text(said, "type").endswith(CALL) and _text(said, "call_id") in calls
+
+
+# --------------------------------------------------------------------------------------------------------------- ours
+def tool_result(call_id: str, text: str) -> Message:
+    """The result of a call that we answered: calls of ours are functions, always."""
+    result = {"type": "function_call_output", "call_id": call_id, "output": slices.mended(text)}
+    return read_item(slices.encoded(result))
+
+
+def user_message(text: str) -> Message:
+    """A user-role text of ours: a trace, a note, guidance."""
+    return read_item(message_item("user", text))
+
+
+def message_item(role: str, text: str) -> bytes:
+    part = {"type": "input_text", "text": slices.mended(text)}
+    return slices.encoded({"type": "message", "role": role, "content": [part]})
+
+
+def text_item(string: bytes) -> bytes:
+    """The item that an input of nothing but a text (a JSON string) stands for."""
+    return b'{"role":"user","content":' + string + b"}"
+
+
+def retold(message: Message, text: str) -> Message:
+    """The same item with `text` for its content; every other member as it was. Its tokens are not counted yet. A run
+    of the model, and a result that is a picture, are told in no other words."""
+    if is_run(message.wire):
+        return message
+    fields = slices.members(message.wire)
+    type_ = _text(_said(message.wire), "type")
+    if type_ == "computer_call_output":
+        return message
+    text = slices.mended(text)
+    said = _of_a_shell(text) if type_ == "shell_call_output" else text
+    fields["output" if message.answers else "content"] = slices.encoded(said)
+    identity = identity_of(message.role, text, message.calls, message.answers)
+    return replace(message, wire=slices.object_of(fields), identity=identity, text=text, tokens=0)
+
+
+def _of_a_shell(text: str) -> list[Any]:
+    return [{"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]
+
+
+def call_types(message: Message) -> dict[str, str]:
+    """The types of the calls in a run, by call id."""
+    items = [_said(item) for item in slices.items(message.wire)] if message.calls and is_run(message.wire) else []
+    return {_text(item, "call_id"): _text(item, "type") for item in items if _text(item, "type").endswith(CALL)}
+
+
+def as_answer_to(result: Message, call_type: str) -> bytes:
+    """A result of ours as an answer to a client's call of this type; what is asked by none of these types takes it as
+    a function does (so does Codex for its shell)."""
+    more: dict[str, Any]
+    text = slices.mended(result.text)
+    if call_type == "custom_tool_call":
+        more = {"output": text}
+    elif call_type == "apply_patch_call":
+        more = {"status": "failed", "output": text}
+    elif call_type == "shell_call":
+        more = {"output": _of_a_shell(text)}
+    elif call_type == "tool_search_call":
+        call_type, more = "tool_search", {"execution": "client", "status": "completed", "tools": []}
+    else:
+        return result.wire
+    return slices.encoded({"type": call_type + OUTPUT, "call_id": result.answers, **more})
+
+
+# ------------------------------------------------------------------------------------------------------------- tools
+NAMESPACE = "stack"
+"""Where our tools stand when all tools beside them stand in namespaces."""
+
+
+def is_added_tools(wire: bytes) -> bool:
+    return not is_run(wire) and not wire.startswith(b'"') and _outline(wire).type == ADDED_TOOLS
+
+
+def tools_in(raw: bytes) -> list[Any]:
+    """The tools of an `additional_tools` item."""
+    listed = _said(raw).get("tools")
+    return listed if isinstance(listed, list) else []
+
+
+def with_tools_inside(wire: bytes, extra: bytes) -> bytes:
+    """An `additional_tools` item with our array of tools behind its own, in a namespace where all of its own are."""
+    fields = slices.members(wire)
+    theirs = tools_in(wire)
+    extra = _spaced(theirs, extra)
+    inside = fields["tools"].strip()[1:-1].rstrip() if theirs else b""
+    fields["tools"] = b"[" + inside + b"," + extra[1:] if inside else extra
+    return slices.object_of(fields)
+
+
+def _spaced(theirs: Sequence[Any], extra: bytes) -> bytes:
+    """Our array of tools, in a namespace where all of theirs are."""
+    if not theirs or not all(isinstance(tool, dict) and tool.get("type") == "namespace" for tool in theirs):
+        return extra
+    return b'[{"type":"namespace","name":"' + NAMESPACE.encode() + b'","description":"","tools":' + extra + b"}]"
+
+
+def appended(guidance: str, tools: bytes, theirs: Sequence[Any]) -> bytes:
+    """A run that offers our array of tools from its place on, told as `theirs` are, and says this guidance."""
+    kind = {"type": slices.encoded(ADDED_TOOLS), "role": b'"developer"'}
+    offer = slices.object_of({**kind, "tools": _spaced(theirs, tools)})
+    return slices.array_of([offer, *([message_item("developer", guidance)] if guidance else [])])
+
+
+def read_appended(wire: bytes) -> Message:
+    """The message of such a run; the tools count as the JSON they are."""
+    offer, *said = slices.items(wire)
+    tools = slices.members(offer)["tools"].decode()
+    text = JOINT.join([tools, *(read_item(item).text for item in said)])
+    return Message("developer", wire, identity_of("developer", text), text)

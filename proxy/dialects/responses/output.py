@@ -1,0 +1,103 @@
+"""One output item of the responses API while it arrives: who sees it, and all of it at the end.
+
+The law: **an item that was told as a whole is those bytes**. Only where a stream broke off, or a provider leaves the
+whole out, is one put together from how it was announced and what was told of its inside.
+
+What this module does not do: it reads no event. Which of them are about one item is found by `responses_round`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.core.ledger.interceptor import OpenCall, Owner
+from proxy.dialects import raw_json as slices
+from proxy.dialects.body import is_signed
+from proxy.dialects.responses.items import REASONING
+
+FUNCTION, CUSTOM = "function_call", "custom_tool_call"
+"""Calls of which the name decides who answers them, even while it has not come."""
+INCOMPLETE = "incomplete"
+
+
+@dataclass(eq=False, slots=True)
+class Item:
+    """One output item while it arrives. `raw` is all of it as it was produced, empty until that has come; `opened` is
+    how it was announced."""
+
+    type: str
+    id: str = ""
+    call_id: str = ""
+    index: int | None = None
+    """Where the provider counts it."""
+    order: int = 0
+    """Its place in the round, in the order of beginning."""
+    opened: bytes = b""
+    raw: bytes = b""
+    call: OpenCall | None = None
+    bound: bool = False
+    """It was announced with a signature."""
+    readable: bool = False
+    """It is reasoning that is bound to nothing: said in plain words, and unsigned."""
+    said: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
+    """The kind of each content part, and what has come of it."""
+    told: int | None = None
+    """Where the client was told it stands; None while nothing of it has left."""
+
+    @property
+    def shows(self) -> bool | None:
+        """Whether the client sees it. None while that is open: a call has no name yet, or the reasoning is bound to
+        what it was made with."""
+        if self.call is not None:
+            return None if self.call.owner is Owner.UNKNOWN else self.call.owner is Owner.CLIENT
+        return True if self.type != REASONING or self.readable or self.told is not None else None
+
+    def written(self, status: str) -> bytes:
+        """All of it, put together from what has come where it has not been told as a whole; nothing while there is
+        nothing to tell."""
+        if self.raw or not self.type:
+            return self.raw
+        fields = slices.members(self.opened) if self.opened else {"type": slices.encoded(self.type)}
+        if self.call is not None:
+            name = "input" if self.type == CUSTOM else "arguments"
+            fields[name] = slices.encoded(slices.mended(self.call.arguments))
+        elif self.said:
+            parts = [_part(kind, slices.mended("".join(texts))) for _, (kind, texts) in sorted(self.said.items())]
+            fields = {"role": b'"assistant"'} | fields | {"content": slices.encoded(parts)}
+        elif not self.opened or self.type == REASONING:
+            return b""  # reasoning that was cut off is of use to nobody
+        if "status" in fields:
+            fields["status"] = slices.encoded(status)
+        return slices.object_of(fields)
+
+    def answerable(self, status: str) -> bytes:
+        """As it goes back to the provider. A call of ours needs an id for its result, and goes without the item's own:
+        providers demand the reasoning of an item that they know by its id, and that may have to leave the line. All
+        else stays as it was sent."""
+        raw = self.written(status)
+        if not raw or self.call is None or self.call.owner is not Owner.OURS:
+            return raw
+        fields = {name: member for name, member in slices.members(raw).items() if name != "id"}
+        if not self.call_id:
+            fields["call_id"] = slices.encoded(slices.made_id(self.order, self.call.name, self.call.arguments))
+        return slices.object_of(fields)
+
+
+def _part(kind: str, text: str) -> dict[str, Any]:
+    return {"type": kind, "refusal": text} if kind == "refusal" else {"type": kind, "text": text, "annotations": []}
+
+
+def is_open(raw: bytes) -> bool:
+    """Whether reasoning stands in plain words. What is signed is bound to its place; so is what has no words, or only
+    a summary: the provider keeps the rest under its id."""
+    said = value(raw)
+    return isinstance(said, dict) and bool(said.get("content")) and not is_signed(said)
+
+
+def value(raw: bytes) -> Any:
+    """An item as Python has it; None when no parser takes it."""
+    try:
+        return slices.value(raw)
+    except slices.NotSliced:
+        return None

@@ -1,0 +1,118 @@
+"""What is kept of a turn of the responses API, so that its client may name it or ask for it again.
+
+A client may go on from an answer by its id alone: then what opened the conversation is wanted, which no later request
+holds. And it may ask for the answer again, or for what it was asked with. The law: **what is told is what the client
+was told**: its items, under the ids it knows, and never the line that went upstream in its place.
+
+What this module does not do: it keeps nothing. What is told here stands beside the rounds of a turn (`Spoken.extra`);
+whose turn it is, and where it lies, is known to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from proxy.core.ledger.messages import Message, Request
+from proxy.dialects import raw_json as slices
+from proxy.dialects.base import TOLD
+from proxy.dialects.envelope import Fields, value_of
+from proxy.dialects.responses.items import ASSISTANT, is_run, read_item
+
+HEAD = "head"
+"""The items that open the conversation; `instructions` are not carried on from answer to answer."""
+MODEL = "asked"
+"""The model as the client names it."""
+APART = ("tools", "instructions")
+"""Members of an answer that are the same turn after turn, and long."""
+NONE = b"[]"
+IDS = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
+"""What the id of an item begins with, by its type."""
+
+
+# --------------------------------------------------------------------------------------------------------------- keep
+def keeps(fields: Fields) -> bool:
+    """Whether the provider keeps the answer to a request with these members; it does unless it is told not to."""
+    return value_of(fields, "store") is not False
+
+
+def lasting(request: Request, told: bytes) -> dict[str, bytes]:
+    """What outlasts an answer to this request, each as JSON by its name. `told`: all of the response that the client
+    was given, empty where that is what the provider has. Raises NotSliced where it is no object."""
+    opening = [message.wire for message in request.head if not message.wire.startswith(b'"')]
+    found = {HEAD: slices.array_of(opening), MODEL: slices.encoded(request.model)}
+    if told:
+        fields = slices.members(told)
+        apart = {name: fields[name] for name in APART if name in fields}
+        found |= apart | {TOLD: slices.object_of(fields | dict.fromkeys((*apart, "output"), NONE))}
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------------- tell
+def opening(kept: Mapping[str, bytes]) -> list[Message]:
+    """The messages that open the conversation of a turn with which this is kept. Their tokens are not counted."""
+    return [read_item(item) for item in slices.items(kept.get(HEAD, NONE))]
+
+
+def model(kept: Mapping[str, bytes]) -> str | None:
+    found = value_of(kept, MODEL)
+    return found if isinstance(found, str) else None
+
+
+def goes_on(kept: Mapping[str, bytes]) -> bool:
+    """Whether the request of the answer named the one before it, and so held nothing of what was before."""
+    return bool(value_of(slices.members(kept[TOLD]), "previous_response_id"))
+
+
+def response(kept: Mapping[str, bytes], shown: Message) -> bytes:
+    """The answer as the client was told it, with the items it was shown."""
+    fields = slices.members(kept[TOLD])
+    again = {name: kept.get(name, NONE) for name in APART if name in fields}
+    return slices.object_of(fields | again | {"output": shown.wire})
+
+
+def input_items(messages: Iterable[tuple[str, Message]]) -> list[tuple[str, bytes]]:
+    """The items of an input with their ids, in order. One that has none gets an id from the name of its message."""
+    return [
+        _item(raw, f"{name}{at:02}")
+        for name, message in messages
+        for at, raw in enumerate(slices.items(message.wire) if is_run(message.wire) else [message.wire])
+    ]
+
+
+def _item(raw: bytes, name: str) -> tuple[str, bytes]:
+    """An item as the API tells it: with an id and a type, its words in a part."""
+    fields = slices.members(raw)
+    type_ = value_of(fields, "type")
+    type_ = type_ if isinstance(type_, str) else "message"
+    ident = value_of(fields, "id")
+    ident = ident if isinstance(ident, str) else f"{IDS.get(type_, 'item')}_{name}"
+    said = {"id": slices.encoded(ident), "type": slices.encoded(type_)}
+    if type_ == "message" and (text := fields.get("content", b"").strip()).startswith(b'"'):
+        part = b"output_text" if value_of(fields, "role") == ASSISTANT else b"input_text"
+        said["content"] = b'[{"type":"' + part + b'","text":' + text + b"}]"
+    return ident, slices.object_of({**said, **fields, **said})
+
+
+def page(items: Sequence[tuple[str, bytes]], limit: int, *, oldest_first: bool, after: str = "") -> bytes:
+    """A page of an input: at most `limit` items behind the one with the id `after`. Raises KeyError where there is no
+    such item."""
+    ordered = items if oldest_first else items[::-1]
+    names = [ident for ident, _ in ordered]
+    if after and after not in names:
+        raise KeyError(after)
+    start = names.index(after) + 1 if after else 0
+    some = names[start : start + limit]
+    listed: dict[str, Any] = {
+        "first_id": some[0] if some else None,
+        "last_id": some[-1] if some else None,
+        "has_more": start + len(some) < len(names),
+    }
+    data = slices.array_of([raw for _, raw in ordered[start : start + limit]])
+    return slices.object_of(
+        {"object": b'"list"', "data": data} | {name: slices.encoded(told) for name, told in listed.items()}
+    )
+
+
+def deleted(answer: str) -> bytes:
+    return slices.encoded({"id": answer, "object": "response", "deleted": True})

@@ -1,0 +1,390 @@
+"""The optional summariser: a model that is asked, off the request path, what a folded span came to.
+
+    offer       a request was answered: the folds that came with it are noted, and nothing else happens
+    run         one task per process takes them in turn: is there money, ask, keep the answer as an event
+
+What is kept stands in the next trace that tells of the span, when a later fold writes that anew (`stack.folding`);
+no line changes because a summary arrived. The laws: **no request waits for it or fails by it**; it is asked with the
+operator's key alone, and **no more than `usd_per_day` is spent** in a day (UTC): the estimate must fit before a
+question leaves, what was charged counts afterwards, and a restart reads it back from the receipts. Whatever goes
+wrong, the trace says what it would have said without a summariser.
+
+What this module does not do: it writes no prompt and judges no answer (`stack.condensing` does), and logs no content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from proxy import __version__
+from proxy.accounting import SUMMARY, Accountant, Outcome, Receipt
+from proxy.accounting.pricing import Tariff
+from proxy.accounting.tokens import Counter
+from proxy.config.model import Config
+from proxy.config.sections import SummarySettings
+from proxy.core.compaction.summarize import (
+    SMALLEST,
+    Span,
+    heading,
+    instructions,
+    newest_fitting,
+    quoted,
+    span_of,
+    usable,
+)
+from proxy.core.frames.events import Summarised, recorded
+from proxy.core.frames.path_state import follow
+from proxy.core.ledger.messages import Usage
+from proxy.dialects.usage import usage_of
+from proxy.errors import ProxyError, StoreError, UpstreamUnreachable
+from proxy.exchange.thread.placement import Standing
+from proxy.store import RequestRecord, SentRecord, Store
+from proxy.store.cache import Shelf, Shelved
+from proxy.telemetry.metrics import Metrics
+from proxy.upstream.routing import Answer, RawHeaders, Routes, Upstream, outgoing_headers
+
+log = logging.getLogger(__name__)
+
+PATH = "/v1/chat/completions"
+WAITING = 32
+"""Folds that may wait for their summary; what comes beyond is not summarised."""
+LONGEST_ANSWER = 1 << 18
+"""Bytes of an answer: a summary is some KB."""
+DAY_MS = 86_400_000
+READ_BACK = 1_000
+"""Receipts read at first, to find those of today."""
+MILLION = 1_000_000
+
+
+class Unsummarised(ProxyError):
+    """There is no summary of a span; `code` is the word for why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Where a span left the line. It holds no content: what was deleted meanwhile is not remembered here."""
+
+    tenant: str
+    conversation: str
+    thread: str
+    mode: str
+    node: str
+    frame: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A body for the summariser and its tokens."""
+
+    id: str
+    body: bytes
+    tokens: int
+
+
+@dataclass
+class Summaries:
+    """One per process. `now` tells ms since the epoch, `fresh_id` makes ids of requests."""
+
+    settings: SummarySettings
+    upstream: Upstream
+    model: str
+    tariff: Tariff
+    shelf: Shelf
+    store: Store
+    counter: Counter
+    accountant: Accountant
+    metrics: Metrics
+    now: Callable[[], int]
+    fresh_id: Callable[[], str]
+    _folds: asyncio.Queue[Fold] = field(default_factory=lambda: asyncio.Queue(WAITING), init=False)
+    _day: int = field(default=-1, init=False)
+    """Days since the epoch; -1: the receipts have not been read."""
+    _spent: float = field(default=0.0, init=False)
+    """USD on `_day`."""
+
+    # --------------------------------------------------------------------------------------------------------- offered
+    def offer(self, standing: Standing) -> None:
+        """Note the folds that came with a request. Never raises and never waits."""
+        if not standing.rendered:
+            return
+        conversation, mode = standing.ledger.conversation, standing.mode
+        for event in standing.ledger.events.get(standing.node, ()):
+            if event.kind == "folded" and event.created >= standing.arrival.now:
+                place = (conversation.tenant, conversation.id, standing.thread, mode, standing.node)
+                self._noted(Fold(*place, event.subject))
+
+    def _noted(self, fold: Fold) -> None:
+        try:
+            self._folds.put_nowait(fold)
+        except asyncio.QueueFull:
+            self._told(fold, "queue_full")
+
+    # ------------------------------------------------------------------------------------------------------------ work
+    async def run(self) -> None:
+        """Take one fold after the other, for as long as the process lives."""
+        while True:
+            fold = await self._folds.get()
+            try:
+                await self._summarised(fold)
+            except ProxyError as error:
+                self._told(fold, error.code)
+            except Exception as error:  # the outermost edge: no request hangs on it, the next fold has its turn
+                # Without the error's words: they may be content.
+                self._told(fold, "internal", type(error).__name__)
+
+    async def _summarised(self, fold: Fold) -> None:
+        """Raises Unsummarised or StoreError where nothing is asked, or nothing of it may be kept."""
+        span = await self._span(fold)
+        question = await self._question(span)
+        await self._affordable(question)
+        text, reason = await self._asked(fold, span, question)
+        shelved = await self._shelved(fold)
+        if not reason:
+            written = recorded(Summarised(fold.frame, text), fold.node, 0, shelved.ledger.seq, self.now())
+            self.shelf.record(shelved, [written])
+            shelved.stories.clear()  # each of them was folded without it
+        self._told(fold, reason or "kept")
+
+    async def _shelved(self, fold: Fold) -> Shelved:
+        """The conversation. Raises Unsummarised where it was deleted: then nothing of its content may be kept."""
+        shelved = await self.shelf.get(fold.tenant, fold.conversation)
+        if shelved is None or fold.node not in shelved.ledger.entries:
+            raise Unsummarised("it was deleted meanwhile", code="gone")
+        return shelved
+
+    async def _span(self, fold: Fold) -> Span:
+        """What left, read anew from the shelf. Paths are folded beside those that requests go on from."""
+        shelved = await self._shelved(fold)
+        ledger = shelved.ledger
+        span = span_of(ledger, follow(ledger, ledger.path(fold.node), shelved.stories), fold.node, fold.frame)
+        if span is None:
+            raise Unsummarised("it was not folded after all", code="gone")
+        if span.tokens < SMALLEST:
+            raise Unsummarised("so little is not worth a question", code="small")
+        return span
+
+    async def _question(self, span: Span) -> Question:
+        task = instructions(span, self.settings.template)
+        head = heading(span, _date(self.now()), _date(span.frame.created_at))
+        texts = [quoted(message) for message in span.messages]
+        fixed, *counts = await self.counter.count_all([task + head, *texts])
+        room = self.settings.input_tokens - fixed
+        if not counts or room < counts[-1]:
+            raise Unsummarised("the span does not fit a question", code="input_full")
+        said = head + newest_fitting(texts, counts, room)
+        messages = [{"role": "system", "content": task}, {"role": "user", "content": said}]
+        fields = {"model": self.model, "messages": messages, self.settings.output_field: self.settings.output_tokens}
+        (tokens,) = await self.counter.count_all([task + said])
+        return Question(self.fresh_id(), msgspec.json.encode(fields), tokens)
+
+    # ----------------------------------------------------------------------------------------------------------- money
+    async def _affordable(self, question: Question) -> None:
+        """Raises Unsummarised where the question at its dearest would not fit what is left of the day."""
+        await self._day_begun()
+        tariff = self.tariff.for_input(question.tokens)
+        dearest = question.tokens * max(1.0, tariff.write) * tariff.input
+        dearest += self.settings.output_tokens * (tariff.output or 0.0)
+        if self._spent + dearest / MILLION > self.settings.usd_per_day:
+            raise Unsummarised("the money of this day is spent", code="no_money")
+
+    async def _day_begun(self) -> None:
+        """At midnight nothing has been spent; at the start, what the receipts of today tell."""
+        today = self.now() // DAY_MS
+        if self._day == today:
+            return
+        self._spent = await self._spent_since(today * DAY_MS) if self._day < 0 else 0.0
+        self._day = today
+
+    async def _spent_since(self, midnight: int) -> float:
+        limit = READ_BACK
+        while True:
+            rows = await self.store.requests(None, limit=limit)
+            if len(rows) < limit or rows[-1].created < midnight:
+                break
+            limit *= 4
+        ours = (row.receipt for row in rows if row.status == SUMMARY and row.created >= midnight)
+        return sum(msgspec.json.decode(receipt, type=Receipt).cost for receipt in ours)
+
+    def _settled(self, fold: Fold, question: Question, outcome: Outcome, usage: Usage | None, *, assumed: int) -> None:
+        """The receipt, with the question as it was sent: all of it is our own overhead, for the untouched run asks
+        nobody. `assumed` are tokens of output that nobody reported."""
+        account = self.accountant.open([], tenant=fold.tenant, upstream=self.upstream.name, model=self.model)
+        account.note_sent([(question.id, question.tokens)])
+        settled = account.settle(outcome, [usage])
+        cost = settled.cost + assumed * (self.tariff.for_input(question.tokens).output or 0.0) / MILLION
+        receipt = msgspec.structs.replace(
+            settled, own_rounds=settled.tokens_sent, cost=cost, cost_untouched=0.0, saved=-cost
+        )
+        self._spent += receipt.cost
+        self.metrics.summary_paid(receipt)
+        kept = RequestRecord(
+            question.id,
+            fold.conversation,
+            fold.thread,
+            fold.frame,
+            fold.node,
+            outcome.created,
+            SUMMARY,
+            msgspec.json.encode(receipt),
+        )
+        # In one write: of a conversation that was deleted meanwhile the store keeps no question.
+        asked = SentRecord(question.id, 0, (question.body,), self.now())
+        try:
+            self.store.write(fold.tenant, (kept, asked))
+        except StoreError as error:
+            log.warning("receipt not kept", extra={"request": question.id, "reason": error.code})
+
+    # ------------------------------------------------------------------------------------------------------------- ask
+    async def _asked(self, fold: Fold, span: Span, question: Question) -> tuple[str, str]:
+        """The summary, and why there is none. What left is paid for: of a question without an answer, all that it could
+        cost."""
+        call = _Asking(fold, self.now(), perf_counter())
+        call.reason, assumed = "stopped", self.settings.output_tokens
+        text, usage, kept = "", None, ""
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                await self._answered(call, question)
+            text, usage = read_answer(call.body) if call.status < 300 else ("", None)
+            kept = usable(text, span, self.counter.count)
+            assumed = 0 if usage else self.counter.count(text)
+            call.reason = self._why_not(call, text, kept)
+        except TimeoutError:
+            call.reason = "timeout"
+        except UpstreamUnreachable as error:
+            call.reason, call.left = error.code, False
+        except ProxyError as error:
+            call.reason = error.code
+        finally:
+            if call.left:
+                outcome = call.outcome(question, self.upstream.name, self.model)
+                self._settled(fold, question, outcome, usage, assumed=assumed)
+        return kept, call.reason
+
+    def _why_not(self, call: _Asking, text: str, kept: str) -> str:
+        """Why an answer is not used; empty where it is."""
+        if call.status >= 300:
+            return "upstream_error"
+        if not text.strip():
+            return "empty"
+        return "" if kept else "too_long"
+
+    async def _answered(self, call: _Asking, question: Question) -> None:
+        got = await self.upstream.send("POST", PATH, b"", self._headers(), question.body)
+        call.status = got.status
+        async with aclosing(got):
+            call.body = await _bounded(got)
+
+    def _headers(self) -> RawHeaders:
+        own = [
+            (b"content-type", b"application/json"),
+            (b"accept", b"application/json"),
+            (b"user-agent", f"callstack-proxy/{__version__}".encode()),
+        ]
+        return outgoing_headers(own, self.upstream.settings, readable=True)
+
+    def _told(self, fold: Fold, outcome: str, error: str = "") -> None:
+        """Counted, and one line in the log."""
+        self.metrics.summary_ended(outcome)
+        ids = {"conversation": fold.conversation, "frame": fold.frame}
+        level = logging.INFO if outcome in ("kept", "small", "gone") else logging.WARNING
+        log.log(level, "summary", extra={**ids, "reason": outcome, **({"error": error} if error else {})})
+
+
+@dataclass
+class _Asking:
+    """A question on its way. `reason` is why nothing came of it."""
+
+    fold: Fold
+    created: int
+    began: float
+    status: int = 0
+    body: bytes = b""
+    reason: str = ""
+    left: bool = True
+    """Whether the provider may have read the question."""
+
+    def outcome(self, question: Question, upstream: str, model: str) -> Outcome:
+        fold = self.fold
+        return Outcome(
+            id=question.id,
+            conversation=fold.conversation,
+            thread=fold.thread,
+            frame=fold.frame,
+            model=model,
+            upstream=upstream,
+            mode=fold.mode,
+            status=SUMMARY,
+            reason=self.reason,
+            created=self.created,
+            duration_ms=(perf_counter() - self.began) * 1000,
+            upstream_status=self.status,
+        )
+
+
+def summaries(  # noqa: PLR0913  the parts of the process that a summariser works with
+    config: Config,
+    routes: Routes,
+    shelf: Shelf,
+    store: Store,
+    counter: Counter,
+    metrics: Metrics,
+    now: Callable[[], int],
+    fresh_id: Callable[[], str],
+) -> Summaries | None:
+    """The summariser as configured; None where it is off."""
+    settings = config.summaries
+    if not settings.on:
+        return None
+    upstream = routes.upstreams[settings.upstream]
+    model = upstream.settings.aliases.get(settings.model, settings.model)
+    accountant = Accountant(now, counter.name, config.tariff_of)
+    tariff = config.tariff_of(model)
+    return Summaries(settings, upstream, model, tariff, shelf, store, counter, accountant, metrics, now, fresh_id)
+
+
+# -------------------------------------------------------------------------------------------------------------- answer
+class _Said(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Said = msgspec.field(default_factory=_Said)
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: dict[str, Any] | None = None
+
+
+def read_answer(body: bytes) -> tuple[str, Usage | None]:
+    """The text of an answer and what it used; no text where the body is no completion."""
+    try:
+        told = msgspec.json.decode(body, type=_Answer)
+    except (msgspec.DecodeError, RecursionError):
+        return "", None
+    text = told.choices[0].message.content if told.choices else None
+    return text or "", usage_of(told.usage) if told.usage else None
+
+
+async def _bounded(got: Answer) -> bytes:
+    """The body. Raises Unsummarised where it is larger than any summary."""
+    pieces, size = [], 0
+    async for chunk in got.chunks():
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > LONGEST_ANSWER:
+            raise Unsummarised("the answer is no summary", code="too_large")
+    return b"".join(pieces)
+
+
+def _date(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,95 @@
+"""Ends a frame as blocked whose task has failed again and again, at level `auto` (S3-23).
+
+The model opened the frame, and under it the same task failed, was tried again, and failed again. The loop note says so
+at every level; here the frame is ended too, as the model's own pop would end it: what was tried stays behind its ref,
+and the frame above goes on with what came of it.
+
+The law: **only at rest, and only as the user speaks**: the turn before has ended, so no call group is cut through and
+no work under way is lost.
+
+What this module does not do: it ends no frame that nobody pushed, and never the root: what the user asked for is theirs
+to give up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from proxy.config.model import Config
+from proxy.core.frames.events import recorded
+from proxy.core.frames.frames import Frame, Loop, Status, Tree, children
+from proxy.core.ledger.ledger import Entry, Kind, Ledger
+from proxy.core.observers.turns import user_spoke_last
+from proxy.core.policy.loops import failed_again
+from proxy.core.tools import frames as moves
+from proxy.core.tools.base import Desk, Group
+from proxy.exchange.notes.base import Teller
+from proxy.exchange.thread.placement import Standing
+from proxy.exchange.thread.policy import Actor
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """A note that says nothing: what the frame returned says it."""
+
+    teller: Teller
+    actor: Actor
+    config: Config
+
+    def __call__(self, standing: Standing) -> Standing:
+        tree = standing.story.tree
+        loop = failed_again(tree) if self._may_end(standing) else None
+        turn = _turn_before(standing) if loop else None
+        if loop is None or turn is None:
+            return standing
+        before = standing.shelved.story(turn.id)
+        if before.tree.active != tree.active:
+            return standing
+        now, desk = standing.arrival.now, self.actor
+        group = Group(alone=True, home=tree.active)
+        nonce = desk.nonce(standing.conversation)
+        at = Desk(before, standing.ledger, group, turn.id, "", 0, now, nonce, desk.count, desk.settings)
+        outcome = moves.pop(at, {"status": str(Status.BLOCKED), "results": _words(tree, tree.current, loop)})
+        number, seq = standing.ledger.rounds[turn.id][-1].number, standing.ledger.seq
+        events = [recorded(event, turn.id, number, seq + n, now) for n, event in enumerate(outcome.events)]
+        self.teller.shelf.record(standing.shelved, events)
+        standing.shelved.stories.clear()
+        return replace(standing, story=standing.shelved.story(standing.node))
+
+    def _may_end(self, standing: Standing) -> bool:
+        request, frame = standing.request, standing.story.tree.current
+        pushed = bool(frame.parent) and frame.opening is not None and frame.status is Status.IN_PROGRESS
+        if not pushed or standing.mode != "active" or self.config.loops == "off":
+            return False
+        rules = self.config.autonomy_rules.with_chosen(standing.story.tree.advice.chosen)
+        may = rules.level == "auto" and self.teller.takes_words(request.model)
+        return may and user_spoke_last(request.messages)
+
+
+def _turn_before(standing: Standing) -> Entry | None:
+    """The turn that the user's words of this request follow, where it has ended; None where they were known before or
+    follow something else."""
+    ledger, now = standing.ledger, standing.arrival.now
+    entry = ledger.entries.get(standing.node)
+    while entry is not None and _is_said_now(entry, now):
+        entry = ledger.entries.get(entry.parent)
+    return entry if entry is not None and entry.id != standing.node and _has_ended(ledger, entry) else None
+
+
+def _is_said_now(entry: Entry, now: int) -> bool:
+    message = entry.message
+    return entry.created >= now and message is not None and message.role == "user" and not message.answers
+
+
+def _has_ended(ledger: Ledger, entry: Entry) -> bool:
+    last = ledger.rounds.get(entry.id, ())[-1:] if entry.kind is Kind.TURN else ()
+    return any(done.last and done.spoken.complete and not done.spoken.client_calls for done in last)
+
+
+def _words(tree: Tree, frame: Frame, loop: Loop) -> str:
+    """What the frame returns: how often what failed, and what came of the last attempt."""
+    failed = [f for f in children(tree, frame.id) if f.status is Status.FAILED]
+    newest = max(failed, key=lambda f: (f.updated_at, f.order))
+    return f"Blocked: {', '.join(loop.shown)} failed {loop.count} times. The last attempt: {newest.results}"

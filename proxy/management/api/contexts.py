@@ -1,0 +1,80 @@
+"""The routes that look at contexts: a line, the block as it was told, what has left, what a frame came to."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from proxy.core.context.made import with_artifacts
+from proxy.core.tools.context import LONGEST, PREVIEW
+from proxy.management.api.asking import UNKNOWN, Asked, Id, Thread
+from proxy.management.api.base import answered
+from proxy.management.views import contexts, lookup
+from proxy.management.views import explain as explained
+from proxy.management.views.conversations import story_of
+
+router = APIRouter()
+
+
+@router.get("/conversations/{conversation}/context", response_model=contexts.ContextTold, responses=UNKNOWN)
+async def show_context(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+    """What the line of the active frame is made of: budgets, what its block chose, sizes, the newest usage."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    stage = asked.backstage
+    return await answered(
+        lambda: contexts.context_told(ledger, story_of(ledger, thread), stage.config, _now(), stage.count)
+    )
+
+
+@router.get("/conversations/{conversation}/context/preview", response_model=contexts.Preview, responses=UNKNOWN)
+async def show_preview(
+    asked: Asked,
+    conversation: Id,
+    thread: Thread = "",
+    max_length: Annotated[int, Query(ge=1, le=LONGEST, description="Characters that are shown")] = PREVIEW,
+) -> Response:
+    """The block of the active frame as it was told; where none was, as it would be."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    stage = asked.backstage
+
+    def preview() -> contexts.Preview:
+        story = story_of(ledger, thread, stage.config.observed_tools)
+        block, told = contexts.block_of_active(ledger, story, stage.config, _now(), stage.count)
+        return contexts.preview(story.tree.active, block, max_length, told=told)
+
+    return await answered(preview)
+
+
+@router.get("/conversations/{conversation}/explain", response_model=explained.Explained, responses=UNKNOWN)
+async def show_explanation(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+    """Why each ancestor and each finished sibling stands in the block of the active frame, or does not: its score, part
+    by part, as it was when the block was told."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    stage = asked.backstage
+
+    def explained_now() -> explained.Explained:
+        story = story_of(ledger, thread, stage.config.observed_tools)
+        return explained.explained_told(ledger, story, stage.config, _now(), stage.count)
+
+    return await answered(explained_now)
+
+
+@router.get("/conversations/{conversation}/compactions", response_model=contexts.CompactionsTold, responses=UNKNOWN)
+async def show_compactions(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+    """What left the line, by how it did, and what waits to leave it or to come back."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return await answered(lambda: contexts.compactions_told(story_of(ledger, thread)))
+
+
+@router.get("/frames/{frame}/summary", response_model=contexts.SummaryTold, responses=UNKNOWN)
+async def show_summary(asked: Asked, frame: Id) -> Response:
+    """What a frame came to, or has so far: results, artifacts, decisions."""
+    _, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
+    names = asked.backstage.config.observed_tools
+    return await answered(lambda: contexts.summary_told(with_artifacts(story, names).tree.frames[frame]))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

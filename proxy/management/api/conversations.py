@@ -1,0 +1,428 @@
+"""The routes of `/stack`, each a question to `proxy.views` with the asker's scope.
+
+Answers are documented by the shapes of `proxy.views.shapes` and written as they are: nothing is validated on its way
+out, so what is stored is what is shown.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import chain
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from msgspec.structs import replace
+from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict
+
+from proxy.accounting import By
+from proxy.core.frames.frames import Status
+from proxy.errors import StoreError
+from proxy.management.actions import unfolding
+from proxy.management.api import (
+    attempts,
+    autonomy,
+    branches,
+    completing,
+    configuring,
+    contexts,
+    past,
+    searching,
+    seen_files,
+    subagents,
+)
+from proxy.management.api import frames as hand
+from proxy.management.api import messages as speaking
+from proxy.management.api.asking import ERRORS, UNKNOWN, Asked, Asking, AsOf, Id, Limit, Offset, Thread
+from proxy.management.api.backstage import Backstage
+from proxy.management.api.base import Error, Json, answered
+from proxy.management.api.description import description
+from proxy.management.export import files as writing
+from proxy.management.export.flamegraph import MEASURES
+from proxy.management.export.formats import FORMATS, Options, format_named, measure_named
+from proxy.management.export.source import gathered
+from proxy.management.views import conversations, logs, lookup, loops, requests, totals
+from proxy.management.views.health import Health
+from proxy.management.views.health import health as told_health
+from proxy.management.views.past import LATEST, ledger_at, moment_in
+from proxy.management.views.schemas import (
+    ConversationRow,
+    FrameDetail,
+    FrameLog,
+    FrameState,
+    LoopRow,
+    RequestDetail,
+    RequestDifference,
+    RequestRow,
+    State,
+    ThreadRow,
+    Totals,
+    UnfoldingTold,
+)
+from proxy.management.views.tasks import TaskFrame, task_frame
+from proxy.store import Forgotten as Gone
+
+router = APIRouter(prefix="/stack", responses=ERRORS)
+open_router = APIRouter()
+
+
+# -------------------------------------------------------------------------------------------------------------- loops
+class Loops(TypedDict):
+    loops: list[LoopRow]
+
+
+class LoopsCleared(TypedDict):
+    cleared: int
+
+
+@router.get("/conversations/{conversation}/loops", response_model=Loops, responses=UNKNOWN)
+async def list_loops(asked: Asked, conversation: Id) -> Response:
+    """Loops that the model was warned of, the oldest first."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return await answered(lambda: {"loops": loops.loop_rows(ledger)})
+
+
+@router.delete("/conversations/{conversation}/loops", response_model=LoopsCleared, responses=UNKNOWN)
+async def clear_loops(asked: Asked, conversation: Id) -> Response:
+    """Begin to count anew: what was done up to now is no part of a loop. The list keeps what was warned of."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    done = await loops.clear(asked.backstage.store, ledger, time.time_ns() // 1_000_000)
+    asked.backstage.decided(ledger.conversation.tenant, ledger.conversation.id, done.events)
+    return Json({"cleared": done.loops})
+
+
+# ------------------------------------------------------------------------------------------------------ conversations
+class Conversations(TypedDict):
+    conversations: list[ConversationRow]
+
+
+class Threads(TypedDict):
+    threads: list[ThreadRow]
+
+
+class Frames(TypedDict):
+    frames: list[FrameState] | list[TaskFrame]
+
+
+class Forgotten(TypedDict):
+    conversations: int
+    bytes: int
+
+
+class ModeWanted(BaseModel):
+    """`null` goes back to what the configuration says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: Literal["off", "shadow", "passive", "active"] | None
+
+
+@router.get("/conversations", response_model=Conversations)
+async def list_conversations(asked: Asked, limit: Limit = 200, offset: Offset = 0) -> Response:
+    """Conversations, the newest first."""
+    return Json(
+        {"conversations": await conversations.conversation_rows(asked.backstage.store, asked.scope, limit, offset)}
+    )
+
+
+@router.delete("/conversations", response_model=Forgotten)
+async def forget_conversations(
+    asked: Asked, before: Annotated[int, Query(ge=1, le=LATEST, description="ms since the epoch")]
+) -> Response:
+    """Really delete every conversation that was last written before a time."""
+    gone = await _forget(asked, before=before)
+    return Json({"conversations": gone.conversations, "bytes": gone.bytes})
+
+
+@router.get("/conversations/{conversation}", response_model=ConversationRow, responses=UNKNOWN)
+async def show_conversation(asked: Asked, conversation: Id) -> Response:
+    """One conversation."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return Json(await conversations.conversation_row(asked.backstage.store, ledger))
+
+
+@router.delete("/conversations/{conversation}", response_model=Forgotten, responses=UNKNOWN)
+async def forget_conversation(asked: Asked, conversation: Id) -> Response:
+    """Really delete a conversation, its requests and everything that was sent for it."""
+    # Not looked for before: of one that is gone a request may be left, or a copy that a reader kept in the log.
+    gone = await _forget(asked, conversation)
+    if not (gone.conversations or gone.bytes):
+        raise lookup.unknown(conversation)
+    return Json({"conversations": gone.conversations, "bytes": gone.bytes})
+
+
+async def _forget(asked: Asking, conversation: str = "", before: int = 0) -> Gone:
+    """Raises StoreError where a copy may have stayed in the file; the rows are gone then too."""
+    try:
+        gone = await asked.backstage.store.forget(asked.scope, conversation, before)
+    except StoreError:
+        asked.backstage.changed(asked.scope, conversation)
+        raise
+    if gone.conversations or gone.bytes:
+        asked.backstage.changed(asked.scope, conversation)
+    return gone
+
+
+@router.put("/conversations/{conversation}/mode", response_model=ConversationRow, responses=UNKNOWN)
+async def set_mode(asked: Asked, conversation: Id, wanted: ModeWanted) -> Response:
+    """Turn the proxy down or away for one conversation, from its next request on."""
+    store = asked.backstage.store
+    known = (await lookup.ledger_of(store, asked.scope, conversation)).conversation
+    mode = wanted.mode or ""
+    await store.durable(store.write(known.tenant, [replace(known, mode=mode)]))
+    asked.backstage.mode_set(known.tenant, known.id, mode)
+    return Json(await conversations.conversation_row(store, await lookup.ledger_of(store, known.tenant, known.id)))
+
+
+@router.get("/conversations/{conversation}/threads", response_model=Threads, responses=UNKNOWN)
+async def list_threads(asked: Asked, conversation: Id) -> Response:
+    """The paths that client loops continue, the one that grew last at the end."""
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    return await answered(lambda: {"threads": conversations.thread_rows(ledger)})
+
+
+# ------------------------------------------------------------------------------------------------------------- export
+EXPORTED = {
+    kind: "object" if kind == "application/json" else "string"
+    for kind in sorted({writing.kind_of(each) for each in FORMATS.values()})
+}
+"""What an export comes as, by content type."""
+
+
+@router.get(
+    "/conversations/{conversation}/export",
+    response_class=Response,
+    responses={
+        **UNKNOWN,
+        200: {
+            "description": "The file; an archive where the format has several",
+            "content": {kind: {"schema": {"type": shape}} for kind, shape in EXPORTED.items()},
+        },
+        409: {"model": Error, "description": "What this format needs was not kept; the message says what there is"},
+    },
+)
+async def export_conversation(
+    asked: Asked,
+    conversation: Id,
+    kind: Annotated[
+        str, Query(alias="format", description="What it is told as", json_schema_extra={"enum": list(FORMATS)})
+    ] = "ledger",
+    thread: Thread = "",
+    whole: Annotated[bool, Query(description="messages: the client's history as it was sent")] = False,
+    measure: Annotated[
+        str, Query(description="collapsed: what is counted", json_schema_extra={"enum": list(MEASURES)})
+    ] = "tokens",
+) -> Response:
+    """A conversation as a file that others read: a backup, logs, a hand-over, a flame graph, spans."""
+    chosen, options = format_named(kind), Options(whole, measure_named(measure))
+    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    told = await gathered(asked.backstage.store, ledger, thread, asked.backstage.config.observed_tools)
+    pieces = writing.stream(chosen, told, options)
+    first = await run_in_threadpool(next, pieces, b"")  # what goes wrong at once is an error, not half a file
+    name = writing.name_for(chosen, told)
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(chain((first,), pieces), media_type=writing.kind_of(chosen), headers=headers)
+
+
+# ------------------------------------------------------------------------------------------------------------- frames
+@router.get("/conversations/{conversation}/frames", response_model=Frames, responses=UNKNOWN)
+async def list_frames(
+    asked: Asked,
+    conversation: Id,
+    thread: Thread = "",
+    status: Annotated[Status | None, Query(description="Only frames with this status")] = None,
+    parent: Annotated[str, Query(description="Only children of this frame")] = "",
+    ancestors_of: Annotated[str, Query(description="Only what is above this frame, the nearest first")] = "",
+    descendants_of: Annotated[str, Query(description="Only what is below this frame")] = "",
+    siblings_of: Annotated[str, Query(description="Only the other children of this frame's parent")] = "",
+    view: Annotated[Literal["frame", "task"], Query(description="task: as tasks of three statuses")] = "frame",
+    as_of: AsOf = "",
+) -> Response:
+    """Frames in order of birth."""
+    at = moment_in(as_of)
+    whole = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+    related = conversations.Related(parent, ancestors_of, descendants_of, siblings_of)
+
+    def frames() -> dict[str, Any]:
+        ledger = ledger_at(whole, at)
+        story = conversations.story_of(ledger, thread, asked.backstage.config.observed_tools)
+        chosen = conversations.chosen_frames(story.tree, status or "", related)
+        if view == "task":
+            return {"frames": [task_frame(story.tree, frame.id) for frame in chosen]}
+        return {"frames": conversations.frame_rows(ledger, story, chosen)}
+
+    return await answered(frames)
+
+
+@router.get(
+    "/conversations/{conversation}/tree",
+    response_model=State,
+    responses={
+        **UNKNOWN,
+        200: {"description": "As text, or as JSON where Accept asks for it", "content": {"text/plain": {}}},
+    },
+)
+async def show_tree(
+    asked: Asked,
+    conversation: Id,
+    thread: Thread = "",
+    details: Annotated[bool, Query(description="With criteria, results and artifacts")] = False,
+    as_of: AsOf = "",
+    accept: Annotated[str, Header()] = "*/*",
+) -> Response:
+    """The tree as `stack_tree` draws it for the model, with words on where a frame comes from and whether it is
+    folded; as JSON where Accept asks for it."""
+    at = moment_in(as_of)
+    whole = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+
+    def drawn() -> Response:
+        ledger = ledger_at(whole, at)
+        story = conversations.story_of(ledger, thread, asked.backstage.config.observed_tools)
+        if "application/json" in accept:
+            return Json(conversations.state(ledger, story))
+        text = conversations.tree_text(ledger, story, details=details)
+        return PlainTextResponse(text.encode("utf-8", "backslashreplace"))
+
+    return await run_in_threadpool(drawn)
+
+
+@router.get("/conversations/{conversation}/state", response_model=State, responses=UNKNOWN)
+async def show_state(asked: Asked, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
+    """All frames of a path, whose the active one is, and the roots."""
+    at = moment_in(as_of)
+    whole = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+
+    def state() -> State:
+        ledger = ledger_at(whole, at)
+        return conversations.state(
+            ledger, conversations.story_of(ledger, thread, asked.backstage.config.observed_tools)
+        )
+
+    return await answered(state)
+
+
+@router.get("/frames/{frame}", response_model=FrameDetail, responses=UNKNOWN)
+async def show_frame(asked: Asked, frame: Id) -> Response:
+    """One frame with its place in the tree."""
+    ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
+    return await answered(
+        lambda: conversations.frame_detail(ledger, story, frame, asked.backstage.config.observed_tools)
+    )
+
+
+@router.post(
+    "/frames/{frame}/unfold",
+    response_model=UnfoldingTold,
+    responses={
+        **UNKNOWN,
+        409: {"model": Error, "description": "Nothing of it was folded; the message says what to do"},
+    },
+)
+async def unfold_frame(
+    asked: Asked,
+    frame: Id,
+    now: Annotated[bool, Query(description="With the next request, whatever it costs")] = False,
+) -> Response:
+    """Bring back what was folded wrongly, at the next moment that is cheap; it is never folded again."""
+    ledger, _ = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
+    wanted = await unfolding.ask_back(asked.backstage.store, ledger, frame, now=now, at=time.time_ns() // 1_000_000)
+    asked.backstage.decided(ledger.conversation.tenant, ledger.conversation.id, wanted.events)
+    return Json(wanted.told)
+
+
+@router.get("/frames/{frame}/log", response_model=FrameLog, responses=UNKNOWN)
+async def show_log(
+    asked: Asked,
+    frame: Id,
+    raw: Annotated[bool, Query(description="With each message as its stored text")] = False,
+) -> Response:
+    """Everything a frame did, oldest first, also what is no longer sent."""
+    ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
+    return await answered(lambda: logs.frame_log(ledger, story, frame, raw=raw))
+
+
+# ----------------------------------------------------------------------------------------------------------- requests
+class Requests(TypedDict):
+    requests: list[RequestRow]
+
+
+@router.get("/requests", response_model=Requests)
+async def list_requests(
+    asked: Asked,
+    conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> Response:
+    """Requests with their receipts, the newest first."""
+    rows = await requests.request_rows(asked.backstage.store, asked.scope, conversation, limit, offset)
+    return Json({"requests": rows})
+
+
+@router.get("/requests/{request}", response_model=RequestDetail, responses=UNKNOWN)
+async def show_request(asked: Asked, request: Id) -> Response:
+    """One request: what the client sent, each body sent for it, the receipt."""
+    stored = await requests.stored_request(asked.backstage.store, asked.scope, request)
+    return await answered(lambda: requests.request_detail(stored))
+
+
+@router.get("/requests/{request}/diff", response_model=RequestDifference, responses=UNKNOWN)
+async def show_difference(asked: Asked, request: Id) -> Response:
+    """The client's body against each body sent, message by message."""
+    stored = await requests.stored_request(asked.backstage.store, asked.scope, request)
+    return await answered(lambda: requests.request_difference(stored))
+
+
+@router.get("/totals", response_model=Totals)
+async def show_totals(
+    asked: Asked,
+    by: Annotated[By, Query(description="What a row stands for")] = "day",
+    conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
+    fixed: Annotated[bool, Query(description="With the client's tools and system text")] = True,
+    limit: Limit = 1000,
+    offset: Offset = 0,
+) -> Response:
+    """Tokens and money: what the clients sent, what was sent upstream, and the difference. The newest rows stand at the
+    end; `total` is that of all rows."""
+    stage = asked.backstage
+    names = stage.config.observed_tools
+    told = await totals.sums(stage.store, asked.scope, by, conversation, names=names, fixed=fixed)
+    end = max(0, len(told["rows"]) - offset)
+    return Json({**told, "rows": told["rows"][max(0, end - limit) : end]})
+
+
+# ---------------------------------------------------------------------------------------------------------- the proxy
+@open_router.get(
+    "/health",
+    response_model=Health,
+    responses={503: {"model": Health, "description": "Draining: running answers end, no new request is welcome"}},
+)
+async def health(request: Request) -> Response:
+    """Whether requests are welcome. A failing store is told, and no reason to stay away."""
+    backstage: Backstage = request.state.backstage
+    told, status = told_health(backstage.store, backstage.started, backstage.counter, draining=backstage.draining())
+    return Json(told, status)
+
+
+@router.get("/openapi.json", response_model=dict[str, Any])
+async def openapi(request: Request) -> Response:
+    """This description."""
+    return Json(description(request.app))
+
+
+for each in (
+    attempts,
+    autonomy,
+    branches,
+    completing,
+    configuring,
+    contexts,
+    hand,
+    past,
+    searching,
+    seen_files,
+    speaking,
+    subagents,
+):
+    router.include_router(each.router)

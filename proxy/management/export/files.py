@@ -1,0 +1,136 @@
+"""Files as a folder, as an archive, or as a stream of bytes.
+
+The law: **a name that is there is whole**. A file is written beside its place and moved there; a folder is filled
+beside its place and renamed; what could not be finished is taken away. All of it is readable by its owner alone: it
+is a conversation.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from io import RawIOBase
+from pathlib import Path
+
+from proxy.errors import BadRequest
+from proxy.management.export.formats import File, Format, Options
+from proxy.management.export.layout import safe
+from proxy.management.export.source import Material
+
+PIECE = 64 * 1024
+"""Bytes that are gathered before they are handed on."""
+ARCHIVE = ".zip"
+ARCHIVE_KIND = "application/zip"
+EARLIEST = (1980, 1, 1, 0, 0, 0)
+"""The time of every file in an archive, so that the same conversation is the same archive."""
+
+
+def stream(format_: Format, material: Material, options: Options) -> Iterator[bytes]:
+    """The one file of a format, or its files as an archive, in pieces worth sending."""
+    if format_.files is not None:
+        return archived(format_.files(material))
+    assert format_.one is not None  # noqa: S101 - a format has one or several files
+    return _gathered(format_.one(material, options))
+
+
+def name_for(format_: Format, material: Material) -> str:
+    """What the file of an export is called."""
+    return safe(material.id) + (format_.suffix or ARCHIVE)
+
+
+def kind_of(format_: Format) -> str:
+    """The content type of `stream`."""
+    return format_.kind if format_.one else ARCHIVE_KIND
+
+
+def written(format_: Format, material: Material, options: Options, place: Path) -> None:
+    """The export at `place`: a file, or a folder where the format has several files and the name does not end in
+    `.zip`. Raises BadRequest where something is there already, or nothing can be written."""
+    if place.exists():
+        raise BadRequest(f"{place} is there already. Remove it, or name another place with --out.", code="not_written")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if format_.files is not None and place.suffix != ARCHIVE:
+            _folder(format_.files(material), place)
+        else:
+            _file(stream(format_, material, options), place)
+    except OSError as error:
+        raise BadRequest(f"{place} cannot be written: {error.strerror or error}", code="not_written") from None
+
+
+def _file(pieces: Iterable[bytes], place: Path) -> None:
+    handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name[:64]}-")
+    try:
+        with os.fdopen(handle, "wb") as output:
+            output.writelines(pieces)
+        Path(temporary).replace(place)
+    except BaseException:  # also Ctrl-C: no half a file stays
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _folder(files: Iterable[File], place: Path) -> None:
+    temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name[:64]}-"))
+    try:
+        for name, pieces in files:
+            path = temporary / name
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            _file(pieces, path)
+        temporary.rename(place)
+    except BaseException:  # also Ctrl-C: no half a folder stays
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+# ------------------------------------------------------------------------------------------------------------- streams
+class _Passing(RawIOBase):
+    """A file that cannot be turned back: what is written can be taken away at once."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
+        self._held += data
+        return len(data)
+
+    def taken(self) -> bytes:
+        """What was written since the last time."""
+        held = bytes(self._held)
+        self._held.clear()
+        return held
+
+
+def archived(files: Iterable[File]) -> Iterator[bytes]:
+    """A zip archive while it is made: nothing of it is kept."""
+    output = _Passing()
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, pieces in files:
+            about = zipfile.ZipInfo(name, EARLIEST)
+            about.compress_type = zipfile.ZIP_DEFLATED
+            about.external_attr = 0o600 << 16
+            with archive.open(about, "w", force_zip64=True) as member:
+                for piece in _gathered(pieces):
+                    member.write(piece)
+                    if made := output.taken():
+                        yield made
+    yield output.taken()
+
+
+def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in larger pieces."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= PIECE:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)

@@ -1,0 +1,92 @@
+"""Where tokens, money and time went, by frame: for speedscope, and as collapsed stacks for every flame graph.
+
+A request is paid for by the frame that was active when it was sent; the stack is the way from the root to it. The law:
+**the widths add up to the totals** that `callstack report` prints for the same conversation.
+
+Money is told in millionths of a USD: viewers of flame graphs think in whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from proxy import __version__
+from proxy.accounting import Receipt
+from proxy.core.frames.frames import Tree, path_to
+from proxy.core.text import cut_for_display
+from proxy.management.export.items import as_line
+from proxy.management.export.source import Material
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+"""What a speedscope file says it is; nothing is fetched from there."""
+NOWHERE = "(no frame)"
+"""Of requests that were answered before there was a frame, or in one of a branch that was given up."""
+TITLE = 80
+"""Characters of a title in a stack."""
+
+MeasureName = Literal["tokens", "output", "cost", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One way to say how wide a request is. `unit` is one of the units speedscope knows."""
+
+    title: str
+    unit: Literal["none", "milliseconds"]
+    of: Callable[[Receipt], float]
+
+
+MEASURES: Mapping[MeasureName, Measure] = {
+    "tokens": Measure("tokens sent", "none", lambda receipt: receipt.tokens_sent),
+    "output": Measure("tokens the model wrote", "none", lambda receipt: receipt.usage.output),
+    "cost": Measure("cost in millionths of a USD", "none", lambda receipt: receipt.cost * 1e6),
+    "time": Measure("time in ms", "milliseconds", lambda receipt: receipt.duration_ms),
+}
+
+
+def speedscope(material: Material) -> Iterator[bytes]:
+    """One profile for each measure; a sample is a request."""
+    tree = material.story.tree
+    index = {frame: at for at, frame in enumerate((*tree.frames, ""))}
+    frames = [{"name": _name(tree, frame)} for frame in index]
+    title = next((cut_for_display(f.title, TITLE) for f in tree.frames.values()), material.id)
+    head = {"$schema": SCHEMA, "name": title, "exporter": f"callstack {__version__}", "activeProfileIndex": 0}
+    yield as_line({**head, "shared": {"frames": frames}}).rstrip()[:-1] + b',"profiles":['
+    samples = [[index[frame] for frame in _stack(tree, receipt)] for receipt in material.receipts]
+    for number, measure in enumerate(MEASURES.values()):
+        weights = [measure.of(receipt) for receipt in material.receipts]
+        profile = {
+            "type": "sampled",
+            "name": measure.title,
+            "unit": measure.unit,
+            "startValue": 0,
+            "endValue": sum(weights),
+            "samples": samples,
+            "weights": weights,
+        }
+        yield (b"," if number else b"") + as_line(profile)
+    yield b"]}\n"
+
+
+def collapsed(material: Material, measure: MeasureName = "tokens") -> Iterator[bytes]:
+    """A line for each frame that did something: the stack, its titles joined by semicolons, and the whole number."""
+    tree, of = material.story.tree, MEASURES[measure].of
+    widths: dict[tuple[str, ...], float] = {}
+    for receipt in material.receipts:
+        stack = _stack(tree, receipt)
+        widths[stack] = widths.get(stack, 0) + of(receipt)
+    for stack, width in widths.items():
+        names = ";".join(_name(tree, frame).replace(";", ",") for frame in stack)
+        yield f"{names} {round(width)}\n".encode("utf-8", "backslashreplace")
+
+
+def _stack(tree: Tree, receipt: Receipt) -> tuple[str, ...]:
+    """The root first. A frame that is not on this path has a place of its own."""
+    return tuple(f.id for f in path_to(tree, receipt.frame)) if receipt.frame in tree.frames else ("",)
+
+
+def _name(tree: Tree, frame: str) -> str:
+    """Its title, and its id: two frames of one title are two."""
+    return f"{cut_for_display(tree.frames[frame].title, TITLE)} [{frame}]" if frame else NOWHERE

@@ -1,0 +1,159 @@
+"""The format `handover`: what whoever goes on with a conversation has to know, as one page of Markdown.
+
+What was asked, the tree with what each part came to, decisions, files, what is open, and where everything else is. The
+law: **it says nothing that was not said**: every text is quoted from the conversation, and none of it can end a quote,
+open a heading or run as markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from proxy.core.frames.frames import FINAL, Frame, Status, Tree, children, path_to
+from proxy.core.ledger.ledger import Kind
+from proxy.core.text import cut_for_display
+from proxy.core.tools.inspect import TREE_ICONS
+from proxy.management.export.source import Material
+
+LONGEST = 2_000
+"""Characters of one quoted text; the conversation has the rest."""
+TITLE = 100
+_MARKUP = re.compile(r"([\\`*_\[\]<>#|~])")
+
+
+def page(material: Material) -> Iterator[bytes]:
+    """The page, section by section."""
+    for section in (_head, _asked, _tree, _decisions, _files, _open, _further):
+        text = "\n".join(section(material))
+        yield (text + "\n\n").encode("utf-8", "backslashreplace")
+
+
+# ------------------------------------------------------------------------------------------------------------- sections
+def _head(material: Material) -> Iterator[str]:
+    tree = material.story.tree
+    title = next((f.title for f in tree.frames.values() if not f.parent), "") or material.id
+    cost = sum(receipt.cost for receipt in material.receipts)
+    yield f"# Hand-over: {_inline(title)}"
+    yield ""
+    about = material.ledger.conversation
+    spent = f"{len(material.receipts)} requests, {cost:.4f} USD"
+    yield f"Conversation {_code(about.id)}, begun {_moment(about.created)}; {spent}."
+
+
+def _asked(material: Material) -> Iterator[str]:
+    """Every message of the user on the path, in order."""
+    yield "## What was asked"
+    said = [p.entry.message for p in material.story.placed if p.entry.kind is Kind.MESSAGE and p.entry.message]
+    texts = [m.text for m in said if m.role == "user" and m.text.strip()]
+    for text in texts:
+        yield ""
+        yield from _quoted(text)
+    if not texts:
+        yield "\nNothing yet."
+
+
+def _tree(material: Material) -> Iterator[str]:
+    yield "## What was done"
+    yield ""
+    tree = material.story.tree
+    for root in (f for f in tree.frames.values() if not f.parent):
+        yield from _branch(tree, root, 0)
+    if not tree.frames:
+        yield "No frames."
+    yield ""
+    yield "; ".join(f"{icon} {status}" for status, icon in TREE_ICONS.items())
+
+
+def _branch(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
+    active = ", active" if frame.id == tree.active else ""
+    indent = "  " * depth
+    yield f"{indent}- {TREE_ICONS[frame.status]} **{_inline(frame.title)}** ({_code(frame.id)}{active})"
+    told = {"Done when": frame.criteria, "Came to": frame.results, "Given up because": frame.invalidation_reason}
+    for label, text in told.items():
+        if text.strip() and text.strip() != frame.title.strip():
+            yield f"{indent}  - {label}: {_inline(text, LONGEST)}"
+    for child in children(tree, frame.id):
+        yield from _branch(tree, child, depth + 1)
+
+
+def _decisions(material: Material) -> Iterator[str]:
+    frames = material.story.tree.frames.values()
+    return _listed("Decisions", [(decision, frame) for frame in frames for decision in frame.decisions])
+
+
+def _files(material: Material) -> Iterator[str]:
+    frames = material.story.tree.frames.values()
+    made = {artifact: frame for frame in frames for artifact in frame.artifacts}
+    return _listed("Files and other artifacts", list(made.items()))
+
+
+def _listed(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str]:
+    yield f"## {title}"
+    yield ""
+    yield from (f"- {_inline(text, LONGEST)} ({_code(frame.id)})" for text, frame in rows)
+    if not rows:
+        yield "None were recorded."
+
+
+def _open(material: Material) -> Iterator[str]:
+    """What is under way from the top down, then what is blocked, planned or failed."""
+    tree = material.story.tree
+    yield "## What is open"
+    yield ""
+    way = [f for f in path_to(tree, tree.active) if f.status not in FINAL] if tree.active else []
+    others = [f for f in tree.frames.values() if f not in way]
+    rows = [("under way", f) for f in way]
+    for status in (Status.IN_PROGRESS, Status.BLOCKED, Status.PLANNED, Status.FAILED):
+        rows += [(str(status).replace("_", " "), f) for f in others if f.status is status]
+    yield from (f"{number}. {words}: {_inline(f.title)} ({_code(f.id)})" for number, (words, f) in enumerate(rows, 1))
+    if not rows:
+        yield "Nothing."
+    if last := _last_words(material):
+        yield ""
+        yield "The last answer:"
+        yield ""
+        yield from _quoted(last)
+
+
+def _last_words(material: Material) -> str:
+    said = (p.round.spoken.message if p.round else p.entry.message for p in reversed(material.story.placed))
+    return next((m.text for m in said if m and m.role == "assistant" and m.text.strip()), "")
+
+
+def _further(material: Material) -> Iterator[str]:
+    name = material.id.replace("`", "'")
+    yield "## Where the rest is"
+    yield ""
+    yield f"- `callstack tree {name}` draws the frames; `callstack log FRAME` has every word of one."
+    yield "- A model behind the proxy asks `stack_recall` with an id or a title from above as `ref`; `query` searches."
+    yield f"- `callstack export {name} --format messages` is a request body with which any client goes on."
+    yield f"- `callstack export {name} --format ledger` is all of it, for `callstack import` elsewhere."
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+def _inline(text: str, most: int = TITLE) -> str:
+    """One line without markup."""
+    return _MARKUP.sub(_escaped, cut_for_display(text, most))
+
+
+def _code(name: str) -> str:
+    """An id as it is to be typed."""
+    typed = cut_for_display(name, TITLE).replace("`", "'")
+    return f"`{typed}`"
+
+
+def _quoted(text: str) -> Iterable[str]:
+    """A quote that nothing in it can end: each line begins with its mark."""
+    shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return (f"> {_MARKUP.sub(_escaped, line)}".rstrip() for line in shown.splitlines())
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """A backslash before every character that means something."""
+    return f"\\{found[0]}"
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

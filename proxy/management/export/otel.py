@@ -1,0 +1,164 @@
+"""The format `otel`: spans by the GenAI semantic conventions, as OTLP in JSON, a batch of them a line.
+
+    invoke_agent TITLE     a frame: from its first moment to its last
+      chat MODEL           a request of the client, under the frame that paid for it; all of its rounds together
+      execute_tool NAME    a call of the client's tools, until its result came
+
+The law: **no content**. Titles of frames are told; what was said, arguments and results are not. The trace is the
+conversation, and the same conversation always makes the same ids, so what is sent twice is there once.
+
+Names are those of version 1.41 of the conventions, where input tokens contain cached and written ones, as ours do. What
+they have no name for begins with `callstack.`. Of the JSON form of OTLP: ids are hex, 64-bit numbers are strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from itertools import islice
+from typing import Any
+
+from proxy import __version__
+from proxy.accounting import Receipt
+from proxy.accounting.pricing import family_of
+from proxy.core.frames.frames import Frame, Status
+from proxy.core.text import cut_for_display
+from proxy.management.export.items import as_line
+from proxy.management.export.jetbox import Action, actions_of
+from proxy.management.export.source import Material
+
+BATCH = 256
+"""Spans a line."""
+INTERNAL, CLIENT = 1, 3
+OK, ERROR = 1, 2
+"""Codes of a span's status."""
+TITLE = 60
+PROVIDERS: Mapping[str, str] = {
+    "claude": "anthropic",
+    "command": "cohere",
+    "deepseek": "deepseek",
+    "gemini": "gcp.gemini",
+    "gpt": "openai",
+    "grok": "x_ai",
+    "mistral": "mistral_ai",
+    "o": "openai",
+    "sonar": "perplexity",
+}
+"""The provider's name in the conventions, by the family of a model."""
+
+Attributes = Mapping[str, str | int | float | bool | list[str] | None]
+Span = dict[str, Any]
+
+
+def batches(material: Material) -> Iterator[bytes]:
+    """Every span of the conversation: frames, then requests, then calls."""
+    spans = _spans(material)
+    while batch := list(islice(spans, BATCH)):
+        scope = {"scope": {"name": "callstack", "version": __version__}, "spans": batch}
+        resource = {"attributes": _attributes({"service.name": "callstack", "service.version": __version__})}
+        yield as_line({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
+
+
+def _spans(material: Material) -> Iterator[Span]:
+    tree = material.story.tree
+    for frame in tree.frames.values():
+        yield _frame(material, frame)
+    for receipt in material.receipts:
+        yield _request(material, receipt)
+    for number, action in enumerate(actions_of(material)):
+        yield _call(material, action, number)
+
+
+def _frame(material: Material, frame: Frame) -> Span:
+    told: Attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.id": frame.id,
+        "gen_ai.agent.name": cut_for_display(frame.title, TITLE),
+        "callstack.frame.status": str(frame.status),
+        "callstack.frame.origin": frame.origin,
+        "error.type": "_OTHER" if frame.status is Status.FAILED else None,
+    }
+    return _span(
+        material, f"invoke_agent {cut_for_display(frame.title, TITLE)}", f"frame {frame.id}", frame.parent,
+        (frame.created_at, frame.updated_at), told,
+    )  # fmt: skip
+
+
+def _request(material: Material, receipt: Receipt) -> Span:
+    failed = receipt.status == "error" or receipt.client_status >= 400
+    told: Attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": PROVIDERS.get(family_of(receipt.model), receipt.upstream or "_OTHER"),
+        "gen_ai.request.model": receipt.model,
+        "gen_ai.response.finish_reasons": [receipt.finish_reason] if receipt.finish_reason else None,
+        "gen_ai.usage.input_tokens": receipt.usage.input,
+        "gen_ai.usage.output_tokens": receipt.usage.output,
+        "gen_ai.usage.cache_read.input_tokens": receipt.usage.cached,
+        "gen_ai.usage.cache_creation.input_tokens": receipt.usage.written,
+        "error.type": str(receipt.upstream_status or receipt.client_status or receipt.reason) if failed else None,
+        "callstack.request.id": receipt.id,
+        "callstack.status": receipt.status,
+        "callstack.rounds": receipt.rounds,
+        "callstack.tokens.in": receipt.tokens_in,
+        "callstack.tokens.sent": receipt.tokens_sent,
+        "callstack.cost.usd": receipt.cost,
+        "callstack.cost_untouched.usd": receipt.cost_untouched,
+    }
+    span = (receipt.created, receipt.created + round(receipt.duration_ms))
+    name = f"chat {receipt.model}".rstrip()
+    return _span(material, name, f"request {receipt.id}", receipt.frame, span, told, kind=CLIENT)
+
+
+def _call(material: Material, action: Action, number: int) -> Span:
+    told: Attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": action.call.name,
+        "gen_ai.tool.call.id": action.call.id or None,
+        "gen_ai.tool.type": "function",
+        "error.type": "_OTHER" if action.failed else None,
+    }
+    span = (action.at, action.ended or action.at)
+    return _span(material, f"execute_tool {action.call.name}", f"call {number}", action.frame, span, told)
+
+
+def _span(  # noqa: PLR0913  what a span has
+    material: Material, name: str, key: str, frame: str, span_ms: tuple[int, int], told: Attributes, *,
+    kind: int = INTERNAL,
+) -> Span:  # fmt: skip
+    """`key` is what makes its id; `frame` the one it stands under, where that has a span."""
+    parent = {"parentSpanId": _id(material, f"frame {frame}", 16)} if frame in material.story.tree.frames else {}
+    begun, ended = span_ms
+    return {
+        "traceId": _id(material, "trace", 32),
+        "spanId": _id(material, key, 16),
+        **parent,
+        "name": name,
+        "kind": kind,
+        "startTimeUnixNano": str(begun * 1_000_000),
+        "endTimeUnixNano": str(max(begun, ended) * 1_000_000),
+        "attributes": _attributes({**told, "gen_ai.conversation.id": material.id}),
+        "status": {"code": ERROR if told.get("error.type") else OK},
+    }
+
+
+def _id(material: Material, key: str, digits: int) -> str:
+    return sha256(f"{material.id}\n{key}".encode()).hexdigest()[:digits]
+
+
+def _attributes(told: Attributes) -> list[dict[str, Any]]:
+    """Those that there are."""
+    return [{"key": key, "value": _value(value)} for key, value in told.items() if value is not None]
+
+
+def _value(value: object) -> dict[str, Any]:
+    match value:
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value}
+        case list():
+            return {"arrayValue": {"values": [_value(each) for each in value]}}
+        case _:
+            return {"stringValue": str(value)}

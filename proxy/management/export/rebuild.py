@@ -1,0 +1,221 @@
+"""A ledger made again from what a layout tells: how each frame stands, and what was said, line by line.
+
+A layout knows the state and not what led to it, so the events are made up: every frame is planned, entered and ended as
+it stands, at the end of each path. The law: **what is told again is what was told**: the same state under the same ids,
+the same lines in the logs of the same frames. Lines, folds and what a client was shown are not in a layout, and do not
+come back; words that were decided twice in one frame come back once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import msgspec
+
+from proxy.core.frames.events import (
+    Activated,
+    ArtifactAdded,
+    Decided,
+    Entered,
+    FrameEvent,
+    Invalidated,
+    Planned,
+    Popped,
+    Replanned,
+    recorded,
+)
+from proxy.core.frames.frames import RETURNED, Status
+from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Round, Thread
+from proxy.core.ledger.messages import Message, Spoken
+from proxy.errors import BadRequest
+from proxy.store import Owned, Record
+
+ENDED = (*RETURNED, Status.INVALIDATED)
+
+
+class FrameTold(msgspec.Struct, kw_only=True):
+    """A frame as a state file has it (S1-09). Members that are not named here are passed over. Times are ms."""
+
+    id: str = msgspec.field(name="sessionID")
+    status: Status
+    title: str
+    parent: str | None = msgspec.field(name="parentSessionID", default="")
+    criteria: str | None = msgspec.field(name="successCriteria", default="")
+    criteria_compacted: str | None = msgspec.field(name="successCriteriaCompacted", default="")
+    results: str | None = ""
+    results_compacted: str | None = msgspec.field(name="resultsCompacted", default="")
+    created: int | float = msgspec.field(name="createdAt", default=0)
+    updated: int | float = msgspec.field(name="updatedAt", default=0)
+    artifacts: list[str] | None = None
+    decisions: list[str] | None = None
+    reason: str | None = msgspec.field(name="invalidationReason", default="")
+    invalidated: int | float | None = msgspec.field(name="invalidatedAt", default=0)
+    origin: str = ""
+    auto: bool = False
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message as a log has it. `after` is the id of the one before it on its path."""
+
+    id: str
+    after: str
+    frame: str
+    kind: Kind
+    message: Message
+    seq: int
+    created: int = 0
+    number: int = -1
+    results: tuple[Message, ...] = ()
+    finish: str = ""
+    complete: bool = True
+    thread: str = "imported"
+
+
+@dataclass(frozen=True)
+class Told:
+    """All that a layout says. `frames` with parents before their children; `said` in the order of creation."""
+
+    conversation: str
+    dialect: str
+    created: int
+    frames: tuple[FrameTold, ...]
+    active: str
+    said: tuple[Said, ...]
+
+
+def records(told: Told) -> tuple[Conversation, list[Record]]:
+    """The conversation, without an owner, and its records in the order in which they may be written."""
+    entries, rounds = _entries(told.said)
+    parents = {entry.parent for entry in entries.values()}
+    tips = [e for e in entries.values() if e.id not in parents and not e.is_beside]
+    owned: dict[str, list[str]] = defaultdict(list)
+    for said in told.said:
+        owned[said.frame].append(entries[said.id].id)
+    events = list(_events(told.frames, told.active, {frame: tuple(ids) for frame, ids in owned.items()}))
+    seq = max((entry.seq for entry in entries.values()), default=-1) + 1
+    threads = dict.fromkeys(said.thread for said in told.said)
+    found: list[Entry | Round | Event | Thread] = [Thread(name) for name in threads]
+    for entry in entries.values():
+        found += [entry, *rounds.get(entry.id, ())]
+    for tip in tips:
+        number = rounds[tip.id][0].number if tip.id in rounds else 0
+        found += [recorded(event, tip.id, number, seq + at, when) for at, (event, when) in enumerate(events)]
+        seq += len(events)
+    conversation = Conversation(told.conversation, "", created=told.created, dialect=told.dialect)
+    return conversation, [Owned(conversation.id, value) for value in found]
+
+
+def _entries(lines: Iterable[Said]) -> tuple[Mapping[str, Entry], Mapping[str, tuple[Round]]]:
+    """The entries by the ids of their lines, and the rounds by their turns. Each line is an entry of its own, also
+    where several were rounds of one turn: they may belong to several frames."""
+    entries: dict[str, Entry] = {}
+    rounds: dict[str, tuple[Round]] = {}
+    taken: set[str] = set()
+    for said in lines:
+        name = said.id.partition("/")[0]
+        if name in taken:
+            name = sha256(said.id.encode()).hexdigest()[:32]
+        taken.add(name)
+        parent = entries[said.after].id if said.after in entries else ""
+        is_turn = said.kind is Kind.TURN
+        message = None if is_turn else said.message
+        entries[said.id] = Entry(name, parent, said.seq, said.kind, said.thread, message, created=said.created)
+        if is_turn:
+            spoken = Spoken(said.message, said.finish, complete=said.complete)
+            rounds[name] = (Round(name, max(0, said.number), spoken, said.results, last=True, created=said.created),)
+    return entries, rounds
+
+
+# --------------------------------------------------------------------------------------------------------------- frames
+def in_order(frames: Iterable[FrameTold]) -> tuple[FrameTold, ...]:
+    """Parents before their children, otherwise as they came. Raises BadRequest where that cannot be: an id twice, or a
+    frame above itself."""
+    waiting = list(frames)
+    names = [frame.id for frame in waiting]
+    if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
+        raise BadRequest(f"Two frames have the id {twice[:64]!r}. Nothing was imported.", code="not_importable")
+    known = set(names)
+    placed: dict[str, FrameTold] = {}
+    while waiting:
+        left = []
+        for frame in waiting:
+            if not frame.parent or frame.parent in placed or frame.parent not in known:
+                placed[frame.id] = frame
+            else:
+                left.append(frame)
+        if len(left) == len(waiting):
+            raise BadRequest(
+                f"The frame {waiting[0].id[:64]!r} is above itself. Nothing was imported.", code="not_importable"
+            )
+        waiting = left
+    return tuple(placed.values())
+
+
+def _events(
+    frames: Sequence[FrameTold], active: str, owned: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[FrameEvent, int]]:
+    """What makes the frames what they are, each with its time: all are planned, those that began are entered, those
+    that ended are ended. The active one comes last; where it is not under way, the work came back to it from one below,
+    and that one comes back last."""
+    for frame in frames:
+        yield _planned(frame), round(frame.created)
+        if frame.status is Status.PLANNED and frame.updated != frame.created:
+            words = (frame.id, frame.title, frame.criteria or "", frame.criteria_compacted or "")
+            yield Replanned(*words), round(frame.updated)
+    last = [*(f for f in frames if f.id == active), *_came_back(frames, active)]
+    others = [f for f in frames if f not in last]
+    for frame in others:
+        yield from _begun(frame, owned)
+    for frame in reversed(others):
+        yield from _ended(frame)
+    for frame in last:
+        yield from _begun(frame, owned, surely=frame.id != active)
+        yield from _ended(frame)
+
+
+def _came_back(frames: Sequence[FrameTold], active: str) -> list[FrameTold]:
+    """A frame below the active one that ended while it was at work: there is one where that is not under way."""
+    under_way = any(f.id == active and f.status is Status.IN_PROGRESS for f in frames)
+    ended = [f for f in frames if f.parent == active and f.status in ENDED]
+    return [] if under_way else ended[-1:]
+
+
+def _planned(frame: FrameTold) -> Planned:
+    origin = frame.origin or ("model" if not frame.auto else "request" if frame.parent else "root")
+    return Planned(
+        frame.id, frame.parent or "", frame.title, frame.criteria or "", frame.criteria_compacted or "", origin
+    )
+
+
+def _begun(
+    frame: FrameTold, owned: Mapping[str, tuple[str, ...]], *, surely: bool = False
+) -> Iterator[tuple[FrameEvent, int]]:
+    """Entered, with what it did. What was given up before it began is not, but for one that `surely` did; what goes on
+    with results of an earlier attempt was blocked in between."""
+    at = round(frame.updated)
+    if frame.results and frame.status not in RETURNED:
+        yield Activated(frame.id, "", "", ""), at
+        yield Popped(frame.id, Status.BLOCKED, frame.results, frame.results_compacted or "", tokens=frame.tokens), at
+    given_up = frame.status is Status.INVALIDATED and frame.id not in owned and not surely
+    if frame.status is Status.PLANNED or given_up:
+        return
+    words = (frame.id, frame.parent or "", frame.title, frame.criteria or "", frame.origin)
+    yield Entered(*words, owned.get(frame.id, ())), at
+
+
+def _ended(frame: FrameTold) -> Iterator[tuple[FrameEvent, int]]:
+    """What it left, and how it ended."""
+    at, left = round(frame.updated), (tuple(frame.artifacts or ()), tuple(frame.decisions or ()))
+    if frame.status in RETURNED:
+        words = (frame.results or "", frame.results_compacted or "")
+        yield Popped(frame.id, frame.status, *words, "", (), frame.tokens, *left), at
+        return
+    yield from ((ArtifactAdded(frame.id, artifact), at) for artifact in left[0])
+    yield from ((Decided(frame.id, decision), at) for decision in left[1])
+    if frame.status is Status.INVALIDATED:
+        yield Invalidated(frame.id, frame.reason or ""), round(frame.invalidated or frame.updated)

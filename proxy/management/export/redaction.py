@@ -1,0 +1,46 @@
+"""What in a client's body opens something, and the body without it.
+
+Keys travel in headers, which are never kept. A few APIs take them in the body too: tokens for tool servers that the
+provider is to ask, and keys that libraries add. The law: **what an API documents as a credential leaves no export**;
+everything else of a body stays as the client wrote it, byte for byte where nothing was taken.
+
+What this module does not do: it reads no messages. A key that somebody typed into the conversation is part of it.
+"""
+
+from __future__ import annotations
+
+from proxy.dialects import raw_json as slices
+
+IN_BODY = frozenset({"api_key", "authorization", "extra_headers", "headers", "user_api_key"})
+"""Members of a body."""
+OF_SERVER = frozenset({"authorization", "authorization_token", "headers"})
+"""Members of a tool server, which is an item of one of these arrays."""
+SERVERS = ("mcp_servers", "tools")
+
+
+def without_credentials(body: bytes) -> bytes:
+    """The same body less its credentials; the very same where it has none, or cannot be taken apart."""
+    try:
+        fields = slices.members(body)
+    except slices.NotSliced:
+        return body
+    kept = {name: _servers(raw) if name in SERVERS else raw for name, raw in fields.items() if name not in IN_BODY}
+    return body if kept == fields else slices.object_of(kept)
+
+
+def _servers(array: bytes) -> bytes:
+    try:
+        items = slices.items(array)
+    except slices.NotSliced:
+        return array
+    changed = [_server(item) for item in items]
+    return array if changed == items else slices.array_of(changed)
+
+
+def _server(item: bytes) -> bytes:
+    try:
+        fields = slices.members(item)
+    except slices.NotSliced:
+        return item
+    kept = {name: raw for name, raw in fields.items() if name not in OF_SERVER}
+    return item if len(kept) == len(fields) else slices.object_of(kept)

@@ -1,0 +1,187 @@
+"""What frames decided and what they made, each with the time from which it held and the time until it did (S2-26).
+
+Two times stand beside each other: `valid_from` is when it became so in the work, which the order of messages tells, and
+`recorded_at` when the proxy saw it. `valid_to` is when it stopped being so: a later decision of the same frame took its
+place, or the frame was given up. The law: **what no longer holds is told, with its end**, and never dropped.
+
+What this module does not do: it looks at one path; what was decided on branches that were left is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+from typing_extensions import TypedDict
+
+from proxy.core.compaction.facts import said_by
+from proxy.core.context.made import own_of, with_artifacts
+from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Parted, Popped, read_event
+from proxy.core.frames.frames import Frame
+from proxy.core.frames.path_state import Placed, Story
+from proxy.core.ledger.ledger import Event, Ledger
+from proxy.core.observers.files import touched_in
+from proxy.core.observers.tool_roles import Names
+
+NOTED = "noted"
+CHANGED = "changed"
+
+
+class DecisionRow(TypedDict):
+    """A decision of a frame. It was said at the entry `entry`. `superseded_by`: the words of the decision that took
+    its place."""
+
+    frame: str
+    title: str
+    decision: str
+    entry: str
+    valid_from: int
+    valid_to: int | None
+    recorded_at: int
+    superseded_by: str | None
+
+
+class ArtifactRow(TypedDict):
+    """What a frame made. `how`: `changed`, a call of the client changed the file; or `noted`, somebody said so."""
+
+    frame: str
+    title: str
+    artifact: str
+    how: str
+    entry: str
+    valid_from: int
+    valid_to: int | None
+    recorded_at: int
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """When something was said, or done: at which entry, when that was, and when the proxy saw it."""
+
+    entry: str
+    valid_from: int
+    recorded_at: int
+
+
+class _Decision(msgspec.Struct, frozen=True):
+    frame: str
+    text: str
+    said: _Said
+    ended: int | None = None
+    by: str | None = None
+
+
+# ----------------------------------------------------------------------------------------------------------- decisions
+def decision_rows(ledger: Ledger, story: Story, *, frame: str = "", holding: bool = False) -> list[DecisionRow]:
+    """The oldest first; with `frame` those of one, `holding` only what holds."""
+    frames = story.tree.frames
+    found: dict[tuple[str, str], _Decision] = {}
+    for event, happened in _on(ledger, story):
+        for made in _decisions(story, event, happened):
+            found.setdefault((made.frame, made.text), made)
+        if isinstance(happened, Decided) and (old := found.get((happened.frame, happened.supersedes))):
+            found[old.frame, old.text] = replace(old, ended=event.created, by=happened.decision)
+    rows = [_decision_row(frames[made.frame], made) for made in found.values() if frame in ("", made.frame)]
+    return sorted((r for r in rows if not (holding and r["valid_to"])), key=lambda row: row["valid_from"])
+
+
+def _decisions(story: Story, event: Event, happened: FrameEvent) -> Iterator[_Decision]:
+    if not isinstance(happened, Decided | Popped | Parted) or happened.frame not in story.tree.frames:
+        return
+    at = _Said(event.entry, event.created, event.created)
+    if isinstance(happened, Decided):
+        yield _Decision(happened.frame, happened.decision, at)
+        return
+    for text in happened.decisions:
+        first = _told_at(story, happened.frame, text)
+        yield _Decision(happened.frame, text, replace(first, recorded_at=event.created) if first else at)
+
+
+def _told_at(story: Story, frame: str, text: str) -> _Said | None:
+    """Where the words of a decision that was seen in what was said stand; None where they are those of the results."""
+    for placed in own_of(story, frame):
+        message = said_by(placed)
+        if message is not None and message.role == "assistant" and text in " ".join(message.text.split()):
+            return _said_at(placed)
+    return None
+
+
+def _decision_row(frame: Frame, made: _Decision) -> DecisionRow:
+    ends = [end for end in (made.ended, frame.invalidated_at) if end]
+    return {
+        "frame": frame.id,
+        "title": frame.title,
+        "decision": made.text,
+        "entry": made.said.entry,
+        "valid_from": made.said.valid_from,
+        "valid_to": min(ends, default=None),
+        "recorded_at": made.said.recorded_at,
+        "superseded_by": made.by,
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- artifacts
+def artifact_rows(
+    ledger: Ledger, story: Story, names: Names, *, frame: str = "", holding: bool = False
+) -> list[ArtifactRow]:
+    """The same of what frames made; files under the frame whose calls changed them."""
+    noted = _artifacts_noted(ledger, story)
+    rows: list[ArtifactRow] = []
+    for made in with_artifacts(story, names).tree.frames.values():
+        changed = _files_changed(story, made.id, names) if frame in ("", made.id) else {}
+        for artifact in made.artifacts if frame in ("", made.id) else ():
+            how = CHANGED if artifact in changed else NOTED
+            said = changed.get(artifact) or noted.get((made.id, artifact))
+            if said is not None:
+                rows.append(_artifact_row(made, artifact, how, said))
+    return sorted((r for r in rows if not (holding and r["valid_to"])), key=lambda row: row["valid_from"])
+
+
+def _artifacts_noted(ledger: Ledger, story: Story) -> Mapping[tuple[str, str], _Said]:
+    found: dict[tuple[str, str], _Said] = {}
+    for event, happened in _on(ledger, story):
+        told: Sequence[str] = ()
+        if isinstance(happened, ArtifactAdded):
+            told = (happened.artifact,)
+        elif isinstance(happened, Popped | Parted):
+            told = happened.artifacts
+        for artifact in told:
+            at = _Said(event.entry, event.created, event.created)
+            found.setdefault((getattr(happened, "frame", ""), artifact), at)
+    return found
+
+
+def _files_changed(story: Story, frame: str, names: Names) -> Mapping[str, _Said]:
+    """Each file with the call that changed it first."""
+    found: dict[str, _Said] = {}
+    for placed, touched in touched_in(own_of(story, frame), names):
+        if touched.how == CHANGED:
+            found.setdefault(touched.path, _said_at(placed))
+    return found
+
+
+def _artifact_row(frame: Frame, artifact: str, how: str, said: _Said) -> ArtifactRow:
+    return {
+        "frame": frame.id,
+        "title": frame.title,
+        "artifact": artifact,
+        "how": how,
+        "entry": said.entry,
+        "valid_from": said.valid_from,
+        "valid_to": frame.invalidated_at or None,
+        "recorded_at": said.recorded_at,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------- path
+def _on(ledger: Ledger, story: Story) -> Iterator[tuple[Event, FrameEvent]]:
+    """Every event on the path, in the order in which they happened."""
+    entries = dict.fromkeys(placed.entry.id for placed in story.placed)
+    events = [event for entry in entries for event in ledger.events.get(entry, ())]
+    for event in sorted(events, key=lambda each: each.seq):
+        yield event, read_event(event)
+
+
+def _said_at(placed: Placed) -> _Said:
+    at = (placed.round.created if placed.round else 0) or placed.entry.created
+    return _Said(placed.entry.id, at, at)

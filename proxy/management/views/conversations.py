@@ -1,0 +1,292 @@
+"""Conversations as rows, their threads and frames, and the state of one as JSON.
+
+Frames have the field names of the state that `stack_get_state` gives the model; `logPath` is where the whole log of a
+frame is read. Times are ms since the epoch. Everything tells of the path that grew last, unless a thread is named:
+the active frame is a property of a path, not of a conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from proxy.core.compaction.unfolding import holders
+from proxy.core.context.made import own_of, with_artifacts
+from proxy.core.frames.frames import Frame, Tree, ancestors, children, descendants, is_kept, siblings
+from proxy.core.frames.path_state import Story
+from proxy.core.frames.results import CHANGED
+from proxy.core.ledger.ledger import Conversation, Ledger
+from proxy.core.observers.files import touched_in
+from proxy.core.observers.tool_roles import NAMES, Names
+from proxy.core.tools.inspect import drawn, state_of
+from proxy.errors import UnknownFrame
+from proxy.management.views.lookup import Scope, Unreadable, folded, loaded, newest_story, root_of, shown, thread_tips
+from proxy.management.views.schemas import (
+    ConversationRow,
+    FileTouched,
+    FrameDetail,
+    FrameState,
+    State,
+    SummedUp,
+    ThreadRow,
+)
+from proxy.store import Store
+
+COUNTED = 100_000
+"""Requests counted at most for one conversation."""
+TITLE = 80
+"""Characters of a title in a row."""
+
+
+async def conversation_rows(store: Store, scope: Scope, limit: int, offset: int) -> list[ConversationRow]:
+    """The one begun last first."""
+    return await rows_of(store, await store.conversations(scope, limit, offset))
+
+
+async def last_rows(store: Store, scope: Scope, limit: int) -> list[ConversationRow]:
+    """The one worked in last first."""
+    return await rows_of(store, await store.worked_in_last(scope, limit))
+
+
+async def rows_of(store: Store, conversations: Iterable[Conversation]) -> list[ConversationRow]:
+    """One that cannot be read is told of beside the others."""
+    rows = []
+    for known in conversations:
+        try:
+            ledger = await loaded(store, known)
+            if ledger is not None:  # forgotten between the two questions
+                rows.append(await conversation_row(store, ledger))
+        except Unreadable as error:
+            rows.append(await _unreadable_row(store, known, str(error)))
+    return rows
+
+
+async def conversation_row(store: Store, ledger: Ledger, until: int | None = None) -> ConversationRow:
+    """`until`: ms since the epoch, where `ledger` is as it was then; later requests are not counted. Raises
+    Unreadable."""
+    conversation = ledger.conversation
+    known = await store.requests(conversation.tenant, conversation.id, COUNTED)
+    requests = [request for request in known if until is None or request.created <= until]
+    tree = (await asyncio.to_thread(newest_story, ledger)).tree  # requests that are being answered do not wait for it
+    root = root_of(tree)
+    return {
+        "id": conversation.id,
+        "parent": conversation.parent or None,
+        "threads": sorted(ledger.threads),
+        "title": shortened(root.title) if root else "",
+        "created": conversation.created,
+        "last_active": last_active(ledger, (r.created for r in requests)),
+        "requests": len(requests),
+        "turns": len(ledger.turns_under),
+        "retries": sum(len(answers) - 1 for answers in ledger.turns_under.values()),
+        "frames": len(tree.frames),
+        "active_frame": tree.active or None,
+        "awake": tree.awake,
+        "mode": conversation.mode or None,
+    }
+
+
+async def _unreadable_row(store: Store, known: Conversation, why: str) -> ConversationRow:
+    """What is known of a conversation beside its content."""
+    requests = await store.requests(known.tenant, known.id, COUNTED)
+    return {
+        "id": known.id,
+        "parent": known.parent or None,
+        "threads": [],
+        "title": "",
+        "created": known.created,
+        "last_active": max((known.created, *(request.created for request in requests))),
+        "requests": len(requests),
+        "turns": 0,
+        "retries": 0,
+        "frames": 0,
+        "active_frame": None,
+        "awake": False,
+        "mode": known.mode or None,
+        "unreadable": why,
+    }
+
+
+def last_active(ledger: Ledger, requests: Iterable[int]) -> int:
+    """When something last happened in it."""
+    entries = (entry.created for entry in ledger.entries.values())
+    return max((ledger.conversation.created, *entries, *requests))
+
+
+def thread_rows(ledger: Ledger) -> list[ThreadRow]:
+    """In the order their newest entries were created, the newest last."""
+    rows: list[ThreadRow] = []
+    for name, tip in sorted(thread_tips(ledger).items(), key=lambda item: item[1].seq):
+        tree = folded(ledger, tip).tree
+        thread = ledger.threads.get(name)
+        rows.append(
+            {
+                "id": name,
+                "tip": tip.id,
+                "last_active": tip.created,
+                "awake": tree.awake,
+                "active_frame": tree.active or None,
+                "frames": len(tree.frames),
+                "tools": list(thread.tool_names) if thread else [],
+            }
+        )
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------------------- frames
+def story_of(ledger: Ledger, thread: str = "", names: Names = NAMES) -> Story:
+    """The path of a thread, or the one that grew last, with what its open frames made by tools of these names. Raises
+    UnknownFrame for a thread that is not there, Unreadable."""
+    if not thread:
+        return with_artifacts(newest_story(ledger), names)
+    tip = thread_tips(ledger).get(thread)
+    if tip is None:
+        raise UnknownFrame(
+            f"There is no thread {shown(thread)} here. GET /stack/conversations/{{id}}/threads lists them."
+        )
+    return with_artifacts(folded(ledger, tip), names)
+
+
+def state(ledger: Ledger, story: Story) -> State:
+    """The whole tree, under the names of S1-08 and S1-09, and what of it is folded."""
+    told, words = state_of(story.tree), _fold_words(ledger, story)
+    frames = {frame: _with_log(fields, words[frame]) for frame, fields in told["frames"].items()}
+    return cast(State, told | {"frames": frames})
+
+
+def _with_log(fields: FrameState, words: Collection[str]) -> FrameState:
+    told: FrameState = {**fields, "logPath": log_path(fields["sessionID"])}
+    if "folded" in words:
+        told["folded"] = True
+    if "kept" in words:
+        told["kept"] = True
+    return told
+
+
+def _fold_words(ledger: Ledger, story: Story) -> Mapping[str, Collection[str]]:
+    """Of each frame whether it is `folded`, so that it can be unfolded, and `kept`: asked back, alone or with what
+    holds it."""
+    tree, held = story.tree, holders(ledger, story)
+    return {
+        frame: [
+            *(["folded"] if frame in held else []),
+            *(["kept"] if is_kept(tree, frame) or held.get(frame) in tree.kept else []),
+        ]
+        for frame in tree.frames
+    }
+
+
+def log_path(frame: str) -> str:
+    """Where the whole log of a frame is read."""
+    return f"/stack/frames/{frame}/log"
+
+
+MARKS = {
+    "request": "a request of the user",
+    "plan": "an item of the client's plan",
+    "subagent": "delegated by a call of the model",
+    "auto": "parted off by the proxy (`autonomy: auto`)",
+    "model": "made by the model",
+    "human": "planned or begun by a person",
+    "folded": "off the line, `callstack unfold ID` brings it back",
+    "kept": "asked back, never folded again",
+}
+"""What may stand behind the id of a frame: where it comes from, and whether it is folded. A part and the root say what
+they are by their titles and places."""
+
+
+def tree_text(ledger: Ledger, story: Story, *, details: bool = False) -> str:
+    """The tree as `stack_tree` draws it for the model, with the marks that are for people."""
+    if not story.tree.frames:
+        return "No frames yet."
+    marks = _marks(ledger, story)
+    text = drawn(
+        story.tree, details=details, marks={frame: ", ".join(words) for frame, words in marks.items() if words}
+    )
+    used = [f"{word}: {meaning}" for word, meaning in MARKS.items() if any(word in words for words in marks.values())]
+    return "\n".join([text, *([f"Marks: {'; '.join(used)}"] if used else [])])
+
+
+def _marks(ledger: Ledger, story: Story) -> Mapping[str, Collection[str]]:
+    words, frames = _fold_words(ledger, story), story.tree.frames.values()
+    return {f.id: [*([f.origin] if f.origin in MARKS else []), *words[f.id]] for f in frames}
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """Frames by whose children they are, by what stands below or beside them, or above: each an id, or empty."""
+
+    parent: str = ""
+    ancestors_of: str = ""
+    descendants_of: str = ""
+    siblings_of: str = ""
+
+
+def chosen_frames(tree: Tree, status: str = "", related: Related = Related()) -> list[Frame]:
+    """In order of birth, those that pass every filter; with `ancestors_of` the nearest first (S1-35)."""
+    groups: list[Iterable[Frame]] = []
+    if related.ancestors_of:
+        groups.append(ancestors(tree, related.ancestors_of))
+    if related.descendants_of:
+        groups.append(descendants(tree, related.descendants_of))
+    if related.siblings_of:
+        groups.append(siblings(tree, related.siblings_of) if related.siblings_of in tree.frames else ())
+    first, *others = groups or [tree.frames.values()]
+    among = [{frame.id for frame in group} for group in others]
+    return [
+        frame
+        for frame in (first if related.ancestors_of else sorted(first, key=lambda f: f.order))
+        if status in ("", frame.status)
+        and related.parent in ("", frame.parent)
+        and all(frame.id in ids for ids in among)
+    ]
+
+
+def frame_rows(ledger: Ledger, story: Story, chosen: Iterable[Frame]) -> list[FrameState]:
+    """These frames of the path, in their order."""
+    frames = state(ledger, story)["frames"]
+    return [frames[frame.id] for frame in chosen]
+
+
+def frame_detail(ledger: Ledger, story: Story, frame: str, names: Names) -> FrameDetail:
+    story = with_artifacts(story, names)
+    tree = story.tree
+    found = tree.frames[frame]
+    return {
+        **state(ledger, story)["frames"][frame],
+        "conversation": ledger.conversation.id,
+        "active": tree.active == frame,
+        "ancestors": [f.id for f in ancestors(tree, frame)],
+        "children": [f.id for f in children(tree, frame)],
+        "origin": found.origin,
+        "attempts": found.segment,
+        "retryOf": found.retry_of or None,
+        "tokens": found.tokens,
+        "files": _files(story, frame, names),
+        **_summed_up(tree, frame),
+    }
+
+
+def _summed_up(tree: Tree, frame: str) -> SummedUp:
+    made = tree.interims.get(frame)
+    if made is None:
+        return {}
+    return {"summary": {"type": "manual_summary", "text": made.text, "entry": made.at, "created": made.made_at}}
+
+
+def _files(story: Story, frame: str, names: Names) -> list[FileTouched]:
+    """Each file once, in the order of its first call; changed where any call changed it."""
+    found: dict[str, FileTouched] = {}
+    for placed, touched in touched_in(own_of(story, frame), names):
+        before = found.get(touched.path)
+        how = CHANGED if before and before["how"] == CHANGED else touched.how
+        found[touched.path] = {"path": touched.path, "how": how, "entry": placed.entry.id}
+    return list(found.values())
+
+
+def shortened(text: str, most: int = TITLE) -> str:
+    """One line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

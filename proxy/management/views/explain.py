@@ -1,0 +1,165 @@
+"""Why each ancestor and each finished sibling stands in the block of a conversation's active frame, or does not, for
+people (S1-54, S1-56).
+
+The law: **scores are those that chose**: of the tree as it was when the block was told, and of that time, which the
+event that told it has. Where no block was told, they are those of the block as it would be now.
+
+Tokens are counted as the block's budgets are, by whoever asks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from msgspec.structs import asdict
+from typing_extensions import TypedDict
+
+from proxy.config.model import Config
+from proxy.core.context.explain import Ancestor, Sibling, explained
+from proxy.core.frames.events import Activated, BlockRenewed, Pushed, read_event
+from proxy.core.frames.frames import Tree
+from proxy.core.frames.path_state import Story, follow
+from proxy.core.ledger.ledger import Event, Ledger
+from proxy.core.text import MINIMUM_RELEVANCE, Count
+from proxy.exchange.resolver import tool_settings
+from proxy.management.views.contexts import BudgetsTold, block_of_active, budgets_told
+from proxy.management.views.past import ledger_at
+
+WhyTold = Literal["root", "parent", "score", "retried", "words", "newest", "other words", "no room", "view"]
+TOLD = ("pushed", "activated", "block renewed")
+"""Kinds of events that have a block."""
+
+
+class AncestorPartsTold(TypedDict):
+    nearness: int
+    recency: float
+    status: int
+    results: int
+    artifacts: int
+
+
+class AncestorTold(TypedDict):
+    """`depth` is 1 for the parent; `score` is the sum of its `parts`; `kept` where it stands in the block, and `why`
+    it does or does not. `tokens`: what it takes there; of one that is left out, what it would have taken at most."""
+
+    frame: str
+    title: str
+    status: str
+    depth: int
+    kept: bool
+    why: WhyTold
+    tokens: int
+    score: float
+    parts: AncestorPartsTold
+
+
+class SharedWordsTold(TypedDict):
+    criteria: int
+    results: int
+    artifacts: int
+
+
+class SiblingRestTold(TypedDict):
+    recency: float
+    results: int
+    artifacts: int
+    status: int
+
+
+class SiblingTold(TypedDict):
+    """`level` is 0 beside the frame, 1 beside its parent, and so on. `relevance`, the sum of its `words`, has to reach
+    `minimum_relevance`, or it is one of the three newest; `score` is that and the sum of the `rest`, but for an attempt
+    before this one, which goes first."""
+
+    frame: str
+    title: str
+    status: str
+    level: int
+    kept: bool
+    why: WhyTold
+    tokens: int
+    score: float
+    relevance: int
+    words: SharedWordsTold
+    rest: SiblingRestTold
+
+
+class Explained(TypedDict):
+    """`at` (ms) is when the block was told; null where none was, and all is as it would be now. The parent first, then
+    by score; siblings by level, and in each by score."""
+
+    conversation: str
+    frame: str
+    title: str
+    at: int | None
+    budgets: BudgetsTold
+    minimum_relevance: int
+    ancestors: list[AncestorTold]
+    siblings: list[SiblingTold]
+
+
+def explained_told(ledger: Ledger, story: Story, config: Config, now: int, count: Count) -> Explained:
+    """Raises UnknownFrame where nothing was begun."""
+    block, told = block_of_active(ledger, story, config, now, count)
+    frame = story.tree.active
+    event = _telling(ledger, frame, block) if told else None
+    tree, at = (_tree_at(ledger, event), event.created) if event else (story.tree, now)
+    found = explained(tree, frame, at, block, count)
+    return {
+        "conversation": ledger.conversation.id,
+        "frame": frame,
+        "title": story.tree.current.title,
+        "at": event.created if event else None,
+        "budgets": budgets_told(tool_settings(config).budgets),
+        "minimum_relevance": MINIMUM_RELEVANCE,
+        "ancestors": [_ancestor(each) for each in found.ancestors],
+        "siblings": [_sibling(each) for each in found.siblings],
+    }
+
+
+def _telling(ledger: Ledger, frame: str, block: str) -> Event | None:
+    """The newest event that told the frame this block."""
+    events = (event for some in ledger.events.values() for event in some if event.kind in TOLD)
+    return max((event for event in events if _tells(event, frame, block)), key=lambda event: event.seq, default=None)
+
+
+def _tells(event: Event, frame: str, block: str) -> bool:
+    said = read_event(event)
+    return isinstance(said, Pushed | Activated | BlockRenewed) and (said.frame, said.block) == (frame, block)
+
+
+def _tree_at(ledger: Ledger, event: Event) -> Tree:
+    """The tree with this event, and nothing that came later."""
+    past = ledger_at(ledger, event.created)
+    past.events[event.entry] = tuple(each for each in past.events[event.entry] if each.seq <= event.seq)
+    return follow(past, past.path(event.entry), {}).tree
+
+
+def _ancestor(found: Ancestor) -> AncestorTold:
+    return {
+        "frame": found.frame.id,
+        "title": found.frame.title,
+        "status": str(found.frame.status),
+        "depth": found.depth,
+        "kept": found.kept,
+        "why": found.why.value,
+        "tokens": found.tokens,
+        "score": found.score,
+        "parts": cast(AncestorPartsTold, asdict(found.parts)),
+    }
+
+
+def _sibling(found: Sibling) -> SiblingTold:
+    return {
+        "frame": found.frame.id,
+        "title": found.frame.title,
+        "status": str(found.frame.status),
+        "level": found.level,
+        "kept": found.kept,
+        "why": found.why.value,
+        "tokens": found.tokens,
+        "score": found.score,
+        "relevance": found.relevance,
+        "words": cast(SharedWordsTold, asdict(found.words)),
+        "rest": cast(SiblingRestTold, asdict(found.rest)),
+    }

@@ -1,0 +1,175 @@
+"""Conversations that another one began, as they are tracked: since when, how long, with a frame or without, at work or
+over (S1-71e, S1-71g, S1-121).
+
+The law: **everything is told from what is stored**, so a list is whole after a restart, and whatever memory forgot. Of
+the running process it takes one thing, whether a request is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from typing_extensions import TypedDict
+
+from proxy.config.sections import SubagentSettings
+from proxy.core.frames.frames import RETURNED, Frame
+from proxy.core.ledger.ledger import Ledger
+from proxy.core.text import cut_for_display
+from proxy.core.tools.subagents import TITLE, Counts, ended_by_result, fits, subagents_of
+from proxy.exchange.thread.subagents import is_long_enough
+from proxy.management.views.conversations import last_active
+from proxy.management.views.lookup import Scope, Unreadable, everything, loaded, newest_story, reading, root_of
+from proxy.store import Store
+
+MOST = 1_000
+"""Tracked conversations that are looked at, the newest."""
+
+
+class SubagentRow(TypedDict):
+    """One of them. `frame` stands for it in the conversation `parent`; `skipped`: it is idle, nobody's call began it,
+    and it was too short for a frame. `idle_in`: ms until it counts as idle, null where a request is under way or it
+    is."""
+
+    id: str
+    parent: str
+    title: str
+    frame: str | None
+    status: str
+    created: int
+    last_active: int
+    messages: int
+    has_frame: bool
+    is_idle: bool
+    idle_in: int | None
+    is_completed: bool
+    skipped: bool
+
+
+class Rates(TypedDict):
+    """In percent, with one decimal: of those detected, and, for `completed`, of the frames."""
+
+    framed: float
+    skipped: float
+    completed: float
+
+
+class SubagentStats(TypedDict):
+    """`auto_completed` frames were ended by the result of their call, or by silence; `manually_completed` by somebody.
+    `last_reset`: from when on is counted, null for all that is stored. `active` are those at work."""
+
+    detected: int
+    frames_created: int
+    skipped: int
+    auto_completed: int
+    manually_completed: int
+    rates: Rates
+    last_reset: int | None
+    active: list[SubagentRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """How it is looked: by these settings, at `now` (ms); `busy` tells whether a request of a conversation is under
+    way."""
+
+    settings: SubagentSettings
+    now: int
+    busy: Callable[[str, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """One of them, with the frame that stands for it and whether its result ended that."""
+
+    row: SubagentRow
+    by_result: bool
+
+
+async def tracked(store: Store, scope: Scope, watching: Watching) -> list[Tracked]:
+    """Those that the newest of a tenant's conversations are, the newest activity first. One that cannot be read is
+    passed over."""
+    parents: dict[str, Ledger | None] = {}
+    found: list[Tracked] = []
+    async for known in everything(store, scope):
+        if not known.parent or len(found) >= MOST:
+            continue
+        if known.parent not in parents:
+            parents[known.parent] = await _readable(store, known.tenant, known.parent)
+        with suppress(Unreadable):
+            child = await loaded(store, known)
+            if child is not None:
+                found.append(_tracked(child, parents[known.parent], watching))
+    return sorted(found, key=lambda each: each.row["last_active"], reverse=True)
+
+
+async def _readable(store: Store, tenant: str, conversation: str) -> Ledger | None:
+    """None also where it cannot be read: what it began is told of all the same."""
+    with suppress(Unreadable), reading(conversation):
+        if (ledger := await store.load(tenant, conversation)) is not None:
+            newest_story(ledger)
+            return ledger
+    return None
+
+
+def _tracked(child: Ledger, parent: Ledger | None, watching: Watching) -> Tracked:
+    about, tree = child.conversation, newest_story(child).tree
+    frame = _frame(parent, about.id)
+    root, last = root_of(tree), last_active(child, _answered(child))
+    busy = watching.busy(about.tenant, about.id)
+    left = max(0, watching.settings.idle_delay - (watching.now - last))
+    status = frame.status if frame else tree.root.status if root else None
+    row: SubagentRow = {
+        "id": about.id,
+        "parent": about.parent,
+        "title": cut_for_display(root.title if root else "", TITLE),
+        "frame": frame.id if frame else None,
+        "status": str(status or ""),
+        "created": about.created,
+        "last_active": last,
+        "messages": sum(not entry.is_beside for entry in child.entries.values()),
+        "has_frame": frame is not None,
+        "is_idle": not busy and not left,
+        "idle_in": left if left and not busy else None,
+        "is_completed": status in RETURNED,
+        "skipped": frame is None and not busy and not left and not is_long_enough(child, watching.settings),
+    }
+    return Tracked(row, frame is not None and parent is not None and ended_by_result(parent, frame))
+
+
+def _frame(parent: Ledger | None, conversation: str) -> Frame | None:
+    """The frame that stands for a conversation, on the path of its parent that grew last."""
+    frames = subagents_of(newest_story(parent).tree) if parent else []
+    return next((frame for frame in frames if frame.conversation == conversation), None)
+
+
+def _answered(ledger: Ledger) -> Iterable[int]:
+    return (done.created for rounds in ledger.rounds.values() for done in rounds)
+
+
+def chosen(found: Iterable[Tracked], wanted: str) -> list[SubagentRow]:
+    """The rows that a filter names, in their order."""
+    rows = [each.row for each in found]
+    return [row for row in rows if fits(wanted, ended=row["is_completed"], framed=row["has_frame"])]
+
+
+def stats(found: Iterable[Tracked], since: int | None, *, active: bool) -> SubagentStats:
+    """Those begun at `since` (ms) or later, counted."""
+    counted = [each for each in found if each.row["created"] >= (since or 0)]
+    framed = [each for each in counted if each.row["has_frame"]]
+    ended = [each for each in framed if each.row["is_completed"]]
+    by_result = sum(each.by_result for each in ended)
+    skipped = sum(each.row["skipped"] for each in counted)
+    counts = Counts(len(counted), len(framed), skipped, by_result, len(ended) - by_result)
+    rates = counts.rates()
+    return {
+        "detected": counts.detected,
+        "frames_created": counts.framed,
+        "skipped": counts.skipped,
+        "auto_completed": counts.by_result,
+        "manually_completed": counts.by_hand,
+        "rates": {"framed": rates["framed"], "skipped": rates["skipped"], "completed": rates["completed"]},
+        "last_reset": since,
+        "active": chosen(counted, "active") if active else [],
+    }

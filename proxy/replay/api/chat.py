@@ -1,0 +1,99 @@
+"""Chat completions in a replay: recordings mostly are such messages already, and are written as they came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.accounting import CacheUse
+from proxy.core.ledger.messages import Message
+from proxy.dialects import OPENAI_CHAT
+from proxy.dialects.chat.message import read_message
+from proxy.exchange.background.recorder import client_chain
+from proxy.replay.api.base import NOTHING_MORE, Api, Recorded, Told, is_own_call
+from proxy.replay.recording import Json, encoded
+from proxy.replay.validation import head_of
+
+
+class Conversation:
+    """Messages as they are, each encoded once."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.others: Json = {"tools": recorded.tools} if recorded.tools else {}
+        self._messages = recorded.messages
+        self._wires = tuple(map(encoded, recorded.messages))
+        self._head = self._wires[: head_of(recorded.messages)]
+
+    def sent(self, start: int, end: int) -> tuple[bytes, ...]:
+        return (*self._head, *self._wires[start:end])
+
+    def answer(self, at: int) -> Json:
+        return self._messages[at]
+
+
+def said(answer: Json) -> Message:
+    return read_message(encoded(answer))
+
+
+def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
+    return {
+        "id": f"chatcmpl-recorded-{around.number}",
+        "object": "chat.completion",
+        "created": around.created,
+        "model": around.model,
+        "choices": [
+            {"index": 0, "message": answer, "finish_reason": "tool_calls" if answer.get("tool_calls") else "stop"}
+        ],
+        "usage": {
+            "prompt_tokens": use.total,
+            "completion_tokens": output,
+            "total_tokens": use.total + output,
+            "prompt_tokens_details": {"cached_tokens": use.cached, "cache_write_tokens": use.written},
+        },
+    }
+
+
+def less_own_calls(answer: Json) -> Json:
+    calls = [call for call in answer.get("tool_calls") or () if not is_own_call(_function(call))]
+    rest = {name: value for name, value in answer.items() if name != "tool_calls"}
+    if calls:
+        return {**rest, "tool_calls": calls}
+    return {**rest, "content": rest.get("content") or NOTHING_MORE}
+
+
+def _function(call: Json) -> Json:
+    function = call.get("function")
+    return function if isinstance(function, Mapping) else {}
+
+
+def recorded(body: Any) -> Json | None:
+    """The message of a chat completion."""
+    choices = body.get("choices") if isinstance(body, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    message = first.get("message") if isinstance(first, dict) else None
+    return message if isinstance(message, dict) and message.get("role") == "assistant" else None
+
+
+def known(echo: bytes | None, beside: Json | None) -> Json | None:
+    """What was told beside it has the reasoning, which few clients echo."""
+    if beside is not None or echo is None:
+        return beside
+    found: Json = json.loads(echo)
+    return found
+
+
+CHAT = Api(
+    name="chat",
+    dialect=OPENAI_CHAT,
+    path="/v1/chat/completions",
+    listing="messages",
+    pieces=client_chain,
+    write=Conversation,
+    said=said,
+    reply=reply,
+    less_own_calls=less_own_calls,
+    spoken=lambda message: message,
+    recorded=recorded,
+    known=known,
+)

@@ -1,0 +1,191 @@
+"""The responses API in a replay: a recorded chat as its clients write it that keep everything themselves.
+
+System messages at the head are the instructions; every other message is one item or several, an answer's reasoning,
+words and calls among them.
+
+The law: **what was told is told once, in the same bytes**, under ids that are the same every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from proxy.accounting import CacheUse
+from proxy.core.ledger.messages import Message
+from proxy.dialects import OPENAI_RESPONSES
+from proxy.dialects import raw_json as slices
+from proxy.dialects.chat.message import text_of
+from proxy.dialects.responses.items import REASONING, read_run
+from proxy.exchange.background.recorder import client_chain
+from proxy.replay.api.base import NOTHING_MORE, Api, Recorded, Told, is_own_call
+from proxy.replay.recording import Json, encoded
+from proxy.replay.validation import arguments_of, definition_of, head_of, name_of, parts_of, seal_of
+
+REFERENCE = "item_reference"
+KINDS = {"rs": REASONING, "msg": "message", "fc": "function_call", "ctc": "custom_tool_call"}
+"""The types of items by the beginnings of their ids."""
+Item = dict[str, Any]
+
+
+# -------------------------------------------------------------------------------------------------------------- write
+class Conversation:
+    """A recorded chat, each message of it as its items, with commas between them."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        messages = recorded.messages
+        self.others = _members(messages[: head_of(messages)], recorded.tools)
+        freeform = {call["id"] for m in messages for call in m.get("tool_calls") or () if "custom" in call}
+        self._answers = {at: spoken(m, f"{at} ") for at, m in enumerate(messages) if m["role"] == "assistant"}
+        items = (
+            self._answers[at]["output"] if at in self._answers else [_item(message, freeform)]
+            for at, message in enumerate(messages)
+        )
+        self._wires = [b",".join(map(encoded, made)) for made in items]
+
+    def sent(self, start: int, end: int) -> tuple[bytes, ...]:
+        return tuple(self._wires[start:end])
+
+    def answer(self, at: int) -> Json:
+        return self._answers[at]
+
+
+def _members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
+    members: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]}
+    if head:
+        members["instructions"] = "\n\n".join(text_of(message.get("content")) for message in head)
+    if tools:
+        members["tools"] = [_tool(tool) for tool in tools]
+    return members
+
+
+def _tool(tool: Json) -> Json:
+    if isinstance(custom := tool.get("custom"), dict):
+        return {"type": "custom", **custom}
+    return {"type": "function", **definition_of(tool), "strict": False}
+
+
+def _item(message: Json, freeform: Collection[str]) -> Item:
+    """A message that is not the model's. `freeform`: the calls of free text."""
+    role, content = message["role"], message.get("content")
+    parts = [_part(part) for part in parts_of(content)]
+    if role != "tool":
+        return {"type": "message", "role": role, "content": parts}
+    call = message["tool_call_id"]
+    kind = "custom_tool_call_output" if call in freeform else "function_call_output"
+    return {"type": kind, "call_id": call, "output": content if isinstance(content, str) else parts}
+
+
+def _part(part: Json) -> Item:
+    if part.get("type") != "image_url":
+        return {"type": "input_text", "text": text_of([part])}
+    return {"type": "input_image", "image_url": str((part.get("image_url") or {}).get("url", ""))}
+
+
+def spoken(message: Json, place: str = "") -> Json:
+    """An assistant message of chat completions: what it thought, said and called. `place` sets the ids of its items
+    apart from those of a message that says the same."""
+    text, thought = text_of(message.get("content")), message.get("reasoning_content")
+    items = [_reasoning(thought, place)] if thought else []
+    calls = [_call(call, place) for call in message.get("tool_calls") or ()]
+    if text or not calls:
+        items.append(_message(text, place))
+    return {"output": [*items, *calls]}
+
+
+def _reasoning(thought: str, place: str) -> Item:
+    seal = seal_of(place + thought)
+    summary = [{"type": "summary_text", "text": thought}]
+    return {"type": REASONING, "id": f"rs_{seal[:24]}", "summary": summary, "encrypted_content": seal}
+
+
+def _message(text: str, place: str = "") -> Item:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    name = f"msg_{seal_of(place + text)[:24]}"
+    return {"type": "message", "id": name, "status": "completed", "role": "assistant", "content": content}
+
+
+def _call(call: Json, place: str) -> Item:
+    of_it = {"status": "completed", "call_id": call["id"], "name": name_of(call)}
+    seal = seal_of(place + str(call["id"]))[:24]
+    if "custom" in call:
+        return {"type": "custom_tool_call", "id": f"ctc_{seal}", **of_it, "input": arguments_of(call)}
+    return {"type": "function_call", "id": f"fc_{seal}", **of_it, "arguments": arguments_of(call)}
+
+
+# ------------------------------------------------------------------------------------------------------------- answer
+def said(answer: Json) -> Message:
+    return read_run(encoded(answer["output"]))
+
+
+def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
+    return {
+        "id": answer.get("id") or f"resp_recorded_{around.number}",
+        "object": "response",
+        "created_at": around.created,
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "model": around.model,
+        "output": answer["output"],
+        "usage": {
+            "input_tokens": use.total,
+            "input_tokens_details": {"cached_tokens": use.cached, "cache_write_tokens": use.written},
+            "output_tokens": output,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": use.total + output,
+        },
+    }
+
+
+def less_own_calls(answer: Json) -> Json:
+    items = [item for item in answer["output"] if not is_own_call(item)]
+    heard = [item for item in items if item.get("type") != REASONING]
+    return {"output": items if heard else [*items, _message(NOTHING_MORE)]}
+
+
+def recorded(body: Any) -> Json | None:
+    output = body.get("output") if isinstance(body, dict) else None
+    return {"id": body.get("id"), "output": output} if isinstance(output, list) else None
+
+
+def known(echo: bytes | None, beside: Json | None) -> Json | None:
+    """The echo has the API's own ids; items that it only names are taken from what was told beside the request. None
+    where that does not have them."""
+    if echo is None or (beside and beside.get("id")):
+        return beside
+    left = list(beside["output"]) if beside else []
+    items = [_named(item, left) for item in map(slices.value, slices.items(echo))]
+    return {"output": items} if all(items) else None
+
+
+def _named(item: Item, left: list[Item]) -> Item | None:
+    """The item that is meant; what is taken from `left` leaves it."""
+    if item.get("type") != REFERENCE:
+        return item
+    kind = KINDS.get(str(item.get("id")).partition("_")[0])
+    meant = next(_of_kind(left, kind), None)
+    if meant is None:
+        return None
+    left.remove(meant)
+    return {**meant, "id": item["id"]}
+
+
+def _of_kind(items: Sequence[Item], kind: str | None) -> Iterator[Item]:
+    return (item for item in items if item.get("type") == kind)
+
+
+RESPONSES = Api(
+    name="responses",
+    dialect=OPENAI_RESPONSES,
+    path="/v1/responses",
+    listing="input",
+    pieces=client_chain,
+    write=Conversation,
+    said=said,
+    reply=reply,
+    less_own_calls=less_own_calls,
+    spoken=spoken,
+    recorded=recorded,
+    known=known,
+)

@@ -1,0 +1,135 @@
+"""What a conversation costs where the provider caches at markers, with the proxy and without.
+
+The messages API keeps a beginning only where a request has a marker, at most four of them, and looks for one only a few
+blocks before a marker. Receipts take every request as cached to its end (`report.prefix_cache`). Here the markers that
+really stand in the requests are followed, on both sides: in what was sent, and in what the client sent.
+
+The law: **it stands beside the receipts and is mixed into none of them**, and it counts as they do: a hidden round
+costs what it read and what it said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from proxy.accounting.pricing import Tariff
+from proxy.core.ledger.messages import Request, Source
+from proxy.dialects import raw_json as slices
+from proxy.dialects.messages.cache_control import MEMBER, WRITTEN, parted
+from proxy.dialects.messages.message import REASONING, TEXT, kind_of
+from proxy.testing.apis.json import canonical
+from proxy.testing.prompt_cache import HOUR, CacheRule, CacheUse, Part, PrefixCache
+
+MILLION = 1_000_000
+LONG = b'"1h"'
+KNOWN_BLOCKS, KNOWN_ARRAYS = 65_536, 64
+"""Messages that are remembered as digests of their blocks, and arrays by their markers."""
+
+
+@dataclass
+class Marked:
+    """The account of one recording, in USD. `now` tells ms."""
+
+    now: Callable[[], int]
+    tariff_of: Callable[[str], Tariff]
+    cost: float = 0.0
+    untouched: float = 0.0
+    _sent: dict[str, PrefixCache] = field(default_factory=dict)
+    _asked: dict[str, PrefixCache] = field(default_factory=dict)
+
+    def note(self, client: Request, sent: Sequence[Request], outputs: Sequence[int]) -> None:
+        """A request of the client, what was sent for it, and the tokens that answered each of these."""
+        tariff = self.tariff_of(client.model)
+        self.untouched += self._price(self._asked, client, tariff, outputs[-1])
+        self.cost += sum(self._price(self._sent, one, tariff, out) for one, out in zip(sent, outputs, strict=True))
+
+    def _price(self, caches: dict[str, PrefixCache], request: Request, tariff: Tariff, output: int) -> float:
+        if request.model not in caches:
+            caches[request.model] = PrefixCache(_rule(tariff), lambda: self.now() / 1000)
+        use = caches[request.model].use(tuple(cached_parts(request)))
+        tariff = tariff.for_input(use.cached + use.written + use.uncached)
+        return (_input_price(use, tariff) * tariff.input + output * (tariff.output or 0.0)) / MILLION
+
+
+def _rule(tariff: Tariff) -> CacheRule:
+    """Where storing costs nothing extra, a provider stores by itself."""
+    return CacheRule(
+        tariff.names[0],
+        tariff.read,
+        tariff.write,
+        tariff.minimum,
+        tariff.step,
+        tariff.ttl_s,
+        marked=tariff.write != 1,
+    )
+
+
+def _input_price(use: CacheUse, tariff: Tariff) -> float:
+    """In input tokens that are paid in full."""
+    written = tariff.write * (use.written - use.written_long) + tariff.write_long * use.written_long
+    return use.uncached + tariff.read * use.cached + written
+
+
+# --------------------------------------------------------------------------------------------------------------- parts
+Markers = tuple[bytes, ...]
+
+
+def cached_parts(request: Request) -> Iterator[Part]:
+    """System text and tools as one part, then the blocks of the messages, in the order in which a cache sees them."""
+    head = sum(message.tokens for message in request.head) + request.tools_tokens
+    markers = [m for name in ("system", "tools") for found in _marked(request.fields.get(name, b"")) for m in found]
+    yield _part(f"{request.system_hash}{request.tools_hash}".encode(), head, markers)
+    sources = request.sources[len(request.head) :]
+    whole = (request.fields[MEMBER],) if MEMBER in request.fields else ()
+    for source in sources:
+        yield from _blocks(source, whole if source is sources[-1] else ())
+
+
+def _blocks(source: Source, whole: Markers) -> Iterator[Part]:
+    """The blocks of a message. `whole`: the marker for the request, where this is its end."""
+    marks = _marked(slices.members(source.raw).get("content", b"")) if WRITTEN in source.raw else ()
+    blocks = [
+        (digest, tokens)
+        for message in source.messages
+        for digest, tokens in _known(message.role == "assistant", message.wire, message.tokens)
+    ]
+    for at, (digest, tokens) in enumerate(blocks):
+        own = marks[at] if at < len(marks) else ()
+        yield _part(digest, tokens, (*own, *(whole if at + 1 == len(blocks) else ())))
+
+
+def _part(digest: bytes, tokens: int, markers: Sequence[bytes]) -> Part:
+    return Part(digest, tokens, bool(markers), HOUR if any(LONG in marker for marker in markers) else None)
+
+
+@lru_cache(KNOWN_ARRAYS)
+def _marked(array: bytes) -> tuple[Markers, ...]:
+    """The markers of each item; nothing where there are none at all."""
+    if WRITTEN not in array or not array.startswith(b"["):
+        return ()
+    return tuple(parted(item)[1] for item in slices.items(array))
+
+
+@lru_cache(KNOWN_BLOCKS)
+def _known(assistant: bool, wire: bytes, tokens: int) -> tuple[tuple[bytes, int], ...]:  # noqa: FBT001 - whose it is
+    """The blocks of a message less its markers, each by its digest and with its part of the message's tokens, by how
+    long it is. A text is a block."""
+    content = wire if wire.startswith(b"[") else slices.members(wire).get("content", b"")
+    raws = slices.items(content) if content.startswith(b"[") else [b'{"type":"text","text":' + content + b"}"]
+    said = [slices.value(raw) for raw in raws]
+    sizes = [_length(block, raw) for block, raw in zip(said, raws, strict=True)]
+    borders = [tokens * sum(sizes[:at]) // (sum(sizes) or 1) for at in range(len(sizes) + 1)]
+    digests = [sha256(canonical([assistant, block])).digest() for block in said]
+    return tuple((digest, borders[at + 1] - borders[at]) for at, digest in enumerate(digests))
+
+
+def _length(block: Any, raw: bytes) -> int:
+    """Thinking has none, as in every count of ours."""
+    kind = kind_of(block)
+    if kind in REASONING:
+        return 0
+    return len(str(block.get("text", ""))) if kind == TEXT else len(raw)

@@ -1,0 +1,247 @@
+"""Captured requests: bodies as clients sent them, in the order in which they came, and what is known of their answers.
+
+Requests of several conversations, and of several APIs, may be mixed; those of one API are one recording. An answer is
+what was recorded of it, or what a later request that goes on from this one echoes.
+
+The law: **a captured request is what it is**. It is replayed in its own API, with all its members but those that only
+say how an answer travels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from proxy.core.ledger.messages import TRAVEL, Request
+from proxy.dialects import Known, Unreadable, dialect_at
+from proxy.replay.api import APIS, api_of
+from proxy.replay.api.base import Api
+from proxy.replay.files import Located
+from proxy.replay.recording import Clock, Json, Moments, NoRecording, NotReplayable, Recording, Step, around, encoded
+from proxy.replay.validation import checked, oddities
+
+UNNAMED = "not recorded"
+"""The model of a recording that names none; it has no prices, and reports say so."""
+WANTED = "chat completions, messages and responses"
+_MESSAGES_BLOCKS = ("tool_use", "tool_result")
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A request as it came: its messages, and the other members of its body. `answer` is what was recorded of its
+    reply, `beside` what else was told of it; `failed`: the provider refused it."""
+
+    api: Api
+    model: str
+    messages: tuple[bytes, ...]
+    others: Json
+    place: str
+    answer: Json | None = None
+    beside: Json | None = None
+    at_s: float | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    failed: bool = False
+
+
+# --------------------------------------------------------------------------------------------------------------- read
+def captures_in(items: Sequence[Located], path: Path) -> tuple[list[Capture], list[str]]:
+    """Those of a file, and what of it was left out. Raises NotReplayable."""
+    shared: dict[bytes, bytes] = {}
+    found: list[Capture] = []
+    elsewhere: Counter[str] = Counter()
+    for item in items:
+        said = item.value
+        body = said.get("body") if "body" in said else said
+        endpoint = _text(said.get("path")).partition("?")[0] if "body" in said else ""
+        if not isinstance(body, dict) or not body:
+            continue
+        dialect = dialect_at(endpoint)
+        if endpoint and dialect is None:
+            elsewhere[endpoint] += 1
+            continue
+        one = capture_of(body, api_of(dialect.name) if dialect else api_by(body), item.place, shared)
+        found.append(_with_line(one, said) if "body" in said else one)
+    other = ", ".join(f"{count} to {endpoint}" for endpoint, count in elsewhere.items())
+    if not found:
+        what = f"requests to another endpoint ({other})" if other else "no request with a body"
+        raise NoRecording(f"{path} holds {what}; only requests to {WANTED} can be replayed")
+    return found, [f"left out: {other}; only requests to {WANTED} are replayed"] if other else []
+
+
+def api_by(body: Json) -> Api:
+    """The API of a body that nothing is told of."""
+    if "input" in body and "messages" not in body:
+        return APIS["responses"]
+    return APIS["messages" if is_of_messages(body) else "chat"]
+
+
+def is_of_messages(body: Json) -> bool:
+    """Whether these are messages of the messages API: by its system text, its tools or its blocks."""
+    tools, messages = body.get("tools"), body.get("messages")
+    return (
+        "system" in body
+        or any("input_schema" in tool for tool in _objects(tools))
+        or any(
+            block.get("type") in _MESSAGES_BLOCKS
+            for message in _objects(messages)
+            for block in _objects(message.get("content"))
+        )
+    )
+
+
+def _objects(listed: object) -> Iterator[Mapping[str, Any]]:
+    return (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else iter(())
+
+
+def capture_of(body: Json, api: Api, place: str, shared: dict[bytes, bytes]) -> Capture:
+    """From a body. `shared` keeps once what many requests have. Raises NotReplayable."""
+    wires = tuple(shared.setdefault(wire, wire) for wire in map(encoded, _listed(body, api, place)))
+    others = {name: value for name, value in body.items() if name not in {"model", api.listing} | TRAVEL}
+    return Capture(api, _text(body.get("model")), wires, others, place)
+
+
+def _listed(body: Json, api: Api, place: str) -> Sequence[Json]:
+    """The messages or items of a body."""
+    listed = body.get(api.listing)
+    if api.name == "responses" and isinstance(listed, str):
+        return [{"role": "user", "content": listed}]
+    if api.listing == "messages":
+        return checked(listed, place)
+    if not isinstance(listed, list) or not listed:
+        raise NotReplayable(f"{place}: `{api.listing}` must be a text or a list of items that is not empty")
+    return listed
+
+
+def _with_line(one: Capture, line: Json) -> Capture:
+    """What a line about a request says beside its body."""
+    answer = line.get("answer")
+    status = answer.get("status") if isinstance(answer, dict) else None
+    told = _answered(answer)
+    return replace(
+        one,
+        answer=one.api.recorded(line.get("response")),
+        beside=None if told is None else one.api.spoken(told),
+        at_s=at if is_time(at := line.get("t")) else None,
+        headers=_headers(line.get("headers")),
+        failed=isinstance(status, int) and status >= 400,
+    )
+
+
+def _answered(answer: object) -> Json | None:
+    """The message of an answer told as `text`, `calls` of `id`, `name`, `args`, and `reasoning`."""
+    if not isinstance(answer, dict) or not (answer.get("text") or answer.get("calls")):
+        return None
+    message: dict[str, Any] = {"role": "assistant", "content": _text(answer.get("text")) or None}
+    if reasoning := _text(answer.get("reasoning")):
+        message["reasoning_content"] = reasoning
+    calls = [call for call in answer.get("calls") or () if isinstance(call, dict)]
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": str(call.get("id", "")),
+                "type": "function",
+                "function": {"name": str(call.get("name", "")), "arguments": _arguments(call.get("args"))},
+            }
+            for call in calls
+        ]
+    return message
+
+
+def _arguments(told: object) -> str:
+    return told if isinstance(told, str) else encoded(told if told is not None else {}).decode()
+
+
+def _headers(told: object) -> tuple[tuple[bytes, bytes], ...]:
+    """By them a client may name its session. What asks us for a mode is left out: the replay's own counts."""
+    if not isinstance(told, dict):
+        return ()
+    named = ((name.lower(), value) for name, value in told.items() if isinstance(value, str))
+    return tuple(
+        (name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
+        for name, value in named
+        if name != "x-stack-mode"
+    )
+
+
+def is_time(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+# ----------------------------------------------------------------------------------------------------------- recorded
+def by_api(captures: Iterable[Capture]) -> list[list[Capture]]:
+    """Those of each API, in the order in which they came."""
+    found: dict[str, list[Capture]] = {}
+    for one in captures:
+        found.setdefault(one.api.name, []).append(one)
+    return list(found.values())
+
+
+def captured(name: str, captures: Sequence[Capture], *, model: str = "", clock: Clock = "recorded") -> Recording:
+    """Requests of one or several conversations in one API, in the order in which they came. Raises NotReplayable."""
+    kept = [one for one in captures if not one.failed]
+    if not kept:
+        raise NotReplayable(f"{captures[0].place}: the provider refused this request and all behind it")
+    refused = len(captures) - len(kept)
+    notes = [f"left out: {refused} that the provider refused; what was asked next is there"] if refused else []
+    api, moments, known = kept[0].api, Moments(clock), Known()
+    steps: list[Step] = []
+    for one in kept:
+        before, behind = around(model or one.model or UNNAMED, one.others, api.listing)
+        steps.append(Step(before, one.messages, behind, one.answer, moments.next(one.at_s), one.headers))
+    requests = [_read(step, one, known) for step, one in zip(steps, kept, strict=True)]
+    answered = [replace(step, answer=answer) for step, answer in zip(steps, _answers(requests, kept), strict=True)]
+    _check_references(requests, answered, kept)
+    last = requests[-1]
+    pairings = [([call.id for call in m.calls], m.answers) for m in (*last.head, *last.messages)]
+    notes += oddities(pairings, kept[-1].place)
+    return Recording(name, model or kept[0].model or UNNAMED, tuple(answered), tuple(notes), api.name)
+
+
+def _read(step: Step, one: Capture, known: Known) -> Request:
+    try:
+        return one.api.dialect.read(step.body, known)
+    except Unreadable as wrong:
+        raise NotReplayable(f"{one.place}: this is no request to {one.api.name}: wanted is {wrong}") from None
+
+
+def _answers(requests: Sequence[Request], captures: Sequence[Capture]) -> Iterator[Json | None]:
+    """Of each request: what was recorded of its reply, else what is known from its echo and from what else was told."""
+    said = [(request.system_hash, [message.identity for message in request.messages]) for request in requests]
+    for at, one in enumerate(captures):
+        echo = None if one.answer is not None else _echo(at, said, requests)
+        yield one.answer if one.answer is not None else one.api.known(echo, one.beside)
+
+
+def _echo(at: int, said: Sequence[tuple[str, list[str]]], requests: Sequence[Request]) -> bytes | None:
+    """The message that the next request that goes on from this one has behind it."""
+    system, identities = said[at]
+    length = len(identities)
+    for later, (other_system, others) in enumerate(islice(said, at + 1, None), at + 1):
+        if len(others) > length and other_system == system and others[:length] == identities:
+            echo = requests[later].messages[length]
+            if echo.role == "assistant":
+                return echo.wire
+    return None
+
+
+def _check_references(requests: Sequence[Request], steps: Sequence[Step], captures: Sequence[Capture]) -> None:
+    """Raises NotReplayable where a request goes on from an answer that nobody recorded: its history is nowhere."""
+    told: set[str] = set()
+    for request, step, one in zip(requests, steps, captures, strict=True):
+        references = one.api.dialect.references
+        previous = references.previous(request) if references else ""
+        if previous and previous not in told:
+            raise NotReplayable(
+                f"{one.place}: this request goes on from the answer {previous[:60]!r}, which is not recorded; record "
+                "each reply as `response` beside its request, or replay the conversation from the store"
+            )
+        if step.answer is not None:
+            told.add(str(step.answer.get("id")))

@@ -1,0 +1,184 @@
+"""The formats a recording may have, and the requests it was made of.
+
+    trajectory   an object with `messages` and, where they were recorded, `tools`, `model`, `ts`, `resets`, `id`
+    messages     a list of messages, or an object that holds one: the same without the rest
+    captured     request bodies in the order in which they came, each alone or as the `body` of a line about it
+
+Of a list of messages, request n is everything before the n-th assistant message, since the client last compacted its
+history. Such a list is of chat completions or of the messages API; the former can be told in any API (`apis`).
+Captured requests are what they are (`captures`).
+
+The law: **the format is read from what is there**, not from a name. Several bodies are captured requests where one
+goes on from another, or where they carry what only a request does; otherwise each is a conversation of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from proxy.replay.api import APIS
+from proxy.replay.api.base import Api, Recorded, Written
+from proxy.replay.api.chat import CHAT
+from proxy.replay.api.messages import MESSAGES, AsItIs, pairings
+from proxy.replay.captures import UNNAMED, Capture, by_api, captured, captures_in, is_of_messages, is_time
+from proxy.replay.files import Located, values_in
+from proxy.replay.recording import Clock, Json, Moments, NoRecording, NotReplayable, Recording, Step, around
+from proxy.replay.validation import check_tellable, checked, head_of, oddities, pairing_of
+
+_ONLY_IN_REQUESTS = frozenset(
+    {"stream", "stream_options", "temperature", "top_p", "max_tokens", "max_completion_tokens", "tool_choice"}
+    | {"parallel_tool_calls", "response_format", "stop", "seed", "n", "reasoning_effort", "store", "max_output_tokens"}
+)
+INTERLEAVED = 8
+"""Requests of other conversations that may stand between two of one."""
+_WANTED = (
+    "wanted is an object with `messages`, a list of messages, or captured requests with a `body`, "
+    "as one JSON value or one on each line"
+)
+
+
+def recordings_in(path: Path, *, model: str = "", clock: Clock = "recorded", dialect: str = "") -> list[Recording]:
+    """The conversations of a file. `model` replaces the recorded one, `dialect` is the API to replay them in; empty:
+    the one each is in. Raises NotReplayable."""
+    name = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
+    items = _items(values_in(path))
+    if _are_captured(items):
+        captures, notes = captures_in(items, path)
+        for one in captures:
+            check_own(one.api.name, dialect, one.place)
+        found = _recorded(name, captures, model, clock)
+        return [replace(recording, notes=(*notes, *recording.notes)) for recording in found]
+    alone = len(items) == 1
+    return [
+        _conversation(item, name if alone else f"{name}[{number}]", model, clock, dialect)
+        for number, item in enumerate(items, 1)
+    ]
+
+
+def _recorded(name: str, captures: Sequence[Capture], model: str, clock: Clock) -> list[Recording]:
+    """A recording for each API that the requests were made to."""
+    parted = by_api(captures)
+    names = [name if len(parted) == 1 else f"{name} ({group[0].api.name})" for group in parted]
+    return [captured(each, group, model=model, clock=clock) for each, group in zip(names, parted, strict=True)]
+
+
+def check_own(own: str, wanted: str, place: str) -> None:
+    """Raises NotReplayable where requests that were made to one API are wanted in another."""
+    if wanted not in ("", own):
+        raise NotReplayable(
+            f"{place}: this was asked in {own}, and can be replayed in that alone; leave out --dialect, or give a list "
+            "of messages of chat completions"
+        )
+
+
+def _items(values: Sequence[Located]) -> list[Located]:
+    """One for each conversation or request: lists of them are opened, messages one a line are gathered."""
+    if len(values) > 1 and all(_is_message(v.value) for v in values):
+        return [Located({"messages": [v.value for v in values]}, values[0].place)]
+    items: list[Located] = []
+    for value in values:
+        items += _opened(value)
+    return items
+
+
+def _opened(value: Located) -> list[Located]:
+    inside = value.value
+    if isinstance(inside, dict):
+        return [value]
+    if not isinstance(inside, list):
+        raise NoRecording(f"{value.place}: this is a single value, and no conversation; {_WANTED}")
+    several = [one for one in inside if isinstance(one, list) or (isinstance(one, dict) and not _is_message(one))]
+    if not several or len(several) < len(inside):
+        return [Located({"messages": inside}, value.place)]
+    return [
+        found for number, one in enumerate(inside, 1) for found in _opened(Located(one, f"{value.place}[{number}]"))
+    ]
+
+
+def _is_message(value: object) -> bool:
+    return isinstance(value, dict) and "role" in value and "messages" not in value
+
+
+# --------------------------------------------------------------------------------------------------- one conversation
+def _conversation(item: Located, name: str, model: str, clock: Clock, dialect: str) -> Recording:
+    """A recording of an object with `messages`."""
+    said, place = item.value, item.place
+    if "messages" not in said:
+        raise NoRecording(f"{place}: this object has no `messages`; {_WANTED}")
+    messages = checked(said["messages"], place)
+    if not any(m["role"] == "assistant" for m in messages[1:]):
+        raise NotReplayable(f"{place}: no assistant message answers anything here, so no request is known to replay")
+    head, resets = head_of(messages), _resets(said, place)
+    model = model or _text(said.get("model")) or UNNAMED
+    recorded = Recorded(model, messages, _tools(said, place), resets)
+    api, written, notes = _written(said, recorded, dialect, place)
+    before, behind = around(model, written.others, api.listing)
+    times, moments = _times(said, len(messages), place), Moments(clock)
+    steps = []
+    for at, message in enumerate(messages):
+        if message["role"] != "assistant" or at == 0:
+            continue
+        start = max([head, *(reset for reset in resets if reset <= at)])
+        if sent := written.sent(start, at):
+            steps.append(Step(before, sent, behind, written.answer(at), moments.next(times[at - 1])))
+    if not steps:
+        raise NotReplayable(f"{place}: no request of this holds a message, and {api.name} wants one; replay it as chat")
+    return Recording(_text(said.get("id")) or name, model, tuple(steps), tuple(notes), api.name)
+
+
+def _written(said: Json, recorded: Recorded, dialect: str, place: str) -> tuple[Api, Written, list[str]]:
+    """The API it is replayed in, the conversation as it is written there, and what is odd about it."""
+    messages = recorded.messages
+    if is_of_messages(said):
+        check_own(MESSAGES.name, dialect, place)
+        return MESSAGES, AsItIs(messages, said), oddities(pairings(messages), place)
+    api = APIS[dialect or CHAT.name]
+    if api is not CHAT:
+        check_tellable(messages, place)
+    return api, api.write(recorded), oddities(map(pairing_of, messages), place)
+
+
+def _tools(said: Json, place: str) -> list[Any]:
+    tools = said.get("tools") or []
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise NotReplayable(f"{place}: `tools` must be a list of tool definitions, as in a request")
+    return tools
+
+
+def _resets(said: Json, place: str) -> list[int]:
+    """From which messages on the client resent only what follows."""
+    try:
+        return sorted(int(reset["index"]) for reset in said.get("resets") or ())
+    except (TypeError, KeyError, ValueError):
+        raise NotReplayable(f"{place}: `resets` must be a list of objects with an `index`") from None
+
+
+def _times(said: Json, count: int, place: str) -> Sequence[float | None]:
+    times = said.get("ts") or [None] * count
+    if not isinstance(times, list) or len(times) != count or not all(is_time(t) for t in times):
+        raise NotReplayable(f"{place}: `ts` must hold seconds or null for each of the {count} messages")
+    return times
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+# ---------------------------------------------------------------------------------------------------------- captured
+def _are_captured(items: Sequence[Located]) -> bool:
+    if any(isinstance(item.value.get("body"), dict) or _is_of_items(item.value) for item in items):
+        return True
+    if len(items) < 2:
+        return False
+    if all(_ONLY_IN_REQUESTS & item.value.keys() for item in items):
+        return True
+    lists = [m for item in items if isinstance(m := item.value.get("messages"), list) and m]
+    near = ((one, other) for at, one in enumerate(lists) for other in lists[at + 1 : at + 1 + INTERLEAVED])
+    return any(len(one) < len(other) and other[: len(one)] == one for one, other in near)
+
+
+def _is_of_items(said: Json) -> bool:
+    return "input" in said and "model" in said and "messages" not in said

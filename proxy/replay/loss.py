@@ -1,0 +1,276 @@
+"""What left the context, and what of it was needed later.
+
+After every request the client's history is compared with what was sent for it. What is missing has left, and belongs
+to the frame that owns it. Then the recorded answer is looked at: every name in it that stood earlier in the history
+either stands in what was sent, or behind a ref that does, or was lost to the model.
+
+The law: **what cannot be told is not told in our favour**. A name counts as being in the context only where the words
+stand there; a ref counts only where it was shown in that very request and leads to a frame that holds the name. Names
+of the system text and the tools do not count, because they never leave.
+
+What this cannot tell: whether the model would have asked for what stood behind a ref, and whether it would have gone
+another way without it. The recorded next step is fixed, and to use a name is not yet to need what was said about it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from proxy.core.frames.frames import ancestors
+from proxy.core.frames.path_state import Placed, Story
+from proxy.core.ledger.messages import Message, Request
+from proxy.core.observers.keywords import names_in_text
+from proxy.replay.outcome import Left, Missed, Needs
+
+FAR = 10
+"""Requests since a name was said last, from which it counts as far."""
+WORST = 50
+"""Missed names told for one recording."""
+_REF = re.compile(r'\bref="([^"\s]{1,120})"')
+
+
+class Reader:
+    """What messages say, each read once: names by the identity of the message."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, frozenset[str]] = {}
+        self._tools: dict[bytes, frozenset[str]] = {}
+
+    def names(self, message: Message) -> frozenset[str]:
+        known = self._names.get(message.identity)
+        if known is None:
+            texts = [message.text, *(text for call in message.calls for text in _texts_of(call.arguments))]
+            known = self._names[message.identity] = frozenset().union(*map(names_in_text, texts))
+        return known
+
+    def fixed(self, request: Request) -> frozenset[str]:
+        """Names of the system text and the tools."""
+        raw = request.offered
+        if raw not in self._tools:
+            self._tools[raw] = names_in_text(raw.decode("utf-8", "replace"))
+        return self._tools[raw].union(*(self.names(m) for m in request.head))
+
+
+def _texts_of(arguments: str) -> Iterable[str]:
+    """The texts in the arguments of a call, as whoever runs it reads them; the names of parameters are not among
+    them."""
+    try:
+        return list(_leaves(json.loads(arguments)))
+    except (ValueError, RecursionError):
+        return (arguments,)
+
+
+def _leaves(value: Any) -> Iterable[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner)
+    elif value is not None:
+        yield str(value)
+
+
+@dataclass
+class _History:
+    """Where each name was said last on the way to a client's newest message."""
+
+    messages: tuple[Message, ...] = ()
+    last: dict[str, int] = field(default_factory=dict)
+    requests: list[int] = field(default_factory=list)
+    """How many assistant messages stand before each message."""
+
+    def follow(self, messages: tuple[Message, ...], reader: Reader) -> None:
+        """Go on to `messages`: from where they go on, or anew where the client rewrote its history."""
+        known = len(self.messages)
+        if len(messages) < known or any(
+            a.identity != b.identity for a, b in zip(self.messages, messages, strict=False)
+        ):
+            self.last, self.requests, known = {}, [], 0
+        for at in range(known, len(messages)):
+            before = self.requests[-1] + (messages[at - 1].role == "assistant") if at else 0
+            self.requests.append(before)
+            self.last.update(dict.fromkeys(reader.names(messages[at]), at))
+        self.messages = messages
+
+    def age(self, at: int) -> int:
+        """Requests since the message at `at` was new; 1 for what the newest request brought."""
+        return self.requests[-1] - self.requests[at] + 1
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as the client sent it and as it was sent upstream; `number` from 1. `path` are the entries it stands
+    on, one for each of the client's messages and more behind them; `story` is what they amount to."""
+
+    number: int
+    conversation: str
+    client: Request
+    sent: Request
+    answer: Message | None
+    path: Sequence[str] = ()
+    story: Story = field(default_factory=Story)
+
+
+class Loss:
+    """Watches one recording, request by request."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._histories: dict[str, _History] = {}
+        self._left: dict[tuple[str, str], Left] = {}
+        self._gone: set[tuple[str, str]] = set()
+        self._missed: dict[str, Missed] = {}
+        self.needs = Needs()
+
+    @property
+    def left(self) -> list[Left]:
+        """In the order in which they left."""
+        return list(self._left.values())
+
+    @property
+    def missed(self) -> list[Missed]:
+        """The worst first: behind no ref, then wanted most often, then said longest ago."""
+        worst = sorted(self._missed.values(), key=lambda m: (bool(m.ref), -m.times, -m.age, m.name))
+        return worst[:WORST]
+
+    def watch(self, seen: Seen) -> None:
+        history = self._histories.setdefault(seen.conversation, _History())
+        history.follow(seen.client.messages, self._reader)
+        sent = _Sent(seen)
+        if sent.differs:
+            self._note_left(seen, sent)
+        if seen.answer is not None:
+            self._note_needs(seen, seen.answer, history, sent)
+
+    # ------------------------------------------------------------------------------------------------------------ left
+    def _note_left(self, seen: Seen, sent: _Sent) -> None:
+        for at, message in enumerate(seen.client.messages):
+            if sent.shows(at):
+                continue
+            frame = sent.frame(at)
+            known = seen.story.tree.frames.get(frame)
+            key = (seen.conversation, frame)
+            if key not in self._left:
+                title = known.title if known else ""
+                self._left[key] = Left(
+                    frame=frame, title=title, conversation=seen.conversation, first_request=seen.number
+                )
+            left = self._left[key]
+            left.status = str(known.status) if known else ""
+            left.ref = bool(sent.refs_to(at))
+            if (seen.conversation, message.identity) not in self._gone:
+                self._gone.add((seen.conversation, message.identity))
+                left.messages += 1
+                left.tokens += message.tokens
+
+    # ----------------------------------------------------------------------------------------------------------- needs
+    def _note_needs(self, seen: Seen, answer: Message, history: _History, sent: _Sent) -> None:
+        """Every name of the answer that is in the history."""
+        used = self._reader.names(answer) - self._reader.fixed(seen.client)
+        for name in sorted(used & history.last.keys()):
+            at = history.last[name]
+            age = history.age(at)
+            here = sent.shows(at) or sent.says(name, self._reader)
+            ref = "" if here else self._ref_to(name, history, sent)
+            self._count(far=age >= FAR, here=here, behind=bool(ref))
+            if not here:
+                self._note_missed(seen.number, name, history.messages[at].role, age, ref)
+
+    def _count(self, *, far: bool, here: bool, behind: bool) -> None:
+        needs = self.needs
+        needs.used += 1
+        needs.in_context += here
+        needs.behind_ref += behind
+        if far:
+            needs.far_used += 1
+            needs.far_in_context += here
+            needs.far_behind_ref += behind
+
+    def _ref_to(self, name: str, history: _History, sent: _Sent) -> str:
+        """A ref shown in the request under which a message that holds `name` is recalled, or empty."""
+        newest_first = range(len(history.messages) - 1, -1, -1)
+        holders = (at for at in newest_first if name in self._reader.names(history.messages[at]))
+        return next((min(refs) for at in holders if (refs := sent.refs_to(at))), "")
+
+    def _note_missed(self, number: int, name: str, role: str, age: int, ref: str) -> None:
+        known = self._missed.get(name)
+        if known is None:
+            self._missed[name] = Missed(name=name, times=1, request=number, age=age, said_by=role, ref=ref)
+            return
+        known.times += 1
+        known.ref = known.ref if ref else ""
+
+
+class _Sent:
+    """What was sent, to be asked about the client's messages, which are meant by their position.
+
+    A message of the client stands for an entry of the path, and an answer it saw as one may have been several rounds:
+    so it is shown where any of them is.
+    """
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._messages = seen.sent.messages
+        self.differs = seen.sent.body != seen.client.body
+        self._identities = {m.identity for m in self._messages}
+        if not self.differs:
+            return
+        self._placed: dict[str, list[Placed]] = {}
+        for placed in seen.story.placed:
+            self._placed.setdefault(placed.at, []).append(placed)
+        theirs = {m.identity for m in seen.client.messages}.union(*map(_identities, seen.story.placed))
+        ours = [m for m in (*seen.sent.head, *self._messages) if m.identity not in theirs]
+        by_message = [(m, _refs_in(m.text)) for m in ours]
+        self._refs: frozenset[str] = frozenset().union(*(refs for _, refs in by_message))
+        # A result in other words but without a ref is the client's own tidying; one with a ref stands for what left.
+        self._in_other_words = {m.answers for m, refs in by_message if m.answers and not refs}
+
+    def _pieces(self, at: int) -> Sequence[Placed]:
+        return self._placed.get(self._entry(at), ())
+
+    def _entry(self, at: int) -> str:
+        return self._seen.path[at] if at < len(self._seen.path) else ""
+
+    def shows(self, at: int) -> bool:
+        """Whether it stands there, in the client's bytes or in those it was first sent in."""
+        message = self._seen.client.messages[at]
+        if not self.differs or message.identity in self._identities:
+            return True
+        if message.answers and message.answers in self._in_other_words:
+            return True
+        return any(identity in self._identities for p in self._pieces(at) for identity in _identities(p))
+
+    def says(self, name: str, reader: Reader) -> bool:
+        """Whether the name stands anywhere in it, in whatever form."""
+        if any(name in reader.names(m) for m in self._messages):
+            return True
+        return any(name in m.text or any(name in c.arguments for c in m.calls) for m in self._messages)
+
+    def frame(self, at: int) -> str:
+        """The frame that owns it, or empty."""
+        carried = self._seen.story.tree.carried
+        return next((carried.get(p.at, p.owner).partition("#")[0] for p in self._pieces(at)), "")
+
+    def refs_to(self, at: int) -> frozenset[str]:
+        """The refs shown in it that lead there: its frame, those above it, and what stands for it where it was cut."""
+        tree, frame, entry = self._seen.story.tree, self.frame(at), self._entry(at)
+        above = [known.id for known in ancestors(tree, frame)] if frame else []
+        traces = [_refs_in(trim.trace) for trim in tree.trims if entry in trim.entries]
+        return self._refs & frozenset((frame, *above)).union(*traces)
+
+
+@lru_cache(maxsize=4096)
+def _refs_in(text: str) -> frozenset[str]:
+    """The same texts stand in request after request."""
+    return frozenset(_REF.findall(text))
+
+
+def _identities(placed: Placed) -> Iterable[str]:
+    if placed.round is None:
+        return (placed.entry.message.identity,) if placed.entry.message else ()
+    return (placed.round.spoken.message.identity, *(result.identity for result in placed.round.results))

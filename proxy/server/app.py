@@ -1,0 +1,480 @@
+"""HTTP in and out; starts and stops the parts that `wiring` puts together.
+
+    POST .../chat/completions   an exchange; so are /v1/messages and .../responses
+    .../responses/{id}          an answer asked for again, or deleted
+    /stack/*, /health           the management API
+    /metrics                    what is counted, for Prometheus
+    HEAD /, GET /               a word that we are here
+    everything else             passes to the upstream, path and query as they came
+
+The law: a client that goes away is noticed while it is waited for, not when something is sent to it: one task carries
+the request out, another watches the connection and cancels the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proxy import __version__
+from proxy.accounting import Accountant
+from proxy.accounting.tokens import TokenCounter
+from proxy.auth import Headers, KeyRing, Tenancy, Tenant, is_operator
+from proxy.config.model import Config
+from proxy.config.runtime import LiveSettings, unusable
+from proxy.core.matching.match import RETRY_MS
+from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
+from proxy.dialects import raw_json as slices
+from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
+from proxy.exchange import passthrough as passing
+from proxy.exchange import pipeline as exchange
+from proxy.exchange import stored_responses as responding
+from proxy.exchange.background.afterwards import Afterwards
+from proxy.exchange.background.idle import Idling
+from proxy.exchange.background.in_flight import Flights
+from proxy.exchange.background.quiet import hear_rest
+from proxy.exchange.background.recorder import Record
+from proxy.exchange.background.summarizer import summaries
+from proxy.exchange.client_response import fail
+from proxy.exchange.rounds import Incoming, Parts
+from proxy.exchange.wiring import Process, parts_for
+from proxy.management.views.health import health
+from proxy.server.guard import Edge, tell_refusal
+from proxy.store import Health, Store
+from proxy.store.cache import Shelf
+from proxy.store.opening import open_store
+from proxy.telemetry.event_bus import Feed
+from proxy.telemetry.event_log import EventFile
+from proxy.telemetry.metrics import Metrics
+from proxy.upstream.context_windows import Limits
+from proxy.upstream.routing import RawHeaders, Routes
+
+log = logging.getLogger(__name__)
+
+Header = tuple[bytes, bytes]
+
+OURS = frozenset({"/", "/stack", "/health", "/metrics"})
+HELLO = f"callstack-proxy {__version__}\n".encode()
+RETENTION_EVERY_S = 3600.0
+LAG_EVERY_S = 0.5
+LOOK_AFTER_S = 0.03
+"""How long an answer is under way before it is watched whether its client is still there."""
+CUT_OFF_S = 1.0
+"""How long requests that the end cut off have for their books."""
+_names = random.Random()  # noqa: S311  they are no secrets
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def build(config: Config, *, operator_token: str = "") -> App:
+    """The application, its store not opened yet: that happens at start-up."""
+    return App(config, operator_token)
+
+
+class App:
+    """The ASGI application. `draining` is set when no new request should come."""
+
+    def __init__(self, config: Config, operator_token: str) -> None:
+        self.config = config
+        self.draining = False
+        self._started = 0
+        self._token = operator_token
+        self._store: Store = open_store(config.store, config.data)
+        self._counter = TokenCounter()
+        self._routes = Routes(config)
+        self._parts: dict[str, Parts] = {}
+        self._tenancy: Tenancy | None = None
+        self._api: asyncio.Task[ASGIApp] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.metrics = Metrics()
+        self.feed = Feed()
+        self.afterwards = Afterwards()
+        self._held: Callable[[], int] = lambda: 0
+        self._edge = Edge(self._inside, config, self.metrics.refused)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await self._edge(scope, receive, send)
+
+    # ------------------------------------------------------------------------------------------------------- lifespan
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except ProxyError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        try:
+            await receive()
+        finally:  # who ends at once cancels this
+            await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def start(self) -> None:
+        """Open the store, wire the parts. A store that does not open stands aside: requests pass without us."""
+        secret = await self._opened()
+        self._tell_what_counts_nothing()
+        self._started = now_ms()
+        live = await self._learnt()
+        idling = Idling(
+            lambda: live.subagent.idle_delay / 1000, time.monotonic, lambda *owner: bool(flights.of(*owner))
+        )
+        flights = Flights(lambda tenant, at: idling.rested(tenant, at, shelf.parent_of(tenant, at)))
+        shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS, told=self.feed.happened)
+        process = self._process(secret, live, shelf, flights)
+        self._parts = {dialect.name: parts_for(process, dialect) for dialect in DIALECTS.values()}
+        self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
+        self._backstage = (
+            self._store,
+            self.tenant_of,
+            shelf.drop_deleted,
+            shelf.set_mode,
+            shelf.learn,
+            process.speaking,
+            lambda: self.draining,
+            self._started,
+            live,
+        )
+        self._held = lambda: shelf.held
+        self._routes.warm()
+        lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
+        lasting += [hear_rest(idling, shelf, self.feed, live, now_ms), live.follow()]
+        lasting += [process.summaries.run()] if process.summaries else []
+        lasting += [EventFile(self.feed, self.config.data).run()] if self.config.events_file else []
+        self._tasks = [asyncio.create_task(work) for work in lasting]
+
+    def _process(self, secret: bytes, live: LiveSettings, shelf: Shelf, flights: Flights) -> Process:
+        """What there is once, with what summarises where that is wanted."""
+        return Process(
+            config=self.config,
+            live=live,
+            store=self._store,
+            shelf=shelf,
+            routes=self._routes,
+            counter=self._counter,
+            limits=Limits(time.monotonic, self.config.tariff_of),
+            accountant=Accountant(now_ms, self._counter.name, self.config.tariff_of),
+            secret=secret,
+            now=now_ms,
+            fresh_id=lambda: secrets.token_hex(16),
+            metrics=self.metrics,
+            feed=self.feed,
+            flights=flights,
+            afterwards=self.afterwards,
+            summaries=summaries(
+                self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _request_id
+            ),
+        )
+
+    def _tell_what_counts_nothing(self) -> None:
+        """Names and patterns of the configuration that there is nothing for are passed over, not refused."""
+        for name in self.config.unknown_heuristics:
+            log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
+        for fault in unusable(self.config.subagent):
+            log.warning("a pattern is passed over", extra={"key": "subagent.patterns", "reason": fault})
+
+    async def _learnt(self) -> LiveSettings:
+        """What may be set while this runs, as it was set last."""
+        live = LiveSettings(self.config.subagent, self._store, now_ms)
+        with suppress(StoreError):  # the store stands aside; what was set holds once it can be read
+            await live.refresh()
+        return live
+
+    async def _opened(self) -> bytes:
+        """The store's secret. Without a store there is one for as long as this process lives."""
+        try:
+            await self._store.start()
+            for note in self._store.health().notes:
+                log.warning("store opened, with a word about it", extra={"note": note})
+            return await self._store.secret()
+        except StoreError as error:
+            words = {"reason": error.code, "cause": str(error)}
+            log.error("store cannot be opened; requests pass without us", extra=words)  # noqa: TRY400 - one line says it
+            return secrets.token_bytes(32)
+
+    async def _last_opening(self) -> int:
+        """When the newest conversation in the store began, ms since the epoch; 0 when there is none."""
+        try:
+            newest = await self._store.conversations(None, limit=1)
+        except StoreError:
+            return 0
+        return newest[0].created if newest else 0
+
+    async def _retain(self) -> None:
+        """Delete what is older than the configuration keeps."""
+        while self.config.retention_days:
+            try:
+                await self._store.forget(None, before=now_ms() - self.config.retention_days * 86_400_000)
+            except StoreError as error:
+                log.warning("retention failed", extra={"reason": error.code})
+            await asyncio.sleep(RETENTION_EVERY_S)
+
+    async def _watch_the_loop(self) -> None:
+        """How late a timer comes is how long whatever else was ready had to wait."""
+        while True:
+            due = time.perf_counter() + LAG_EVERY_S  # the loop's own clock stands still while something keeps it
+            await asyncio.sleep(LAG_EVERY_S)
+            self.metrics.lag.observe(max(0.0, time.perf_counter() - due))
+
+    async def stop(self) -> None:
+        """What the end has cut off is put in order first, and on disk when this returns: it has been paid."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CUT_OFF_S):
+                while self.metrics.open:  # noqa: ASYNC110 - once in the life of a process
+                    await asyncio.sleep(0.001)
+        self.afterwards.catch_up()  # what listens to this is among the tasks
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._routes.aclose()
+        self.afterwards.catch_up()
+        await self._store.close()
+
+    def tenant_of(self, headers: Headers) -> Tenant:
+        if self._tenancy is None:
+            raise ProxyError("not started")
+        return self._tenancy.tenant_of(headers)
+
+    # ------------------------------------------------------------------------------------------------------- requests
+    async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if (path in OURS or path.startswith("/stack/")) and await self._is_told(scope, receive, send):
+            return
+        request, reply = _request_id(), AsgiReply(send)
+        try:
+            body = await _read(receive)
+            if body is None:
+                return
+            incoming = self._incoming(request, scope, body)
+            self.metrics.open += 1
+            try:
+                await _until_gone(self._answer(path, incoming, reply), receive, reply)
+            finally:
+                self.metrics.open -= 1
+        except TooLarge:
+            raise  # the edge answers it: the client is still sending
+        except ProxyError as error:
+            await self._refuse(request, reply, error, path)
+        except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
+            log.exception("request failed", extra={"request": request})
+            words = "The proxy failed on this request; its log says why. Send it again."
+            await self._refuse(request, reply, ProxyError(words), path)
+
+    async def _is_told(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Whether this was asked of the proxy itself, and has been answered; else it is the upstream's to answer."""
+        path, method, reply = scope["path"], scope["method"], AsgiReply(send)
+        looks = method in ("GET", "HEAD")
+        if path == "/health" and looks:
+            await self._tell_health(reply, body=method == "GET")
+        elif path == "/metrics" and looks:
+            await self._tell_metrics(scope, reply)
+        elif path == "/" and looks:
+            await _tell(reply, 200, b"text/plain", HELLO, body=method == "GET")
+        elif path == "/":
+            return False
+        else:
+            self.afterwards.catch_up()
+            management = await self._management()
+            await management(scope, receive, self._telling_refusals(send))
+        return True
+
+    async def _refuse(self, request: str, reply: AsgiReply, error: ProxyError, path: str = "") -> None:
+        """What is refused before anything was sent for it."""
+        keeper = next(iter(self._parts.values())).keeper
+        record = Record(keeper, request, "", time.perf_counter(), "", "", "error", error.code)
+        record.settle(error.status)
+        await fail(reply, error, record.headers(), dialect_at(path))
+
+    async def _tell_health(self, reply: AsgiReply, *, body: bool) -> None:
+        """Answered here, because probes ask it of every process and the management API is made only when asked for."""
+        told, status = health(self._store, self._started, self._counter.name, draining=self.draining)
+        named = self._refused("draining", status) if self.draining else []
+        await _tell(reply, status, b"application/json", msgspec.json.encode(told), *named, body=body)
+
+    async def _tell_metrics(self, scope: Scope, reply: AsgiReply) -> None:
+        """For operators: the figures are of all tenants together."""
+        try:
+            if not (is_operator(scope["headers"], self._token.encode()) or self.tenant_of(scope["headers"]).admin):
+                raise Forbidden("These figures are of all tenants; they need a key issued with --admin.")
+        except ProxyError as error:
+            await self._refuse(_request_id(), reply, error)
+            return
+        exposed = await asyncio.to_thread(_exposition)
+        self.afterwards.catch_up()
+        kind, page = exposed(self.metrics, self._store.health(), self._held(), self._started)
+        await _tell(reply, 200, kind, page, body=scope["method"] == "GET")
+
+    def _telling_refusals(self, send: Send) -> Send:
+        """What the management API refuses is told in the log and counted, like whatever else is refused."""
+
+        async def telling(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                word = dict(message["headers"]).get(b"x-stack-status", b"error; reason=proxy_error").decode()
+                named = self._refused(word.partition("reason=")[2], message["status"])
+                headers = [header for header in message["headers"] if header[0] != b"x-stack-status"]
+                message = {**message, "headers": [*headers, *named]}
+            await send(message)
+
+        return telling
+
+    def _refused(self, reason: str, status: int) -> RawHeaders:
+        self.metrics.refused(reason)
+        return tell_refusal(reason, status)
+
+    async def _management(self) -> ASGIApp:
+        """`/stack` and `/health`, made when first asked for: FastAPI costs 30 MB and 0.3 s, which an agent never
+        needs. In a thread, for answers under way go on meanwhile, whether or not who asked stays."""
+        if self._api is None:
+            self._api = asyncio.create_task(asyncio.to_thread(self._built_management))
+        return await asyncio.shield(self._api)
+
+    def _built_management(self) -> ASGIApp:
+        from proxy.management.api.app import Backstage, build_api
+
+        stage = Backstage(
+            *self._backstage, self._counter.name, self._token, self.config, self.feed, count=self._counter.count
+        )
+        return build_api(stage)
+
+    def _incoming(self, request: str, scope: Scope, body: bytes) -> Incoming:
+        """Raises Unauthorized."""
+        headers: RawHeaders = scope["headers"]
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        path = raw.split(b"?", 1)[0].decode("latin-1")
+        tenant = self.tenant_of(headers)
+        return Incoming(request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode)
+
+    async def _answer(self, path: str, incoming: Incoming, reply: AsgiReply) -> None:
+        dialect = dialect_at(path)
+        if dialect is not None and incoming.method == "POST":
+            await exchange.serve(self._parts[dialect.name], incoming, reply)
+            return
+        if responding.is_about_an_answer(incoming.method, incoming.path):
+            await responding.serve(self._parts[OPENAI_RESPONSES.name], incoming, reply)
+            return
+        some = next(iter(self._parts.values()))
+        await passing.pass_through(some, incoming, reply, _model(incoming.body))
+
+
+def _request_id() -> str:
+    """80 random bits. It is a name and no secret, so it comes without a system call, which takes up to 13 us."""
+    return f"r{_names.getrandbits(80):020x}"
+
+
+def _exposition() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:
+    """Imported when first asked for, in a thread: it takes 25 ms, and a proxy that nobody scrapes never needs it."""
+    from proxy.telemetry.prometheus import exposed
+
+    return exposed
+
+
+def _model(body: bytes) -> str | None:
+    """The model that some other endpoint is asked for, where its body names one."""
+    try:
+        named = slices.value(slices.members(body).get("model", b"null"))
+    except slices.NotSliced:
+        return None
+    return named if isinstance(named, str) else None
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """The whole body; None when the client left before it was here."""
+    pieces = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def _until_gone(work: Coroutine[None, None, None], receive: Receive, reply: AsgiReply) -> None:
+    """Carry out `work`; when the client leaves, cancel it and wait until it has put things in order."""
+    leaving = _Leaving(receive, reply)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not reply.gone:
+            raise
+        leaving.working.uncancel()
+    finally:
+        leaving.nevermind()
+
+
+class _Leaving:
+    """Cancels the task that made it when the client leaves. It begins to look a moment later: most answers that do not
+    stream have ended by then, and a task for each takes 15 us."""
+
+    def __init__(self, receive: Receive, reply: AsgiReply) -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        if task is None:
+            raise RuntimeError("a request is carried out by a task")
+        self.working: asyncio.Task[Any] = task
+        self._receive = receive
+        self._reply = reply
+        self._clock = loop.call_later(LOOK_AFTER_S, self._look)
+        self._watching: asyncio.Task[None] | None = None
+
+    def nevermind(self) -> None:
+        self._clock.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _look(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._reply.gone = True
+        self.working.cancel()
+
+
+async def _tell(reply: AsgiReply, status: int, kind: bytes, text: bytes, *more: Header, body: bool) -> None:
+    await reply.start(status, [(b"content-type", kind), (b"content-length", str(len(text)).encode()), *more])
+    await reply.end(text if body else b"")
+
+
+class AsgiReply:
+    """The connection to the client, as ASGI has it. A reply that is neither ended nor started again is broken off by
+    the server."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._over = False
+        self.started = False
+        self.gone = False
+        """The client has left."""
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def send(self, chunk: bytes) -> None:
+        if not self._over:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end(self, last: bytes = b"") -> None:
+        """`last` bytes and the end go out as one."""
+        if not self._over:
+            self._over = True
+            await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    def abort(self) -> None:
+        """Nothing more is sent: the server closes a connection whose answer was not ended."""
+        self._over = True

@@ -1,0 +1,438 @@
+"""Running the application on a socket: uvicorn with httptools and uvloop, and what both leave open.
+
+Its law: every connection has a clock. A client gets `header_deadline_s` for its headers, and `body_deadline_s` for
+each 4 KiB of its body; headers beyond 64 KiB and a request target that is no path are refused; trailers are dropped,
+because they arrive when the headers have been judged. What a whole request says is judged by `edge`; what is refused
+here leaves the same line in the log, and is counted with the same word.
+
+The port is bound before anything else starts, so a port in use is one clear line. SIGTERM and Ctrl-C drain: no new
+connection, running answers get `drain_s` seconds, exit status 0; a second Ctrl-C does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import json
+import logging
+import signal
+import socket
+import sys
+from asyncio.events import TimerHandle
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from itertools import chain
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn._types import ASGISendEvent, HTTPResponseStartEvent
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_RE,
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from proxy.config.model import Config
+from proxy.errors import InvalidConfiguration
+from proxy.server.guard import Application, Headers, Refused, tell_refusal
+
+MAX_HEADER_BYTES = 64 * 1024
+_TOO_MUCH = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
+_TOO_LATE = (408, "body_late", "The request body did not arrive in time.")
+_BODY_PROGRESS = 4 * 1024
+"""Bytes a body must gain per deadline: a byte now and then would hold a connection for ever."""
+
+_BACKLOG = 2048
+
+COLLECTIONS = (20_000, 20, 50)
+"""New objects, then younger collections, between two collections of each generation; Python's own are (700, 10, 10)."""
+
+TURN_S = 0.002
+"""How long a thread that computes keeps the event loop waiting; Python's own is 5 ms. With a history of 161k tokens
+that comes whole the longest wait of others was 9.5 ms with that, and is 6 to 9 with this (bench/run.py,
+loop_stall)."""
+
+_BODILESS = frozenset({204, 304})
+"""Answers that have no body, whatever their headers say (RFC 9110 section 8.6)."""
+
+_KEEP_ALIVE_S = 75
+"""Idle connections outlive the pools of the clients, so that these are the ones to close them."""
+
+
+def serve(
+    app: Application,
+    config: Config,
+    *,
+    ready: Callable[[str], None],
+    draining: Callable[[], None] = lambda: None,
+    refused: Refused = lambda reason: None,
+) -> None:
+    """Run until a signal. `ready` gets the base URL once requests are answered; `draining` is called when the end
+    begins, `refused` with the reason of every request that never became one.
+
+    Raises InvalidConfiguration where the address cannot be bound.
+    """
+    listener = bind(config.host, config.port)
+    with listener:
+        settings = uvicorn.Config(
+            app,
+            http=_protocol(config, refused),
+            loop="auto",  # uvloop where it exists
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=config.drain_s,
+        )
+        server = _Server(settings, lambda: ready(_url(listener)), draining)
+        logging.getLogger("uvicorn.error").addFilter(server.is_news)
+        server.run(sockets=[listener])
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises InvalidConfiguration with what to do about it."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidConfiguration(f"host: {host!r} is not an address of this machine: {error.strerror}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)  # now, so that two starting at once cannot both believe the port is theirs
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            reason = f"port: {port} on {host} is in use; stop the program that has it, or choose another with --port"
+        elif error.errno == errno.EACCES:
+            reason = f"port: {port} needs rights this user does not have; choose one above 1023 with --port"
+        else:
+            reason = f"host: cannot listen on {host}:{port}: {error.strerror}"
+        raise InvalidConfiguration(reason) from None
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], draining: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+        self._draining = draining
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        _spare_the_loop()
+        if self.started:
+            self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The library would raise the signal again when all is done; a drained server has ended well: exit status 0.
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        if not self.should_exit:
+            self._draining()
+        self.should_exit = True
+
+    def is_news(self, record: logging.LogRecord) -> bool:
+        """Whether a line of the library tells what nobody knows. What the end cuts off is told with its request."""
+        error = record.exc_info[1] if record.exc_info else None
+        if self.should_exit and isinstance(error, asyncio.CancelledError):
+            return False
+        return record.getMessage() not in _SAID_BY_US
+
+
+class _Cycle(RequestResponseCycle):
+    """An answer whose head is written as one, and leaves with what follows it (`_HeadHeld`). The library looks at its
+    headers one by one, which is a third of what it spends on a request."""
+
+    def send(self, message: ASGISendEvent) -> Coroutine[None, None, None]:
+        if self.response_started or self.disconnected or message["type"] != "http.response.start":
+            return super().send(message)
+        return self._begin(message)
+
+    async def _begin(self, message: HTTPResponseStartEvent) -> None:
+        self.transport = _HeadHeld(self.transport, self)  # type: ignore[assignment] # as far as it asks
+        head = b"" if self.flow.write_paused else self._head(message["status"], list(message.get("headers", [])))
+        if not head:
+            await super().send({**message, "headers": _sendable(message.get("headers", []))})
+            return
+        self.response_started = True
+        self.waiting_for_100_continue = False
+        self.transport.write(head)
+
+    def _head(self, status: int, told: Headers) -> bytes:
+        """The head of an answer with these headers. Empty where the library has to look at them: it refuses some,
+        lowers names, and goes by what is said about the connection."""
+        headers = [*self.default_headers, *told]
+        names, values = zip(*headers, strict=True) if headers else ((), ())
+        named, said = b"".join(names), b"".join(values)
+        if not named.islower() or HEADER_RE.search(named) or HEADER_VALUE_RE.search(said):
+            return b""
+        if b"connection" in names or b"transfer-encoding" in names:
+            return b""
+        ending = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        if self.chunked_encoding is None:
+            if status in _BODILESS:
+                self.chunked_encoding = False  # its length, where it is told, is that of a body it does not have
+            elif b"content-length" in names:
+                self.expected_content_length = int(values[names.index(b"content-length")])
+                self.chunked_encoding = False
+            elif self.scope["method"] != "HEAD":
+                self.chunked_encoding = True
+                ending = b"transfer-encoding: chunked\r\n" + ending
+        # What is no status of HTTP passes too: the library knows no line for it, and some providers have such.
+        line = STATUS_LINE.get(status) or b"HTTP/1.1 %03d \r\n" % status
+        return b"".join([line, *[b"%b: %b\r\n" % header for header in headers], ending])
+
+
+def _sendable(told: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Headers less those that no server may send: the library would send no answer at all for one of them."""
+    return [(name, value) for name, value in told if not (HEADER_RE.search(name) or HEADER_VALUE_RE.search(value))]
+
+
+class _UntilClose(_Cycle):
+    """An answer to HTTP/1.0, where nobody knows chunks: without a length it ends with its connection (S14)."""
+
+    _without_length = False
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] == "http.response.start":
+            self._without_length = all(name.lower() != b"content-length" for name, _ in message.get("headers", []))
+            if self._without_length:
+                self.chunked_encoding = False
+        elif message["type"] == "http.response.body" and self._without_length:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
+
+
+class _HeadHeld:
+    """A connection in whose place a cycle writes the head of its answer. It leaves together with what follows it within
+    the same turn of the loop: a write is a call of the system, 30 to 60 us. After that the connection has its place
+    back."""
+
+    __slots__ = ("_connection", "_cycle", "_head")
+
+    def __init__(self, connection: asyncio.Transport, cycle: RequestResponseCycle) -> None:
+        self._connection = connection
+        self._cycle = cycle
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._head is None:
+            self._head = data
+            asyncio.get_running_loop().call_soon(self._let_go)
+        else:
+            self._head += data
+            self._let_go()
+
+    def is_closing(self) -> bool:
+        return self._connection.is_closing()
+
+    def close(self) -> None:
+        self._let_go()
+        self._connection.close()
+
+    def _let_go(self) -> None:
+        self._cycle.transport = self._connection
+        head, self._head = self._head, None
+        if head and not self._connection.is_closing():
+            self._connection.write(head)
+
+
+_SAID_BY_US = ("ASGI callable returned without completing response.",)
+"""An answer that we broke off because its upstream did: the line of ours has an id (O3)."""
+
+
+def _spare_the_loop() -> None:
+    """What lives as long as the process is not looked through again and again, and the rest less often: a full
+    collection stalls every stream (measured: 168 ms with long conversations in memory). Threads give way sooner."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTIONS)
+    sys.setswitchinterval(TURN_S)
+
+
+class _Refused(Exception):
+    """Raised inside a parser callback, so that the parser stops and the request never becomes one."""
+
+
+def _protocol(config: Config, refused: Refused) -> type[HttpToolsProtocol]:
+    """The connection's protocol with the deadlines of `config`; `refused` is told of what they end."""
+
+    class Deadlines(_Connection):
+        header_deadline_s = config.header_deadline_s
+        body_deadline_s = config.body_deadline_s
+
+        def told(self, reason: str, status: int) -> Headers:
+            refused(reason)
+            return tell_refusal(reason, status)
+
+    return Deadlines
+
+
+class _Connection(HttpToolsProtocol):
+    """One client connection with clocks for its headers and its body."""
+
+    header_deadline_s: float
+    body_deadline_s: float
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._header_clock: TimerHandle | None = None
+        self._body_clock: TimerHandle | None = None
+        self._in_headers = self._in_body = False
+        self._changes = False
+        """Whether the request that is read asks for another protocol."""
+        self._header_bytes = 0
+        self._body_bytes = 0
+        self._refusal = (400, "bad_request", "The request is not valid HTTP.")
+
+    def told(self, reason: str, status: int) -> Headers:
+        """A request that never became one is logged and counted; headers for its answer. Abstract: the class is made
+        with it, by whoever serves."""
+        raise NotImplementedError
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the base class does
+        super().connection_made(transport)
+        self._header_clock = self.loop.call_later(self.header_deadline_s, self._headers_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_header_clock()
+        self._stop_body_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_headers:
+            # One endless header reaches no callback, so it is counted here: from the second read of the socket on, as
+            # the first may hold the end of another request.
+            self._header_bytes += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(memoryview(data))
+        except HttpParserError:
+            self.send_400_response("")
+        if self._in_headers and self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+            self._refusal = _TOO_MUCH
+            self.send_400_response("")
+        self._wait_for_the_rest()
+
+    def _parse(self, data: memoryview) -> None:
+        """Where a request asks for another protocol, as Java's client does first, it is read as if it did not: a server
+        may decline by answering. The parser would take what is behind its headers for the other protocol's."""
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserUpgrade as other:
+                data = data[other.args[0] :]
+                asked = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+                headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+                self.parser = HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as the library has it
+                self._changes = False
+                self.parser.feed_data(b"\r\n".join([asked, *headers, b"", b""]))
+            else:
+                return
+
+    def _wait_for_the_rest(self) -> None:
+        """A request that came with one read of the socket needs no clock, and nearly all do."""
+        if self._in_headers and self._header_clock is None:
+            self._header_clock = self.loop.call_later(self.header_deadline_s, self._headers_late)
+        if self._in_body and self._body_clock is None:
+            self._body_clock = self.loop.call_later(self.body_deadline_s, self._check_body)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_headers = True
+        self._header_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._stop_header_clock()
+        if not self.url.startswith(b"/"):
+            self._refusal = (400, "bad_request", "The request target must be a path.")
+            raise _Refused
+        if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) + 4 * len(self.headers) > MAX_HEADER_BYTES:
+            self._refusal = _TOO_MUCH
+            raise _Refused
+        self._changes = self.parser.should_upgrade()
+        if self._changes:
+            return
+        super().on_headers_complete()
+        self.headers = deque(maxlen=0)  # type: ignore[assignment] # of what comes now, which are trailers, nothing stays
+        # The library has no seam for this; the cycle has not begun to run yet.
+        self.cycle.__class__ = _UntilClose if self.scope["http_version"] == "1.0" else _Cycle
+        self._in_body, self._body_bytes = True, 0
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._changes:
+            return
+        self._in_body = False
+        self._stop_body_clock()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Replaces the library's plain text by the API's error shape, and its one status by ours."""
+        if self.transport.is_closing():
+            return
+        if self._answering():
+            # The request in front of it is being answered, and has its line: a second answer would land inside it.
+            self.transport.close()
+            return
+        status, code, message = self._refusal
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+        text = json.dumps({"error": error}).encode()
+        headers = [*self.told(code, status), (b"content-type", b"application/json"), (b"connection", b"close")]
+        head = STATUS_LINE[status] + b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+        self.transport.write(head + f"content-length: {len(text)}\r\n\r\n".encode() + text)
+        self.transport.close()
+
+    def _answering(self) -> bool:
+        """Whether the start of an answer has left, and its end has not."""
+        started = getattr(self.cycle, "response_started", False)  # the library has None here before the first request
+        return bool(started) and not self.cycle.response_complete
+
+    def _headers_late(self) -> None:
+        """Who has begun to say something is told of in the log; a connection that says nothing is nobody's request."""
+        self._header_clock = None
+        if self._in_headers:
+            self.told("headers_late", 0)
+        self.transport.close()
+
+    def _check_body(self) -> None:
+        # Where we stopped reading, because the application is slower than the network, the client is not to blame.
+        if self._body_bytes >= _BODY_PROGRESS or self.flow.read_paused:
+            self._body_bytes = 0
+            self._body_clock = self.loop.call_later(self.body_deadline_s, self._check_body)
+            return
+        self._body_clock = None
+        if self.cycle.response_started:
+            self.transport.close()
+        else:
+            self._refusal = _TOO_LATE
+            self.send_400_response("")
+
+    def _stop_header_clock(self) -> None:
+        if self._header_clock is not None:
+            self._header_clock.cancel()
+            self._header_clock = None
+
+    def _stop_body_clock(self) -> None:
+        if self._body_clock is not None:
+            self._body_clock.cancel()
+            self._body_clock = None

@@ -1,0 +1,123 @@
+"""Conversations deleted, with everything that only they needed.
+
+The law: **a blob goes with its last holder**. Holders are conversations, requests, and pages (which hold the pieces
+they name), so a deletion walks from the one to the other until nothing is left that nobody holds.
+
+Runs in the writer's thread, a few conversations per transaction, so that others get their turn. Getting the bytes out
+of the file is the database's own business (`shrink`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, and_, delete, exists, func, select
+
+from proxy.store import rows, schema
+from proxy.store.commit import Owner
+from proxy.store.statements import chunks
+
+AT_ONCE = 20
+"""Conversations deleted in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """`more` says that there is more to delete of the same; `owners` are tenant and id of the conversations."""
+
+    conversations: int
+    bytes: int
+    more: bool
+    owners: tuple[Owner, ...] = ()
+
+
+def delete_some(connection: Connection, tenant: str | None, conversation: str, before: int) -> Deleted:
+    """Delete up to `AT_ONCE` conversations: the one named, or those whose newest record is older than `before`; in the
+    end also requests of that name or age whose conversation is not there."""
+    with connection.begin():
+        owners = _owners(connection, tenant, conversation, before)
+        freed = sum(_delete_one(connection, *owner) for owner in owners)
+        more = len(owners) == AT_ONCE and not conversation
+        if not more and (before or conversation):
+            freed += _delete_strays(connection, tenant, conversation, before)
+    gone = tuple((rows.plain(owner), rows.plain(name)) for owner, name in owners)
+    return Deleted(len(owners), freed, more, gone)
+
+
+def _owners(connection: Connection, tenant: str | None, conversation: str, before: int) -> list[tuple[str, str]]:
+    table = schema.conversations
+    query = select(table.c.tenant, table.c.id).limit(AT_ONCE)
+    if tenant is not None:
+        query = query.where(table.c.tenant == rows.words(tenant))
+    if conversation:
+        query = query.where(table.c.id == rows.words(conversation))
+    if before or not conversation:
+        query = query.where(table.c.newest < before)
+    return [(row.tenant, row.id) for row in connection.execute(query)]
+
+
+def _delete_one(connection: Connection, tenant: str, conversation: str) -> int:
+    """Bytes of blobs that went with it."""
+    requests = schema.requests
+    of_it = and_(requests.c.tenant == tenant, requests.c.conversation == conversation)
+    ids = list(connection.execute(select(requests.c.id).where(of_it)).scalars())
+    for table in schema.OF_A_CONVERSATION:
+        connection.execute(delete(table).where(table.c.tenant == tenant, table.c.conversation == conversation))
+    told = schema.task_rows
+    connection.execute(delete(told).where(told.c.tenant == tenant, told.c.session_id == conversation))
+    table = schema.conversations
+    connection.execute(delete(table).where(table.c.tenant == tenant, table.c.id == conversation))
+    return _let_go(connection, tenant, [f"c:{conversation}"]) + _delete_requests(connection, tenant, ids)
+
+
+def _delete_requests(connection: Connection, tenant: str, ids: list[str]) -> int:
+    freed = 0
+    for some in chunks(ids):
+        connection.execute(delete(schema.sent).where(schema.sent.c.tenant == tenant, schema.sent.c.request.in_(some)))
+        table = schema.requests
+        connection.execute(delete(table).where(table.c.tenant == tenant, table.c.id.in_(some)))
+        freed += _let_go(connection, tenant, [f"r:{request}" for request in some])
+    return freed
+
+
+def _delete_strays(connection: Connection, tenant: str | None, conversation: str, before: int) -> int:
+    """Requests that were answered without a conversation of ours, or after it was forgotten, and bodies sent for
+    requests nobody kept; of those only the age is known."""
+    requests, sent, conversations = schema.requests, schema.sent, schema.conversations
+    owned = exists().where(conversations.c.tenant == requests.c.tenant, conversations.c.id == requests.c.conversation)
+    kept = exists().where(requests.c.tenant == sent.c.tenant, requests.c.id == sent.c.request)
+    stray = select(requests.c.tenant, requests.c.id).where(~owned)
+    unasked = select(sent.c.tenant, sent.c.request).where(sent.c.created < before, ~kept)
+    if before:
+        stray = stray.where(requests.c.created < before)
+    if conversation:
+        stray = stray.where(requests.c.conversation == rows.words(conversation))
+    if tenant is not None:
+        stray = stray.where(requests.c.tenant == rows.words(tenant))
+        unasked = unasked.where(sent.c.tenant == rows.words(tenant))
+    queries = (stray,) if conversation else (stray, unasked)
+    found = [tuple(row) for query in queries for row in connection.execute(query)]
+    return sum(_delete_requests(connection, of, [request]) for of, request in dict.fromkeys(found))
+
+
+def _let_go(connection: Connection, tenant: str, holders: list[str]) -> int:
+    """Take the holds of `holders` away, and the blobs that nobody holds any more; bytes freed."""
+    holds, blobs = schema.holds, schema.blobs
+    freed = 0
+    while holders:
+        orphans: list[bytes] = []
+        for some in chunks(holders):
+            gone = delete(holds).where(holds.c.tenant == tenant, holds.c.holder.in_(some)).returning(holds.c.digest)
+            orphans.extend(dict.fromkeys(connection.execute(gone).scalars()))
+        holders = []
+        held = exists().where(holds.c.tenant == blobs.c.tenant, holds.c.digest == blobs.c.digest)
+        for digests in chunks(orphans):
+            gone_blobs = (
+                delete(blobs)
+                .where(blobs.c.tenant == tenant, blobs.c.digest.in_(digests), ~held)
+                .returning(blobs.c.digest, func.length(blobs.c.data))
+            )
+            for digest, size in connection.execute(gone_blobs).all():
+                freed += size
+                holders.append(f"p:{bytes(digest).hex()}")
+    return freed

@@ -1,0 +1,224 @@
+"""Everything that is read, as functions of a connection.
+
+The law: **a tenant that is named is in the `where` of every table**; only an operator's None leaves it out. Each of
+these runs in one transaction, so a ledger is never read half before and half after a commit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, Table, and_, func, select
+from sqlalchemy.engine import Row
+
+from proxy.core.ledger.ledger import Conversation, Ledger, Value
+from proxy.core.ledger.messages import Message
+from proxy.store import Body, RequestRecord, SentRecord, SettingRecord, StoredRequest, rows, schema
+from proxy.store.rebuild import replayed
+from proxy.store.statements import chunks, driver_of, statements_for
+
+_LAST_CHARACTER = "\U0010ffff"
+
+
+def find(connection: Connection, tenant: str, hint: str, keys: Sequence[str], limit: int) -> tuple[str, ...]:
+    """Mostly nobody knows one of them, and somebody waits to hear that."""
+    asked = list(dict.fromkeys(map(rows.words, keys)))
+    with connection.begin():
+        anchors = statements_for(connection.dialect).anchors
+        place = rows.words(tenant), rows.words(hint)
+        known = set(anchors.found(driver_of(connection), place[0], asked, of_hint=place[1]))
+        return _anchored(connection, place, [key for key in asked if key in known], limit) if known else ()
+
+
+def _anchored(connection: Connection, place: tuple[str, str], keys: Sequence[str], limit: int) -> tuple[str, ...]:
+    """The conversations that are there under these keys; `place` is tenant and hint."""
+    anchors, conversations = schema.anchors, schema.conversations
+    existing = anchors.join(
+        conversations,
+        and_(conversations.c.tenant == anchors.c.tenant, conversations.c.id == anchors.c.conversation),
+    )
+    found: dict[str, None] = {}
+    of_tenant = select(anchors.c.conversation).select_from(existing).where(anchors.c.tenant == place[0])
+    for key in keys:
+        query = of_tenant.where(anchors.c.hint == place[1], anchors.c.key == key)
+        newest_first = query.order_by(anchors.c.created.desc(), anchors.c.conversation.desc()).limit(limit)
+        found.update(dict.fromkeys(connection.execute(newest_first).scalars()))
+        if len(found) >= limit:
+            break
+    return tuple(map(rows.plain, list(found)[:limit]))
+
+
+def sessions(connection: Connection, tenant: str, hint: str, limit: int) -> tuple[str, ...]:
+    table = schema.conversations
+    query = select(table.c.id).where(table.c.tenant == rows.words(tenant), table.c.hint == rows.words(hint))
+    newest_first = query.order_by(table.c.created.desc(), table.c.id.desc()).limit(limit)
+    return tuple(map(rows.plain, connection.execute(newest_first).scalars()))
+
+
+def load(connection: Connection, tenant: str, conversation: str) -> Ledger | None:
+    owner = (rows.words(tenant), rows.words(conversation))
+    return _built(connection, owner, _messages(connection, owner))
+
+
+def outline(connection: Connection, tenant: str, conversation: str) -> Ledger | None:
+    """A conversation without what was said: of every message only who spoke. Frames can be folded from it."""
+    owner = (rows.words(tenant), rows.words(conversation))
+    return _built(connection, owner, _speakers(connection, owner))
+
+
+def _built(
+    connection: Connection, owner: tuple[str, str], messages: Mapping[tuple[str, int], Sequence[Message]]
+) -> Ledger | None:
+    table = schema.conversations
+    row = connection.execute(select(table).where(table.c.tenant == owner[0], table.c.id == owner[1])).one_or_none()
+    if row is None:
+        return None
+    placed: list[tuple[int, Value]] = []
+    for row_of_entry in _of(connection, schema.entries, owner):
+        message = next(iter(messages.get((row_of_entry.id, rows.OF_ENTRY), ())), None)
+        placed.append((row_of_entry.place, rows.entry_of(row_of_entry, message)))
+    for done in _of(connection, schema.rounds, owner):
+        spoken, *results = messages[done.turn, done.number]
+        placed.append((done.place, rows.round_of(done, spoken, tuple(results[: done.results]))))
+    placed.extend((r.place, rows.event_of(r)) for r in _of(connection, schema.events, owner))
+    placed.extend((r.place, rows.thread_of(r)) for r in _of(connection, schema.threads, owner))
+    placed.extend((r.place, rows.queued_of(r)) for r in _of(connection, schema.queued, owner))
+    placed.sort(key=lambda item: item[0])
+    return replayed(rows.conversation_of(row), (value for _, value in placed))
+
+
+def _of(connection: Connection, table: Table, owner: tuple[str, str]) -> Sequence[Row[Any]]:
+    return connection.execute(select(table).where(table.c.tenant == owner[0], table.c.conversation == owner[1])).all()
+
+
+def _messages(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str, int], list[Message]]:
+    """By (entry, round) in order of position."""
+    messages, blobs = schema.messages, schema.blobs
+    query = (
+        select(messages, blobs.c.data)
+        .join(blobs, and_(blobs.c.tenant == messages.c.tenant, blobs.c.digest == messages.c.wire))
+        .where(messages.c.tenant == owner[0], messages.c.conversation == owner[1])
+        .order_by(messages.c.position)
+    )
+    found: dict[tuple[str, int], list[Message]] = defaultdict(list)
+    for row in connection.execute(query):
+        found[row.entry, row.round].append(rows.message_of(row))
+    return found
+
+
+def _speakers(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str, int], list[Message]]:
+    """The same as far as their roles go."""
+    table = schema.messages
+    query = select(table.c.entry, table.c.round, table.c.role).order_by(table.c.position)
+    found: dict[tuple[str, int], list[Message]] = defaultdict(list)
+    for row in connection.execute(query.where(table.c.tenant == owner[0], table.c.conversation == owner[1])):
+        found[row.entry, row.round].append(Message(rows.plain(row.role), b"", ""))
+    return found
+
+
+def conversations(connection: Connection, tenant: str | None, limit: int, offset: int) -> tuple[Conversation, ...]:
+    table = schema.conversations
+    query = _scoped(select(table), table, tenant).order_by(table.c.created.desc(), table.c.id.desc())
+    return tuple(map(rows.conversation_of, connection.execute(query.limit(limit).offset(offset))))
+
+
+def worked_in_last(connection: Connection, tenant: str | None, limit: int) -> tuple[Conversation, ...]:
+    """Without an index: one would be written with every commit, and this is asked by people."""
+    table = schema.conversations
+    query = _scoped(select(table), table, tenant).order_by(table.c.newest.desc(), table.c.id.desc())
+    return tuple(map(rows.conversation_of, connection.execute(query.limit(limit))))
+
+
+def holding(connection: Connection, tenant: str | None, kind: str, subject: str) -> Conversation | None:
+    events, table = schema.events, schema.conversations
+    query = (
+        select(table)
+        .join(events, and_(events.c.tenant == table.c.tenant, events.c.conversation == table.c.id))
+        .where(events.c.subject == rows.words(subject), events.c.kind == rows.words(kind))
+        .order_by(table.c.created.desc(), table.c.id.desc())
+        .limit(1)
+    )
+    row = connection.execute(_scoped(query, table, tenant)).one_or_none()
+    return rows.conversation_of(row) if row is not None else None
+
+
+def requests(
+    connection: Connection, tenant: str | None, conversation: str, limit: int, offset: int
+) -> tuple[RequestRecord, ...]:
+    table = schema.requests
+    query = _scoped(select(table), table, tenant).order_by(table.c.created.desc(), table.c.id.desc())
+    if conversation:
+        query = query.where(table.c.conversation == rows.words(conversation))
+    return tuple(map(rows.request_of, connection.execute(query.limit(limit).offset(offset))))
+
+
+def request(connection: Connection, tenant: str | None, beginning: str) -> StoredRequest | None:
+    row = _request_row(connection, tenant, rows.words(beginning))
+    if row is None:
+        return None
+    table = schema.sent
+    query = select(table).where(table.c.tenant == row.tenant, table.c.request == row.id).order_by(table.c.round)
+    all_sent = connection.execute(query).all()
+    bodies = _bodies(connection, row.tenant, [row.body, *(s.body for s in all_sent)])
+    sent = tuple(
+        SentRecord(rows.plain(s.request), s.round, body, s.created)
+        for s, body in zip(all_sent, bodies[1:], strict=True)
+    )
+    return StoredRequest(rows.request_of(row, bodies[0]), sent)
+
+
+def settings(connection: Connection, tenant: str) -> tuple[SettingRecord, ...]:
+    table = schema.settings
+    query = select(table).where(table.c.tenant == rows.words(tenant)).order_by(table.c.name)
+    return tuple(map(rows.setting_of, connection.execute(query)))
+
+
+def _request_row(connection: Connection, tenant: str | None, beginning: str) -> Row[Any] | None:
+    """The one request with this id, or the one whose id begins so. None where two would fit."""
+    table = schema.requests
+    if not beginning:
+        return None
+    exact = connection.execute(_scoped(select(table).where(table.c.id == beginning), table, tenant).limit(2)).all()
+    if exact:
+        return exact[0] if len(exact) == 1 else None
+    begun = select(table).where(
+        table.c.id >= beginning,
+        table.c.id < beginning + _LAST_CHARACTER,
+        func.substr(table.c.id, 1, len(beginning)) == beginning,
+    )
+    found = connection.execute(_scoped(begun, table, tenant).limit(2)).all()
+    return found[0] if len(found) == 1 else None
+
+
+def _bodies(connection: Connection, tenant: str, stored: Sequence[bytes]) -> list[Body]:
+    pages = _blobs(connection, tenant, (digest for body in stored for digest in rows.digests_in(body)))
+    pieces = {digest: rows.pieces_of(data) for digest, data in pages.items()}
+    long = _blobs(connection, tenant, (piece for page in pieces.values() for is_digest, piece in page if is_digest))
+    return [
+        tuple(
+            long[piece] if is_digest else piece
+            for digest in rows.digests_in(body)
+            for is_digest, piece in pieces[digest]
+        )
+        for body in stored
+    ]
+
+
+def _blobs(connection: Connection, tenant: str, digests: Iterable[bytes]) -> dict[bytes, bytes]:
+    table = schema.blobs
+    found: dict[bytes, bytes] = {}
+    for some in chunks(dict.fromkeys(digests)):
+        query = select(table.c.digest, table.c.data).where(table.c.tenant == tenant, table.c.digest.in_(some))
+        found.update({bytes(digest): bytes(data) for digest, data in connection.execute(query)})
+    return found
+
+
+def count(connection: Connection) -> int:
+    """Conversations of all tenants."""
+    return int(connection.execute(select(func.count()).select_from(schema.conversations)).scalar_one())
+
+
+def _scoped(query: Select[Any], table: Table, tenant: str | None) -> Select[Any]:
+    return query if tenant is None else query.where(table.c.tenant == rows.words(tenant))

@@ -1,0 +1,160 @@
+"""A provider asked through litellm, as an upstream like any other.
+
+The laws: nothing of an answer is told before its first event has come, so what is refused is refused with its status;
+after that a failure is a broken stream. Whoever goes away closes the provider's connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from proxy.config.sections import UpstreamSettings
+from proxy.dialects import OPENAI_CHAT, dialect_at
+from proxy.errors import BadRequest, InvalidConfiguration, UpstreamClosed, UpstreamError
+from proxy.upstream.http import Answer, RawHeaders, Upstream
+from proxy.upstream.litellm.errors import Refusal, broken_off, headers_of, refusal_of
+from proxy.upstream.litellm.loader import Library, Loading, fault
+from proxy.upstream.litellm.requests import Entry, arguments, entry_at
+from proxy.upstream.litellm.responses import TELLINGS, Telling, Unfinished, plain
+
+JSON = (b"content-type", b"application/json")
+EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
+BUFFERED = 1000
+"""Events that may lie between us and the provider's socket when a stream is given up."""
+
+
+class Whole(Answer):
+    """An answer that is here already."""
+
+    __slots__ = ("_body",)
+
+    def __init__(self, status: int, headers: RawHeaders, body: bytes) -> None:
+        self.status = status
+        self.headers = [JSON, (b"content-length", str(len(body)).encode()), *headers]
+        self._body = body
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+    async def aclose(self) -> None:
+        """There is no connection to close."""
+
+
+class Streamed(Answer):
+    """An answer under way. `first` is its first event; `silence_s` is how long it may be silent."""
+
+    __slots__ = ("_first", "_name", "_silence_s", "_stream", "_telling")
+
+    def __init__(self, stream: Any, first: bytes, telling: Telling, upstream: LitellmUpstream) -> None:
+        self.status = 200
+        self.headers = [EVENTS, *_told_headers(stream)]
+        self._stream = stream
+        self._first = first
+        self._telling = telling
+        self._name = upstream.name
+        self._silence_s = upstream.settings.idle_timeout_s
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self._first
+        try:
+            while (event := await _next(self._stream, self._silence_s)) is not None:
+                yield self._telling.feed(event)
+            yield self._telling.end()
+        except Exception as error:  # litellm raises what its providers' own clients raise
+            raise broken_off(error, self._name) from error
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """litellm's own `close` leaves some providers' connections open, where the stream is between two events. A
+        read that is cancelled closes every one, so one is begun for that."""
+        stream, self._stream = self._stream, None
+        for _ in range(BUFFERED if stream is not None else 0):
+            reading = asyncio.ensure_future(anext(stream, None))
+            await asyncio.sleep(0)
+            over = not reading.done()
+            reading.cancel()
+            await asyncio.wait([reading])
+            if over or reading.cancelled() or reading.exception() or reading.result() is None:
+                break
+        if hasattr(stream, "aclose"):
+            await stream.aclose()
+
+
+class LitellmUpstream(Upstream):
+    """One provider, or several, behind litellm. Raises InvalidConfiguration where litellm cannot be used."""
+
+    def __init__(self, name: str, settings: UpstreamSettings) -> None:
+        super().__init__(name, settings)
+        if reason := fault():
+            raise InvalidConfiguration(f"upstreams.{name}.kind: {reason}")
+        self._loading = Loading()
+
+    def warm(self) -> None:
+        self._loading.begin()
+
+    async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> Answer:
+        entry = entry_at(method, path)
+        if entry is None:
+            return _refused(path, Refusal(404, f"{method} {path} is not there through litellm.", "not_found", []))
+        library = await self._loading.library()
+        if library.entry(entry.name) is None:
+            return _refused(path, Refusal(404, f"This version of litellm has no {entry.spoken}.", "not_found", []))
+        try:
+            given = arguments(entry, _read(body), headers, self.settings, library)
+            return await self._asked(entry, library, given)
+        except BadRequest as error:
+            return _refused(path, Refusal(error.status, str(error), error.code, []))
+        except Unfinished as error:
+            raise UpstreamClosed(f"upstream {self.name} ended its answer before it began") from error
+        except UpstreamError:
+            raise
+        except Exception as error:  # litellm raises what its providers' own clients raise; each is an answer
+            return _refused(path, refusal_of(error, self.name))
+
+    async def _asked(self, entry: Entry, library: Library, given: dict[str, Any]) -> Answer:
+        async with asyncio.timeout(self.settings.connect_timeout_s + self.settings.idle_timeout_s):
+            got = await library.entry(entry.name)(**given)
+        if not given.get("stream"):
+            return Whole(200, _told_headers(got), plain(got))
+        stream = aiter(got)
+        telling = TELLINGS[entry.spoken](stream)
+        event = await _next(stream, self.settings.idle_timeout_s)
+        return Streamed(stream, telling.end() if event is None else telling.feed(event), telling, self)
+
+    async def aclose(self) -> None:
+        """Close the connections that litellm keeps; it has one pool, whichever upstream asked."""
+        library = self._loading.done
+        close = library.entry("close_litellm_async_clients") if library is not None else None
+        if close is not None:
+            await close()
+
+
+async def _next(stream: Any, silence_s: float) -> Any:
+    """The next event; None at the end."""
+    async with asyncio.timeout(silence_s):
+        return await anext(stream, None)
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError as error:
+        raise BadRequest(f"The body is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadRequest("The body must be a JSON object.")
+    return found
+
+
+def _refused(path: str, refusal: Refusal) -> Whole:
+    """A refusal in the shape of the API that was asked."""
+    dialect = dialect_at(path) or OPENAI_CHAT
+    return Whole(refusal.status, refusal.headers, dialect.error_body(refusal.status, refusal.words, refusal.code))
+
+
+def _told_headers(got: Any) -> RawHeaders:
+    hidden = getattr(got, "_hidden_params", None)
+    return headers_of(hidden.get("additional_headers")) if isinstance(hidden, dict) else []

@@ -1,0 +1,137 @@
+"""litellm's exceptions, as the provider's own answer or as a connection that was lost.
+
+The law: **the client gets the status and the words that the provider gave**, in the shape of the API it speaks. litellm
+renames both (529 becomes 500, "AnthropicException - ..." stands before the text), so what is told is taken from the
+exception at the bottom, which the provider's answer was first made into.
+
+Exceptions are known by the names of their classes: they come from three libraries, of which litellm changes one now and
+then.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.errors import UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from proxy.upstream.http import RawHeaders
+from proxy.upstream.litellm.loader import INSTALL_MORE
+
+SILENT = frozenset({"Timeout", "TimeoutException", "APITimeoutError", "TimeoutError"})
+UNREACHABLE = frozenset({"ConnectError", "ConnectTimeout", "ClientConnectorError", "ConnectionRefusedError"})
+LOST = frozenset({"TransportError", "RequestError", "ClientError", "ConnectionError"})
+PASSED = ("retry-after", "request-id", "x-request-id", "x-should-retry")
+LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
+"""Headers of the provider's that clients go by; what else litellm hands on belongs to the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the provider answered instead."""
+
+    status: int
+    words: str
+    code: str
+    headers: RawHeaders
+
+
+def refusal_of(error: BaseException, upstream: str) -> Refusal:
+    """What a failed call means. Raises UpstreamError where nobody answered it."""
+    causes = list(chain(error))
+    if lost := _lost(causes, upstream):
+        raise lost from error
+    missing = next((cause.name for cause in causes if isinstance(cause, ModuleNotFoundError)), None)
+    if missing:
+        return Refusal(404, f"litellm needs the package {missing!r} to serve this; {INSTALL_MORE}", "not_installed", [])
+    answered = [cause for cause in causes if isinstance(_status(cause), int)]
+    if not answered:
+        # Its words are litellm's own and may quote the request, so they are told to nobody.
+        raise UpstreamError(f"upstream {upstream}: litellm failed with {type(causes[-1]).__name__}") from error
+    first = answered[-1]
+    words, code = words_of(_raw(first))
+    headers = [header for cause in answered for header in headers_of(_headers(cause))]
+    return Refusal(_status(first) or 500, words or str(error), code, list(dict(headers).items()))
+
+
+def broken_off(error: BaseException, upstream: str) -> UpstreamError:
+    """What an exception in the middle of an answer means."""
+    lost = _lost(list(chain(error)), upstream)
+    if isinstance(lost, UpstreamTimeout):
+        return UpstreamTimeout(f"upstream {upstream} fell silent in the middle of its answer")
+    return UpstreamClosed(f"upstream {upstream} broke off before its answer ended")
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and what it was made of, the outermost first."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or found.__context__
+
+
+def headers_of(told: Any) -> RawHeaders:
+    """Those of a provider's headers that clients go by. litellm puts a prefix before some."""
+    pairs = told.items() if hasattr(told, "items") else ()
+    plain = {str(name).lower().removeprefix("llm_provider-"): str(value) for name, value in pairs}
+    return [(n.encode(), v.encode()) for n, v in plain.items() if n in PASSED or n.startswith(LIMITS)]
+
+
+def words_of(raw: str) -> tuple[str, str]:
+    """What a provider's error says, and its code: OpenAI's, Anthropic's, Google's and AWS's shapes, or plain text."""
+    try:
+        told = json.loads(raw)
+    except ValueError:
+        return raw.strip(), ""
+    told = told[0] if isinstance(told, list) and told else told
+    if not isinstance(told, dict):
+        return raw.strip(), ""
+    inner = told.get("error", told)
+    if not isinstance(inner, dict):
+        return str(inner), ""
+    words = inner.get("message") or inner.get("Message") or raw.strip()
+    code = inner.get("code") or inner.get("status") or inner.get("type") or ""
+    return str(words), str(code)
+
+
+def _lost(causes: list[BaseException], upstream: str) -> UpstreamError | None:
+    names = {each.__name__ for cause in causes for each in type(cause).__mro__}
+    if names & UNREACHABLE:
+        return UpstreamUnreachable(f"upstream {upstream} cannot be reached")
+    if names & SILENT:
+        return UpstreamTimeout(f"upstream {upstream} sent nothing in time")
+    if names & LOST:
+        return UpstreamClosed(f"upstream {upstream} closed the connection without an answer")
+    return None
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status an exception stands for, where it is one of a refusal."""
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) and 400 <= status <= 599 else None
+
+
+def _raw(error: BaseException) -> str:
+    """The provider's body as text. litellm has it as a message, of a stream as bytes printed; openai as what it could
+    parse or as it came, and some of its versions have nothing but the status in the message."""
+    body = getattr(error, "body", None)
+    if isinstance(body, dict | list):
+        return json.dumps(body)
+    if isinstance(body, str) and body.strip():
+        return body
+    message = getattr(error, "message", None)
+    text = message.decode(errors="replace") if isinstance(message, bytes) else str(message or error)
+    if text.startswith(("b'", 'b"')):
+        try:
+            return bytes(ast.literal_eval(text)).decode(errors="replace")
+        except (ValueError, SyntaxError):
+            return text
+    return text
+
+
+def _headers(error: BaseException) -> Any:
+    return getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)

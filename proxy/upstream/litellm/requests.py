@@ -1,0 +1,198 @@
+"""A request's body as arguments of a litellm call.
+
+The law: **only members that the API has become arguments.** litellm's functions take an `api_base`, keys, fallbacks and
+mock answers as arguments too, and a body may hold anything; so what is not named here never becomes one. Where the
+provider speaks OpenAI's API the rest travels as `extra_body`, into the body that is sent; elsewhere it has no meaning.
+
+A provider that has no word for a member (`store` at Anthropic) is asked without it, unless `options` say
+`drop_params: false`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.config.sections import Spoken, UpstreamSettings
+from proxy.errors import BadRequest
+from proxy.upstream.http import RawHeaders
+from proxy.upstream.litellm.loader import OPENAI, Library
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One function of litellm, for one dialect."""
+
+    spoken: Spoken
+    name: str
+    """Dotted, from litellm on."""
+    members: frozenset[str]
+    """What of a body it takes by the API's own name."""
+    needed: tuple[str, ...]
+    elsewhere: frozenset[str] = field(default=frozenset())
+    """Members that are no part of OpenAI's API, for providers of other shapes."""
+
+
+CHAT = Entry(
+    "chat",
+    "acompletion",
+    frozenset(
+        [
+            "messages",
+            "functions",
+            "function_call",
+            "temperature",
+            "top_p",
+            "n",
+            "stream",
+            "stream_options",
+            "stop",
+            "max_tokens",
+            "max_completion_tokens",
+            "modalities",
+            "prediction",
+            "audio",
+            "presence_penalty",
+            "frequency_penalty",
+            "logit_bias",
+            "user",
+            "response_format",
+            "seed",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+            "logprobs",
+            "top_logprobs",
+            "reasoning_effort",
+            "verbosity",
+            "safety_identifier",
+            "service_tier",
+            "store",
+            "prompt_cache_key",
+            "thinking",
+            "web_search_options",
+        ]
+    ),
+    ("model", "messages"),
+    frozenset({"top_k", "context_management", "output_config"}),
+)
+MESSAGES = Entry(
+    "messages",
+    "anthropic.messages.acreate",
+    frozenset(
+        [
+            "messages",
+            "system",
+            "max_tokens",
+            "metadata",
+            "stop_sequences",
+            "stream",
+            "temperature",
+            "thinking",
+            "tool_choice",
+            "tools",
+            "top_k",
+            "top_p",
+            "container",
+            "context_management",
+            "output_config",
+            "output_format",
+            "service_tier",
+            "cache_control",
+        ]
+    ),
+    ("model", "messages", "max_tokens"),
+)
+RESPONSES = Entry(
+    "responses",
+    "aresponses",
+    frozenset(
+        [
+            "input",
+            "include",
+            "instructions",
+            "max_output_tokens",
+            "prompt",
+            "metadata",
+            "parallel_tool_calls",
+            "previous_response_id",
+            "reasoning",
+            "store",
+            "background",
+            "stream",
+            "temperature",
+            "text",
+            "tool_choice",
+            "tools",
+            "top_p",
+            "truncation",
+            "user",
+            "service_tier",
+            "safety_identifier",
+            "prompt_cache_key",
+        ]
+    ),
+    ("model", "input"),
+)
+ENTRIES: Mapping[str, Entry] = {"/chat/completions": CHAT, "/messages": MESSAGES, "/responses": RESPONSES}
+"""By the end of the path."""
+
+
+def entry_at(method: str, path: str) -> Entry | None:
+    """The function for what is asked; None where litellm is not asked for it."""
+    if method != "POST":
+        return None
+    return next((entry for end, entry in ENTRIES.items() if path.endswith(end)), None)
+
+
+def arguments(entry: Entry, body: Json, headers: RawHeaders, settings: UpstreamSettings, library: Library) -> Json:
+    """The arguments for a request. Raises BadRequest for one that names no model, or chooses more than a model."""
+    _refuse_the_incomplete(entry, body)
+    provider = library.provider_of(body["model"])
+    _refuse_what_litellm_would_run(body.get("tools"), provider)
+    found = {name: body[name] for name in body if name in entry.members}
+    rest = {name: value for name, value in body.items() if name not in entry.members and name != "model"}
+    if library.takes_any_member(provider):
+        found |= {"extra_body": rest} if rest else {}
+    else:
+        found |= {name: value for name, value in rest.items() if name in entry.elsewhere}
+    if entry is MESSAGES and (beta := [value.decode("latin-1") for name, value in headers if _is_beta(name)]):
+        found["extra_headers"] = {"anthropic-beta": ",".join(beta)}
+    return {"model": body["model"], "drop_params": True, **found, **_ours(settings, library)}
+
+
+def _ours(settings: UpstreamSettings, library: Library) -> Json:
+    """What the operator says, and what keeps litellm from acting by itself: it would try again, and hand tools of some
+    kinds to servers of its own."""
+    timeout = library.client.Timeout(settings.idle_timeout_s, connect=settings.connect_timeout_s)
+    own: Json = {"num_retries": 0, "max_retries": 0, "timeout": timeout, "_skip_mcp_handler": True}
+    if settings.key is not None:
+        own["api_key"] = settings.key.get_secret_value()
+    if settings.url:
+        own["api_base"] = settings.url
+    return {**own, **settings.options}
+
+
+def _refuse_the_incomplete(entry: Entry, body: Json) -> None:
+    missing = [name for name in entry.needed if name not in body]
+    if missing:
+        raise BadRequest(f"The body has no {missing[0]!r}.")
+    if not isinstance(body["model"], str) or "://" in body["model"]:
+        raise BadRequest("The model must be a name; an address is not taken from a request.")
+
+
+def _refuse_what_litellm_would_run(tools: object, provider: str) -> None:
+    """Tools that litellm serves itself where the provider has none: it would ask a model that the request names, or
+    search stores, with whatever keys it finds."""
+    kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    served = ("advisor",) if provider in OPENAI else ("advisor", "file_search")
+    for kind in kinds:
+        if isinstance(kind, str) and kind.startswith(served):
+            raise BadRequest(f"Tools of type {kind!r} are not served here; reach a provider that has them by its URL.")
+
+
+def _is_beta(name: bytes) -> bool:
+    return name.lower() == b"anthropic-beta"

@@ -1,0 +1,125 @@
+"""What litellm hands back, as bytes of the dialect: a JSON body, or the events of a stream.
+
+The law: **a stream that the provider did not end has no end here either.** litellm makes up a `stop` for one that broke
+off without an error; such a stream is told as lost.
+
+What this module does not do: it adds no member and leaves none out, but for nulls, which litellm sets by the dozen.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from proxy.config.sections import Spoken
+from proxy.dialects import raw_json as slices
+
+DONE = b"data: [DONE]\n\n"
+Json = dict[str, Any]
+
+
+class Unfinished(Exception):
+    """The provider broke off without saying so."""
+
+
+class Telling(Protocol):
+    """One stream on its way to bytes."""
+
+    def feed(self, event: Any) -> bytes:
+        """An event of litellm's. Raises Unfinished for an end that the provider did not tell."""
+
+    def end(self) -> bytes:
+        """The last bytes. Raises Unfinished where no end has come."""
+
+
+class ChatTelling:
+    """Chunks of a chat completion."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._finished = False
+
+    def feed(self, event: Any) -> bytes:
+        chunk = _members(event)
+        choices = chunk.get("choices") or []
+        if any(choice.get("finish_reason") for choice in choices):
+            if getattr(self._stream, "received_finish_reason", "told") is None:
+                raise Unfinished
+            self._finished = True
+        if "usage" in chunk and not any(c.get("delta") or c.get("finish_reason") for c in choices):
+            chunk["choices"] = choices = []  # as OpenAI tells it; litellm puts an empty delta there
+        for choice in choices:
+            choice.setdefault("finish_reason", None)
+        return b"data: " + slices.encoded(chunk) + b"\n\n"
+
+    def end(self) -> bytes:
+        if not self._finished:
+            raise Unfinished
+        return DONE
+
+
+class MessagesTelling:
+    """Events of a message: bytes of the stream already, or values where litellm wrote them itself."""
+
+    def __init__(self, _stream: Any) -> None:
+        self._finished = False
+
+    def feed(self, event: Any) -> bytes:
+        if isinstance(event, str):
+            event = event.encode()
+        if not isinstance(event, bytes):
+            members = _members(event)
+            event = f"event: {members.get('type', '')}\n".encode() + b"data: " + slices.encoded(members) + b"\n\n"
+        self._finished = self._finished or b"message_stop" in event
+        return bytes(event)
+
+    def end(self) -> bytes:
+        if not self._finished:
+            raise Unfinished
+        return b""
+
+
+class ResponsesTelling:
+    """Events of a response. litellm numbers only some of them; here each has its number."""
+
+    ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
+
+    def __init__(self, _stream: Any) -> None:
+        self._finished = False
+        self._number = 0
+
+    def feed(self, event: Any) -> bytes:
+        members = _members(event)
+        kind = str(getattr(members.get("type"), "value", members.get("type", "")))
+        self._finished = self._finished or kind in self.ENDS
+        told = {**members, "type": kind, "sequence_number": self._number}
+        self._number += 1
+        return f"event: {kind}\n".encode() + b"data: " + slices.encoded(told) + b"\n\n"
+
+    def end(self) -> bytes:
+        if not self._finished:
+            raise Unfinished
+        return b""
+
+
+TELLINGS: dict[Spoken, type[ChatTelling] | type[MessagesTelling] | type[ResponsesTelling]] = {
+    "chat": ChatTelling,
+    "messages": MessagesTelling,
+    "responses": ResponsesTelling,
+}
+
+
+def plain(value: Any) -> bytes:
+    """A whole answer as JSON. A message without text says so, as clients of the API expect."""
+    members = _members(value)
+    for choice in members.get("choices") or ():
+        if isinstance(message := choice.get("message"), dict):
+            message.setdefault("content", None)
+    return slices.encoded(members)
+
+
+def _members(value: Any) -> Json:
+    """What of a value of litellm's was said."""
+    if isinstance(value, dict):
+        return value
+    found: Json = value.model_dump(mode="json", exclude_none=True, exclude_unset=True)
+    return found
