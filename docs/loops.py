@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from printing import Script  # beside this file, which is run as a script
 
 from proxy.config.model import Config
-from proxy.core.compaction.facts import steps_of
 from proxy.core.frames.events import Looped, read_event
 from proxy.core.frames.frames import Loop
 from proxy.core.frames.path_state import Placed
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.observers import Names, observe
 from proxy.core.observers.files import How
+from proxy.core.observers.step import steps_of
 from proxy.core.policy.loops import KINDS
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import Incoming

@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from proxy.accounting.receipts import ANSWERED
 from proxy.config.model import Config
 from proxy.config.runtime import LiveSettings
-from proxy.core.compaction.facts import said_by
 from proxy.core.context.line import on_line
 from proxy.core.frames.branches import SWITCHED, Lines, Look
 from proxy.core.frames.events import (
@@ -47,6 +46,7 @@ from proxy.core.matching import match as matching
 from proxy.core.matching.match import How, Match, Part
 from proxy.core.matching.walk import walk
 from proxy.core.observers.keywords import remember, remembering
+from proxy.core.observers.step import said_by
 from proxy.core.policy.inference import has_called, inferred
 from proxy.core.policy.roots import begun, begun_beside
 from proxy.core.recall.rereads import is_note, sent_anew, supplied

@@ -28,12 +28,12 @@ from msgspec.structs import replace
 
 from proxy.accounting.tokens import Counter
 from proxy.config.model import Config
-from proxy.core.compaction.facts import said_by
 from proxy.core.compaction.overflow import KEPT, shortened, spare, trimmed, withheld
 from proxy.core.compaction.pruning import candidates, cuts
 from proxy.core.context.line import Line, unbound, unpaired
 from proxy.core.frames.events import FrameEvent, ReasoningRemoved
 from proxy.core.ledger.messages import Message, Request, Spoken
+from proxy.core.observers.step import said_by
 from proxy.core.tools.base import UNBOUNDED
 from proxy.dialects import Body, Dialect, Known, Wanted
 from proxy.dialects.compose import Writer

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from proxy.core.compaction.facts import artifacts_of, facts_of, steps_of
+from proxy.core.compaction.facts import artifacts_of, facts_of
 from proxy.core.compaction.trace import Facts, merged
 from proxy.core.observers import NAMES
+from proxy.core.observers.step import steps_of
 from tests.stack.working import Watched, bash
 
 Made = tuple[str, dict[str, Any]]

@@ -8,6 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from proxy.core.context.relevance import (
+    next_planned,
+    position_of,
+    relevant_siblings,
+    score_ancestor,
+    score_sibling,
+    select_ancestors,
+    select_siblings,
+)
 from proxy.core.frames.frames import Frame, Status
 from proxy.core.text import (
     STOP_WORDS,
@@ -20,13 +29,6 @@ from proxy.core.text import (
     format_duration,
     keywords_held,
     longest_fitting,
-    next_planned,
-    position_of,
-    relevant_siblings,
-    score_ancestor,
-    score_sibling,
-    select_ancestors,
-    select_siblings,
     truncate_to_tokens,
 )
 

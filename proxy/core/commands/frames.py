@@ -24,8 +24,6 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from proxy.core.commands.values import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
-from proxy.core.compaction.facts import said_by
-from proxy.core.context.block import element
 from proxy.core.context.line import owner_of
 from proxy.core.frames.events import (
     Activated,
@@ -45,8 +43,9 @@ from proxy.core.frames.path_state import Story
 from proxy.core.frames.reducer import apply, way_back
 from proxy.core.frames.results import returned_by
 from proxy.core.ledger.ledger import Event, Kind, Ledger
+from proxy.core.observers.step import said_by
 from proxy.core.policy.roots import following
-from proxy.core.text import clean, cut_for_display, escape_xml
+from proxy.core.text import clean, cut_for_display, element, escape_xml
 from proxy.core.tools import frames as moves
 from proxy.core.tools import plan as plans
 from proxy.core.tools.base import Desk, Group, Mistake, Outcome, Settings

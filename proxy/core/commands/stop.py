@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from proxy.core.commands.frames import Done, Hand, did
 from proxy.core.commands.values import Invalidate
-from proxy.core.compaction.facts import said_by
 from proxy.core.frames.events import FrameEvent, Popped
 from proxy.core.frames.frames import Frame, Status, Tree, ancestors
 from proxy.core.frames.path_state import Story
 from proxy.core.frames.reducer import apply
+from proxy.core.observers.step import said_by
 from proxy.core.tools import frames as moves
 
 REASON = "Stopped by the user."

@@ -11,22 +11,18 @@ What this module does not do: it judges no worth and renders nothing (`trace` do
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
-
-from msgspec.structs import replace
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from proxy.core.compaction.trace import Facts, merged
 from proxy.core.frames.events import call_key, subagent_id
 from proxy.core.frames.frames import RETURNED, Frame, Tree, descendants
 from proxy.core.frames.path_state import Placed
 from proxy.core.frames.results import derived_compaction
-from proxy.core.ledger.ledger import Round
-from proxy.core.ledger.messages import Call, Message
+from proxy.core.ledger.messages import Call
 from proxy.core.observers import Names, observe
 from proxy.core.observers.commands import Ran, probes
 from proxy.core.observers.errors import ErrorSeen, ending
-from proxy.core.observers.step import Done, Step, decoded, texts_in
+from proxy.core.observers.step import decoded, said_by, steps_of, texts_in
 from proxy.core.text import Count, cut_for_display
 
 RETURNED_TOGETHER = 1_200
@@ -36,62 +32,8 @@ NOTING = ("stack_add_artifact", "add_artifact", "stack_add_decision", "add_decis
 """Names by which the model may call these tools, `op` of the dispatcher among them."""
 BECAUSE = " (because: "
 """Between a noted decision and its reason."""
-_ROUND = attrgetter("round")
 MARKED = frozenset({"created", "deleted"})
 """What is said of a changed file; that it was modified goes without saying."""
-
-
-def said_by(placed: Placed) -> Message | None:
-    """The message that stands for it on the line."""
-    return placed.round.spoken.message if placed.round else placed.entry.message
-
-
-def rounds_of(placed: Iterable[Placed]) -> Iterator[Round]:
-    """The rounds of turns among them, in order."""
-    return filter(None, map(_ROUND, placed))
-
-
-def messages_of(tree: Tree, placed: Iterable[Placed]) -> Iterator[Message]:
-    """What is said in a span, results of ours behind their calls, in the words in which they are told by now."""
-    for standing in placed:
-        message = said_by(standing)
-        if message is not None:
-            yield message
-        if made := standing.round:
-            for result in made.results:
-                told = tree.told.get((standing.entry.id, call_key(made.number, result.answers)))
-                yield replace(result, text=told) if told else result
-
-
-def steps_of(placed: Iterable[Placed]) -> Iterator[Step]:
-    """The call groups of the client's tools, in order, each with the results that followed it."""
-    opened: Message | None = None
-    results: dict[str, tuple[Message, str]] = {}
-    for standing in placed:
-        message = said_by(standing)
-        if message is None:
-            continue
-        if message.role == "assistant":
-            if opened is not None:
-                yield step_of(opened, results)
-            opened, results = message, {}
-        elif message.answers:
-            results.setdefault(message.answers, (message, standing.entry.id))
-    if opened is not None:
-        yield step_of(opened, results)
-
-
-def step_of(message: Message, results: Mapping[str, tuple[Message, str]]) -> Step:
-    """One call group; `results` are messages, and the ids of their entries, by the id of their call."""
-    done = (_done(call, results.get(call.id)) for call in message.calls if not call.is_ours)
-    return Step(message.text, tuple(done))
-
-
-def _done(call: Call, came: tuple[Message, str] | None) -> Done:
-    if came is None:
-        return Done(call, "", answered=False)
-    result, entry = came
-    return Done(call, result.text, entry, failed=result.failed)
 
 
 def facts_of(placed: Iterable[Placed], names: Names) -> Facts:

@@ -20,15 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.compaction.cost_gate import PRESSURE, TAIL, Prices, Reason, Rewrite, Verdict, weighed
-from proxy.core.compaction.facts import (
-    artifacts_of,
-    facts_of,
-    messages_of,
-    returned_in,
-    returned_words,
-    said_by,
-    with_notes,
-)
+from proxy.core.compaction.facts import artifacts_of, facts_of, returned_in, returned_words, with_notes
 from proxy.core.compaction.interim import interim_words, summed_up
 from proxy.core.compaction.segments import (
     Segment,
@@ -53,6 +45,7 @@ from proxy.core.frames.results import title_of
 from proxy.core.ledger.messages import Message
 from proxy.core.observers import Names
 from proxy.core.observers.keywords import shown_beside
+from proxy.core.observers.step import messages_of, said_by
 from proxy.core.observers.tool_roles import Role
 from proxy.core.text import Count
 

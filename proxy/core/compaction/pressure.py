@@ -13,11 +13,10 @@ from collections.abc import Callable
 import msgspec
 
 from proxy.core.compaction.segments import told_tokens
-from proxy.core.context.block import element
 from proxy.core.context.line import on_line
 from proxy.core.frames.events import Pressed, Relieved
 from proxy.core.frames.path_state import Story
-from proxy.core.text import escape_xml
+from proxy.core.text import element, escape_xml
 
 RELIEVED = 0.8
 """Of the bound: a line below this share of it has become shorter again."""

@@ -20,7 +20,6 @@ from itertools import accumulate
 
 import msgspec
 
-from proxy.core.compaction.facts import said_by
 from proxy.core.compaction.interim import summed_up
 from proxy.core.context.line import Scribe, owner_of
 from proxy.core.frames.events import call_key
@@ -28,6 +27,7 @@ from proxy.core.frames.frames import FINAL, Frame, Status, Tree, Trim, ancestors
 from proxy.core.frames.path_state import Placed, Story
 from proxy.core.ledger.ledger import Kind
 from proxy.core.ledger.messages import Message
+from proxy.core.observers.step import said_by
 from proxy.core.recall.recalled import recently_recalled
 from proxy.core.text import Count
 

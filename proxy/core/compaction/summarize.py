@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from proxy.core.compaction.facts import messages_of
 from proxy.core.compaction.folding import SMALLER
 from proxy.core.compaction.segments import tokens_of
 from proxy.core.compaction.trace import LEAST, MOST, RESULTS_SHARE, SHARE
@@ -23,6 +22,7 @@ from proxy.core.frames.frames import FINAL, Frame, Status, Tree, siblings
 from proxy.core.frames.path_state import Story
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.ledger.messages import Message
+from proxy.core.observers.step import messages_of
 from proxy.core.text import Count, clean, cut_for_display, format_duration, truncate_to_tokens
 
 SECTIONS = ("Progress", "Outcomes", "Decisions", "Dependencies", "Blockers", "Files")

@@ -21,12 +21,11 @@ from itertools import chain, islice, zip_longest
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context.block import element, leaf
 from proxy.core.frames.frames import BY_HAND, Frame, Status
 from proxy.core.frames.results import marked_results
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.keywords import names_in_text, ranked_names
-from proxy.core.text import TRUNCATED, Count, clean, cut_for_display, truncate_to_tokens
+from proxy.core.text import TRUNCATED, Count, clean, cut_for_display, element, leaf, truncate_to_tokens
 
 SHARE = 0.10
 """Of the tokens that leave, what a trace may take. On the recordings 5, 8, 10 and 15 % keep 98.0, 99.3, 99.6 and 99.8 %

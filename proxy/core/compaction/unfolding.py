@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.compaction.cost_gate import Reason, Rewrite, Verdict, weighed
-from proxy.core.compaction.facts import said_by
 from proxy.core.compaction.folding import Decision, Folding, Moment
 from proxy.core.compaction.segments import told_tokens
 from proxy.core.context.line import Scribe, on_line, owner_of
@@ -25,6 +24,7 @@ from proxy.core.frames.frames import Tree, is_kept
 from proxy.core.frames.path_state import Placed, Story
 from proxy.core.frames.reducer import apply
 from proxy.core.ledger.ledger import Ledger
+from proxy.core.observers.step import said_by
 from proxy.errors import NotAllowed
 
 

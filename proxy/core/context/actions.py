@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proxy.core.compaction.facts import steps_of
 from proxy.core.context.line import owner_of
 from proxy.core.frames.path_state import Placed, Story
 from proxy.core.observers.results import exit_code, failed, output_of
-from proxy.core.observers.step import Done
+from proxy.core.observers.step import Done, steps_of
 from proxy.core.text import clean
 
 SHOWN = 100

@@ -24,20 +24,9 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.context.relatives import View, view_of
+from proxy.core.context.relevance import next_planned, position_of, select_ancestors, select_siblings, sibling_order
 from proxy.core.frames.frames import Frame, Status, Tree
-from proxy.core.text import (
-    TRUNCATED,
-    Count,
-    clean,
-    cut_for_display,
-    escape_xml,
-    next_planned,
-    position_of,
-    select_ancestors,
-    select_siblings,
-    sibling_order,
-    truncate_to_tokens,
-)
+from proxy.core.text import TRUNCATED, Count, clean, cut_for_display, element, escape_xml, leaf, truncate_to_tokens
 
 RESULTS_SHARE = 0.7  # S1-59: of what one frame may take
 DECISIONS_SHARE = 0.5  # S1-59: of the budget of the current frame
@@ -400,18 +389,3 @@ def _first_fitting(texts: Sequence[str], budget: int, count: Count) -> int:
 def share_of(budget: int, frames: int) -> int:
     """Tokens for each of `frames` under one budget."""
     return min(budget, LONGEST_SHARE, max(SHORTEST_SHARE, budget // max(1, frames)))
-
-
-def leaf(name: str, text: str, **attributes: str) -> str:
-    """An element that holds text, which is escaped here and nowhere else."""
-    return f"<{name}{_attributes(attributes)}>{escape_xml(text)}</{name}>"
-
-
-def element(name: str, attributes: Mapping[str, str], *content: str) -> str:
-    """An element that holds elements, one a line; `content` is markup already. What is empty is left out."""
-    inner = "\n".join(part for part in content if part)
-    return f"<{name}{_attributes(attributes)}>\n{inner}\n</{name}>" if inner else f"<{name}{_attributes(attributes)}/>"
-
-
-def _attributes(attributes: Mapping[str, str]) -> str:
-    return "".join(f' {name}="{escape_xml(value)}"' for name, value in attributes.items())

@@ -14,10 +14,10 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from proxy.core.context.block import BlockBudgets, drawn, leaf, within_budgets
+from proxy.core.context.block import BlockBudgets, drawn, within_budgets
 from proxy.core.context.relatives import view_of
 from proxy.core.frames.frames import Tree
-from proxy.core.text import Count
+from proxy.core.text import Count, leaf
 
 NOTE = "parents"
 ABOUT = (

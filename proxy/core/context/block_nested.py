@@ -27,15 +27,15 @@ from proxy.core.context.block import (
     Shares,
     described,
     details,
-    element,
     path_shown,
     title_of,
     within_budgets,
     wrapper_of,
 )
 from proxy.core.context.relatives import View, view_of
+from proxy.core.context.relevance import next_planned
 from proxy.core.frames.frames import Frame, Tree
-from proxy.core.text import Count, next_planned
+from proxy.core.text import Count, element
 
 
 class _Nest(msgspec.Struct, frozen=True):

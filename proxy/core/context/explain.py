@@ -17,17 +17,17 @@ import msgspec
 
 from proxy.core.context.block import LONGEST_SHARE, described, named_beside
 from proxy.core.context.relatives import View, finished_beside, keywords_of, view_of
-from proxy.core.frames.frames import Frame, Tree, path_to
-from proxy.core.text import (
+from proxy.core.context.relevance import (
     MINIMUM_RELEVANCE,
     AncestorParts,
-    Count,
     SharedWords,
     SiblingRest,
     ancestor_parts,
     shared_words,
     sibling_rest,
 )
+from proxy.core.frames.frames import Frame, Tree, path_to
+from proxy.core.text import Count
 
 MINIMAL = re.compile(r'<stack-context [^>]*\bview="minimal"')
 """The form that tells the goal and the task, and no sibling."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from proxy.core.compaction.facts import steps_of
 from proxy.core.frames.path_state import Story
 from proxy.core.observers.commands import BUILD, LINT, TEST, TYPES, Ran, State, commands_seen
 from proxy.core.observers.files import How, files_seen
+from proxy.core.observers.step import steps_of
 from proxy.core.observers.tool_roles import Names
 
 Patterns = Sequence[tuple[str, Sequence[str]]]

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from proxy.core.context.relevance import MINIMUM_RELEVANCE, SiblingScore, relevant_siblings, score_sibling
 from proxy.core.frames.frames import Frame, Status, Tree, ancestors, children, path_to, siblings
-from proxy.core.text import MINIMUM_RELEVANCE, SiblingScore, extract_keywords, relevant_siblings, score_sibling
+from proxy.core.text import extract_keywords
 
 FINISHED = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
 """What siblings are listed for: failures tell as much as successes (C10)."""

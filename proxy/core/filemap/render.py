@@ -21,10 +21,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from proxy.core.context.block import element
 from proxy.core.filemap.ranking import Ranked
 from proxy.core.filemap.symbols import Definition
-from proxy.core.text import Count, escape_xml
+from proxy.core.text import Count, element, escape_xml
 
 MOST_TOLD = 500
 """Definitions of a map, whatever its budget."""

@@ -17,9 +17,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from proxy.core.context.block import element, leaf
 from proxy.core.frames.frames import Frame, Status, Tree
-from proxy.core.text import TRUNCATED, Count, clean, cut_for_display, escape_xml, truncate_to_tokens
+from proxy.core.text import TRUNCATED, Count, clean, cut_for_display, element, escape_xml, leaf, truncate_to_tokens
 
 RESULTS_KEPT = 4_000
 """Tokens of a returned text that are never cut: the model wrote it for its parent."""

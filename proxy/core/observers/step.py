@@ -8,11 +8,17 @@ What this module does not do: it knows no tool and judges nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 
 import msgspec
+from msgspec.structs import replace
 
-from proxy.core.ledger.messages import Call
+from proxy.core.frames.events import call_key
+from proxy.core.frames.frames import Tree
+from proxy.core.frames.path_state import Placed
+from proxy.core.ledger.ledger import Round
+from proxy.core.ledger.messages import Call, Message
 
 HEAD = 3_000
 TAIL = 3_000
@@ -85,3 +91,59 @@ def lines_with(text: str, marks: tuple[str, ...]) -> str:
 def ends_of(text: str) -> str:
     """Both ends of a text, as far as anyone looks into it."""
     return text if len(text) <= HEAD + TAIL else f"{text[:HEAD]}\n{text[-TAIL:]}"
+
+
+_ROUND = attrgetter("round")
+
+
+def said_by(placed: Placed) -> Message | None:
+    """The message that stands for it on the line."""
+    return placed.round.spoken.message if placed.round else placed.entry.message
+
+
+def rounds_of(placed: Iterable[Placed]) -> Iterator[Round]:
+    """The rounds of turns among them, in order."""
+    return filter(None, map(_ROUND, placed))
+
+
+def messages_of(tree: Tree, placed: Iterable[Placed]) -> Iterator[Message]:
+    """What is said in a span, results of ours behind their calls, in the words in which they are told by now."""
+    for standing in placed:
+        message = said_by(standing)
+        if message is not None:
+            yield message
+        if made := standing.round:
+            for result in made.results:
+                told = tree.told.get((standing.entry.id, call_key(made.number, result.answers)))
+                yield replace(result, text=told) if told else result
+
+
+def steps_of(placed: Iterable[Placed]) -> Iterator[Step]:
+    """The call groups of the client's tools, in order, each with the results that followed it."""
+    opened: Message | None = None
+    results: dict[str, tuple[Message, str]] = {}
+    for standing in placed:
+        message = said_by(standing)
+        if message is None:
+            continue
+        if message.role == "assistant":
+            if opened is not None:
+                yield step_of(opened, results)
+            opened, results = message, {}
+        elif message.answers:
+            results.setdefault(message.answers, (message, standing.entry.id))
+    if opened is not None:
+        yield step_of(opened, results)
+
+
+def step_of(message: Message, results: Mapping[str, tuple[Message, str]]) -> Step:
+    """One call group; `results` are messages, and the ids of their entries, by the id of their call."""
+    done = (_done(call, results.get(call.id)) for call in message.calls if not call.is_ours)
+    return Step(message.text, tuple(done))
+
+
+def _done(call: Call, came: tuple[Message, str] | None) -> Done:
+    if came is None:
+        return Done(call, "", answered=False)
+    result, entry = came
+    return Done(call, result.text, entry, failed=result.failed)

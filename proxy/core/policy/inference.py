@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.facts import artifacts_of, facts_of, said_by, step_of
+from proxy.core.compaction.facts import artifacts_of, facts_of
 from proxy.core.compaction.user_words import user_messages
 from proxy.core.context.line import owned_by, owner_of
 from proxy.core.frames.events import Entered, FrameEvent, Invalidated, Planned, Popped, Replanned, frame_id
@@ -33,6 +33,7 @@ from proxy.core.ledger.ledger import Entry
 from proxy.core.ledger.messages import Message
 from proxy.core.observers import Names
 from proxy.core.observers.plan import Changes, ItemStatus, Mirrored, plan_seen, reconciled
+from proxy.core.observers.step import said_by, step_of
 from proxy.core.observers.turns import first_said, is_about_the_same, tells_itself, user_spoke_last
 from proxy.core.text import cut_for_display
 

@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from proxy.core.compaction.facts import said_by
 from proxy.core.context.line import owner_of
 from proxy.core.frames.frames import Frame, Loop, Status, Tree, children
 from proxy.core.frames.path_state import Placed, Story
@@ -31,7 +30,7 @@ from proxy.core.ledger.ledger import Kind, Round
 from proxy.core.ledger.messages import Call, Message
 from proxy.core.memo import remembered
 from proxy.core.observers.effects import is_waiting, may_change
-from proxy.core.observers.step import Done, decoded
+from proxy.core.observers.step import Done, decoded, said_by
 from proxy.core.observers.tool_roles import Names, Role, plain_name
 from proxy.core.observers.turns import plain
 from proxy.core.policy.warning import short, shown

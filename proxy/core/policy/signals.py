@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from proxy.core.compaction.facts import said_by
 from proxy.core.compaction.segments import tokens_of
 from proxy.core.context.line import owner_of
 from proxy.core.frames.frames import Frame
@@ -30,7 +29,7 @@ from proxy.core.observers.commands import State, commands_seen
 from proxy.core.observers.files import How, files_seen
 from proxy.core.observers.plan import Changed, ItemStatus, Listed, plan_seen
 from proxy.core.observers.results import failed
-from proxy.core.observers.step import Done, Step
+from proxy.core.observers.step import Done, Step, said_by
 from proxy.core.observers.tool_roles import Names, Role
 from proxy.core.observers.turns import continues, keywords
 

@@ -8,12 +8,11 @@ What this module does not do: it finds no loop, and chooses no call that is refu
 
 from __future__ import annotations
 
-from proxy.core.context.block import element
 from proxy.core.frames.frames import Loop
 from proxy.core.observers.commands import command_lines
 from proxy.core.observers.step import Done
 from proxy.core.observers.tool_roles import Names
-from proxy.core.text import escape_xml
+from proxy.core.text import element, escape_xml
 
 SHOWN = 120
 """Characters of a call as it is told."""

@@ -21,8 +21,6 @@ from itertools import count
 
 import msgspec
 
-from proxy.core.compaction.facts import said_by
-from proxy.core.context.block import element
 from proxy.core.context.line import on_line
 from proxy.core.frames.branches import MAIN, Checkpoint, Lines, Look
 from proxy.core.frames.events import CheckpointSet, Copied, InjectionWanted, LineWanted, Switched
@@ -30,8 +28,9 @@ from proxy.core.frames.frames import find
 from proxy.core.frames.path_state import Placed, Story
 from proxy.core.ledger.ledger import Entry, Kind, Ledger, Thread
 from proxy.core.ledger.messages import Request
+from proxy.core.observers.step import said_by
 from proxy.core.recall.stored import Piece, between_markers, pieces_of
-from proxy.core.text import cut_for_display, escape_xml
+from proxy.core.text import cut_for_display, element, escape_xml
 from proxy.errors import NotAllowed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

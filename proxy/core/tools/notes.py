@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proxy.core.compaction.facts import facts_of, said_by
+from proxy.core.compaction.facts import facts_of
 from proxy.core.compaction.trace import Facts
 from proxy.core.context.line import owner_of
 from proxy.core.frames.events import InterimSummary
 from proxy.core.frames.frames import RETURNED, Frame, Status, children
 from proxy.core.frames.path_state import Placed
+from proxy.core.observers.step import said_by
 from proxy.core.text import clean, cut_for_display, truncate_to_tokens
 from proxy.core.tools.base import Desk, Mistake, Outcome, Tool, text_of
 from proxy.core.tools.branches_stack import before

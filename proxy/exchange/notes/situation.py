@@ -15,14 +15,13 @@ import re
 from dataclasses import dataclass
 
 from proxy.core.compaction.summarize import where_it_stands
-from proxy.core.context.block import element
 from proxy.core.context.line import on_line
 from proxy.core.frames.path_state import Story
 from proxy.core.ledger.ledger import Kind
 from proxy.core.matching.match import How
 from proxy.core.observers.summary import asks_for_summary
 from proxy.core.observers.turns import user_spoke_last
-from proxy.core.text import escape_xml, truncate_to_tokens
+from proxy.core.text import element, escape_xml, truncate_to_tokens
 from proxy.exchange.notes.base import Teller
 from proxy.exchange.thread.placement import Standing
 from proxy.exchange.thread.policy import Actor

@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from proxy.accounting.pricing import HOUR, Tariff, family_of
 from proxy.config.model import Config
 from proxy.core.compaction.cost_gate import Prices, expected_requests, weighed
-from proxy.core.compaction.facts import rounds_of, said_by
 from proxy.core.compaction.folding import Decision, Folding, Moment, Pen, folding, is_due
 from proxy.core.compaction.minimize import minimized
 from proxy.core.compaction.pruning import removed_by_cuts
@@ -49,6 +48,7 @@ from proxy.core.frames.path_state import Placed, Story
 from proxy.core.frames.reducer import apply
 from proxy.core.ledger.ledger import Thread, is_edited
 from proxy.core.ledger.messages import Message, Request, Usage
+from proxy.core.observers.step import rounds_of, said_by
 from proxy.core.observers.turns import user_spoke_last
 from proxy.core.policy.inference import Watch
 from proxy.core.recall.rereads import Means

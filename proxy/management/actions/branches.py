@@ -12,11 +12,11 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from proxy.core.compaction.facts import said_by
 from proxy.core.frames.branches import Checkpoint
 from proxy.core.frames.events import FrameEvent, recorded
 from proxy.core.frames.path_state import Story, follow
 from proxy.core.ledger.ledger import Event, Ledger
+from proxy.core.observers.step import said_by
 from proxy.core.tools.branches import (
     branch_from,
     checkpoint_at,

@@ -21,11 +21,11 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.compaction.facts import steps_of
 from proxy.core.frames.frames import Frame, Status, Tree, children, path_to
 from proxy.core.ledger.messages import Call, canonical_arguments
 from proxy.core.observers import observe
 from proxy.core.observers.commands import probes
+from proxy.core.observers.step import steps_of
 from proxy.core.policy import loops
 from proxy.management.export.items import Item, as_document, as_line, items_of
 from proxy.management.export.layout import ABOUT, STATE, about, state_with_logs

@@ -15,13 +15,13 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import TypedDict
 
-from proxy.core.compaction.facts import said_by
 from proxy.core.context.made import own_of, with_artifacts
 from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Parted, Popped, read_event
 from proxy.core.frames.frames import Frame
 from proxy.core.frames.path_state import Placed, Story
 from proxy.core.ledger.ledger import Event, Ledger
 from proxy.core.observers.files import touched_in
+from proxy.core.observers.step import said_by
 from proxy.core.observers.tool_roles import Names
 
 NOTED = "noted"

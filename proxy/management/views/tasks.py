@@ -1,7 +1,7 @@
 """Frames as tasks and as edges: the shapes in which others keep a tree (S2-33, S2-36).
 
-A task has three statuses where a frame has six (`proxy.core.frames.tasks`). Edges say what belongs to what: a subtask to
-its task, a retry to what it tries again, and a task to those it waits for, where the client's own plan says so.
+A task has three statuses where a frame has six (`proxy.core.frames.tasks`). Edges say what belongs to what: a subtask
+to its task, a retry to what it tries again, and a task to those it waits for, where the client's own plan says so.
 
 The law: **a dependency is told, never guessed**: only the members of a call that name other items count.
 """
@@ -14,11 +14,11 @@ from typing import Any, Literal, NotRequired, cast
 import msgspec
 from typing_extensions import TypedDict
 
-from proxy.core.compaction.facts import said_by
 from proxy.core.frames.frames import Tree, children
 from proxy.core.frames.path_state import Story
 from proxy.core.frames.tasks import task_of
 from proxy.core.ledger.messages import Call
+from proxy.core.observers.step import said_by
 from proxy.core.observers.tool_roles import IDS
 
 WAITS_FOR = ("addBlockedBy", "blockedBy", "blocked_by", "depends_on", "dependsOn", "dependencies")
