@@ -22,20 +22,20 @@ from msgspec.structs import replace
 from printing import Script  # beside this file, which is run as a script
 
 from proxy.config.model import Config
-from proxy.core.frames.suggestions import POP, PUSH, Suggestion
+from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion
 from proxy.core.ledger.ledger import Ledger
+from proxy.core.policy.autonomy_rules import Autonomy
 from proxy.core.policy.heuristics import HEURISTICS
-from proxy.core.policy.rules import Autonomy
 from proxy.core.policy.scoring import COMBINERS, judged
 from proxy.core.policy.signals import Reading, read, signals
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import Incoming
+from proxy.exchange.thread.activation import Actor
 from proxy.exchange.thread.placement import Standing
-from proxy.exchange.thread.policy import Actor
 from proxy.management.views.lookup import newest_story
 from proxy.replay.player import Heard
 from proxy.replay.recording import Recording
-from proxy.replay.wiring import PATH, TENANT, wired
+from proxy.replay.services import PATH, TENANT, wired
 
 LISTED = {"wake_at_tokens": "0", "autonomy": "suggest", "suggest_in_context": "false"}
 STEPS = (1, 40, 70, 80)

@@ -20,19 +20,19 @@ from printing import Script  # beside this file, which is run as a script
 
 from proxy.config.model import Config
 from proxy.core.frames.events import Looped, read_event
-from proxy.core.frames.frames import Loop
 from proxy.core.frames.path_state import Placed
+from proxy.core.frames.tree import Loop
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.observers import Names, observe
 from proxy.core.observers.files import How
 from proxy.core.observers.step import steps_of
-from proxy.core.policy.loops import KINDS
+from proxy.core.policy.loop_detection import KINDS
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import Incoming
 from proxy.management.views.lookup import newest_story
 from proxy.replay.player import Heard
 from proxy.replay.recording import Recording
-from proxy.replay.wiring import PATH, TENANT, wired
+from proxy.replay.services import PATH, TENANT, wired
 
 EVERYTHING = {"wake_at_tokens": "0"}
 

@@ -33,9 +33,9 @@ from proxy.accounting import Receipt, Row, total
 from proxy.config.model import Config
 from proxy.core.compaction.facts import facts_of
 from proxy.core.compaction.trace import read_trace
-from proxy.core.context.line import on_line
-from proxy.core.frames.frames import FINAL
+from proxy.core.context.message_list import on_line
 from proxy.core.frames.path_state import Story
+from proxy.core.frames.tree import FINAL
 from proxy.core.ledger.messages import Message, Request
 from proxy.core.observers import Done, Names, observe
 from proxy.core.observers import Step as Observed
@@ -46,7 +46,7 @@ from proxy.exchange.rounds import Incoming
 from proxy.replay.loss import Reader
 from proxy.replay.player import Heard
 from proxy.replay.recording import Recording, Step
-from proxy.replay.wiring import PATH, TENANT, Backstage, wired
+from proxy.replay.services import PATH, TENANT, Backstage, wired
 
 ASKED = 30
 """Facts of one recording, and decisions, that are asked for with recall: a sample that is the same every time."""

@@ -32,13 +32,13 @@ from typing import Any
 
 import uvicorn
 
+from llm_test_provider import Answer as Scripted
+from llm_test_provider import Call, Received, ScriptedProvider, call
+from llm_test_provider.server import Request
+from llm_test_provider.tokens import default_counter, parts_of
 from proxy.config.model import Config
 from proxy.config.sources import load_config
 from proxy.server.app import build
-from proxy.testing import Answer as Scripted
-from proxy.testing import Call, Received, ScriptedProvider, call
-from proxy.testing.http1 import Request
-from proxy.testing.tokens import default_counter, parts_of
 from tests import laws
 from tests.ports import held_port, port_of
 from tests.tongues import CHAT, Heard, Tongue, neutral, tongue_at

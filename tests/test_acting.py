@@ -14,7 +14,7 @@ from proxy.core.frames.path_state import Story
 from proxy.core.ledger.ledger import Round
 from proxy.core.ledger.messages import Spoken, Usage
 from proxy.core.tools.base import Settings
-from proxy.exchange.thread.policy import Acted, Actor, Here
+from proxy.exchange.thread.activation import Acted, Actor, Here
 from proxy.upstream.context_windows import Window
 from tests.stack.working import CONVERSATION, DIALECT, SCRIBE, WATCH, Watched, bash, padded, request, todo
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from proxy.exchange.background.afterwards import WAIT_S, Afterwards
+from proxy.exchange.background.scheduling import WAIT_S, Afterwards
 
 
 async def test_work_waits_for_whoever_waits() -> None:

@@ -9,11 +9,11 @@ import pytest
 from proxy.accounting import Receipt
 from proxy.config.sources import load_config
 from proxy.exchange import pipeline as exchange
-from proxy.exchange.background.afterwards import Afterwards
+from proxy.exchange.background.scheduling import Afterwards
 from proxy.exchange.rounds import Incoming
 from proxy.replay.player import Heard
 from proxy.replay.recording import Step, around, encoded
-from proxy.replay.wiring import TENANT, wired
+from proxy.replay.services import TENANT, wired
 
 LATER_S = 60.0
 BEFORE, BEHIND = around("claude-sonnet-4-5", {})

@@ -4,11 +4,11 @@ import logging
 
 import pytest
 
+from llm_test_provider.error_texts import OVERFLOWS, Wording, overflow_wording
 from proxy.accounting.pricing import tariff_for
 from proxy.core.ledger.messages import Usage
-from proxy.testing.error_texts import OVERFLOWS, Wording, overflow_wording
 from proxy.upstream.context_windows import LARGE, NAMED_FOR_S, REMEMBERED, SIZED_FOR_S, Limits, prompt_limit
-from proxy.upstream.overflow import named_limit
+from proxy.upstream.overflow_errors import named_limit
 
 KNOWN, UNKNOWN = "claude-haiku-4-5", "some-model"
 NAMED = b"This model's maximum context length is 64,000 tokens. However, you requested 70000 tokens."

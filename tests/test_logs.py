@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider, answers, call, cut, says, status
+from llm_test_provider import ScriptedProvider, answers, call, cut, says, status
 from tests.commands.conftest import Shell
 from tests.harness import does, pop, push, recall
 from tests.wire.talking import TOOLS, ask, exchange

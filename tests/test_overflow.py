@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from proxy.testing.error_texts import OVERFLOWS, THROTTLES, Wording
-from proxy.upstream.overflow import is_overflow
+from llm_test_provider.error_texts import OVERFLOWS, THROTTLES, Wording
+from proxy.upstream.overflow_errors import is_overflow
 
 
 @pytest.mark.parametrize("wording", OVERFLOWS, ids=lambda w: w.name)

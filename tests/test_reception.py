@@ -12,7 +12,7 @@ from proxy.core.frames import path_state as stories
 from proxy.core.frames.path_state import Story, follow
 from proxy.exchange.rounds import read_request, weighed
 from proxy.exchange.thread.placement import Arrival, Standing
-from proxy.replay.wiring import TENANT, wired
+from proxy.replay.services import TENANT, wired
 
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
 STEPS = 60

@@ -28,7 +28,7 @@ from proxy.accounting import (
     without_fixed,
 )
 from proxy.accounting.pricing import Tariff
-from proxy.accounting.tables_report import Column, lines
+from proxy.accounting.text_tables import Column, lines
 from proxy.core.ledger.messages import Usage
 from proxy.core.recall.reread_stats import ReadAgain
 from proxy.management.views.schemas import CacheTold, DecisionTold, ReceiptTold, TotalsRow, UsageTold

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.accounting.tokens import estimate
+from proxy.accounting.token_counter import estimate
 from proxy.dialects import OPENAI_CHAT
 from proxy.dialects import compose as scribe
 from proxy.dialects.compose import Writer

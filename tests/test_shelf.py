@@ -13,7 +13,7 @@ from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, V
 from proxy.core.ledger.messages import Spoken
 from proxy.errors import StoreError
 from proxy.store import SentRecord, Store
-from proxy.store.cache import LOCKS, SETTLES_S, Shelf, Shelved
+from proxy.store.conversation_cache import LOCKS, SETTLES_S, Shelf, Shelved
 from proxy.store.memory import MemoryStore
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import SqliteFile

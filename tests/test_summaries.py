@@ -16,8 +16,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from llm_test_provider import Answer, Received, ScriptedProvider, says
 from proxy.accounting import Receipt, total
-from proxy.accounting.tokens import TokenCounter
+from proxy.accounting.token_counter import TokenCounter
 from proxy.config.model import Config
 from proxy.config.sources import load_config
 from proxy.core.frames.events import Entered, Folded, Rooted, Woken
@@ -26,10 +27,9 @@ from proxy.errors import InvalidConfiguration
 from proxy.exchange.background.summarizer import WAITING, Summaries, read_answer, summaries
 from proxy.exchange.thread.placement import Arrival, Standing
 from proxy.store import Store
-from proxy.store.cache import Shelf, Shelved
-from proxy.store.opening import open_store
+from proxy.store.conversation_cache import Shelf, Shelved
+from proxy.store.sql import open_store
 from proxy.telemetry.metrics import Metrics
-from proxy.testing import Answer, Received, ScriptedProvider, says
 from proxy.upstream.routing import Routes
 from tests.stack.forest import Talk, call
 

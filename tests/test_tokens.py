@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from proxy.accounting import tokens
-from proxy.accounting.tokens import DATA_URL_TOKENS, SLICE, TokenCounter, sliced
+from proxy.accounting import token_counter as tokens
+from proxy.accounting.token_counter import DATA_URL_TOKENS, SLICE, TokenCounter, sliced
 from tests.pace import slowness, within
 
 pytest.importorskip("rs_bpe", reason="the exact counter is not installed here")

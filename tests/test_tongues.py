@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Call, ScriptedProvider, answers
+from llm_test_provider import Call, ScriptedProvider, answers
 from tests.harness import Habits, tool
 from tests.laws import Body
 from tests.tongues import CHAT, MESSAGES, RESPONSES, TONGUES, Heard, Tongue

@@ -14,7 +14,7 @@ from proxy.core.ledger.messages import Source, Spoken, Usage
 from proxy.dialects.chat.message import read_message
 from proxy.dialects.parse_cache import Known, at_once
 from proxy.store import Store
-from proxy.store.cache import Shelf, Shelved
+from proxy.store.conversation_cache import Shelf, Shelved
 from tests.test_shelf import store as store
 
 OFF = 0.25

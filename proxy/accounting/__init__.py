@@ -5,10 +5,10 @@ receipts.py      what one request cost, as a value      accounts.py  how it is c
 totals.py        many receipts added up                printed.py   the sums as text, in columns (tables.py) that fit
 """
 
-from proxy.accounting.costs import Account, Accountant, response_headers
 from proxy.accounting.prompt_cache import CacheKey, CacheUse, Chain, Piece, PrefixCache
 from proxy.accounting.receipts import SUMMARY, Decision, Outcome, Receipt, usd
-from proxy.accounting.tables import statement, table
+from proxy.accounting.request_costs import Account, Accountant, response_headers
+from proxy.accounting.text_tables import statement, table
 from proxy.accounting.totals import By, Row, total, totals, without_fixed
 
 __all__ = [

@@ -20,7 +20,7 @@ from proxy.config.model import Config
 from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration, StoreError, UnknownFrame
 from proxy.store import Store
-from proxy.store.opening import open_store
+from proxy.store.sql import open_store
 
 DEFAULT_FILE = Path("proxy.yaml")
 

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.accounting import Receipt
 from proxy.accounting.pricing import Tariff
-from proxy.accounting.tokens import TokenCounter
+from proxy.accounting.token_counter import TokenCounter
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, configuration, file_of, opened, run
 from proxy.cli.output import columns, counted, say, say_json
 from proxy.cli.running import Presence, page, running

@@ -25,7 +25,7 @@ from proxy.management.export.formats import FORMATS, Format, Options, format_nam
 from proxy.management.export.importer import Imported, imported
 from proxy.management.export.source import Material, gathered
 from proxy.management.views import lookup
-from proxy.store.opening import open_store
+from proxy.store.sql import open_store
 
 WHOLE = "ledger"
 """The format of who names none, as over HTTP: everything, and it comes back exactly."""

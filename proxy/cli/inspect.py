@@ -1,21 +1,43 @@
 """The commands that look at what happened: `tree`, `log`, `diff`. What it cost is told by `reporting`.
 
 They read the store themselves, whether a proxy runs or not, and print what `/stack` would answer.
+
+The command `explain`: why each ancestor and each finished sibling stands in a frame's block, or does not.
+
+The command `resume`: where the work of a conversation stands, on one screen.
+
+The command `search`: finished frames with certain words, whatever conversation they are of.
+
+It reads the store itself, whether a proxy runs or not.
+
+The command `map`: which symbols are where, of the files that a conversation has seen.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
+from proxy.accounting.token_counter import TokenCounter
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
-from proxy.cli.output import columns, counted, page, say, say_bytes, say_json
+from proxy.cli.output import columns, counted, one_line, page, say, say_bytes, say_json
 from proxy.config.model import Config
+from proxy.core.filemap import BUDGET
+from proxy.core.filemap.render import PARTS
+from proxy.core.frames.tree import Status
+from proxy.core.text import cut_for_display
+from proxy.core.tools.inspect_tools import TREE_ICONS
 from proxy.errors import BadRequest
 from proxy.management.views import conversations, logs, lookup, requests
+from proxy.management.views.as_of import ledger_at, moment_in
+from proxy.management.views.contexts import SeenFilesTold, seen_files
 from proxy.management.views.diff import CHANGES, FIRST_BYTES, INSERTED, KEPT, LEFT_OUT
-from proxy.management.views.past import ledger_at, moment_in
+from proxy.management.views.explain import AncestorTold, Explained, SiblingTold, explained_told
+from proxy.management.views.resume import Resume
+from proxy.management.views.resume import resume as stands
 from proxy.management.views.schemas import (
     ConversationRow,
     DecisionTold,
@@ -27,6 +49,7 @@ from proxy.management.views.schemas import (
     RequestDifference,
     RoundDifference,
 )
+from proxy.management.views.search import MOST, FoundRows, found_rows
 from proxy.management.views.totals import moment
 from proxy.store import Store
 
@@ -223,3 +246,203 @@ def _say_message(row: MessageChange, place: str) -> None:
     calls = f" -> {', '.join(row['calls'])}" if row["calls"] else ""
     said = f"{SIGNS[row['change']]} {place}{row['role']:<9} {row['bytes']:>7,} B{calls}  {row['text']}"
     say(said.rstrip(), COLORS[row["change"]])
+
+
+TITLE = 40
+"""Characters of a title in a row."""
+
+
+def explain(
+    conversation: Conversation = "",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why each frame stands in the block of the active frame, or does not: its score, part by part."""
+    told = run(_explained(at(config, data), conversation))
+    if as_json:
+        say_json(told)
+        return
+    for line in explained_text(told):
+        say(line)
+
+
+async def _explained(config: Config, reference: str) -> Explained:
+    async with opened(config) as store:
+        ledger = await lookup.ledger_named(store, None, reference)
+        story, now = conversations.story_of(ledger, names=config.observed_tools), time.time_ns() // 1_000_000
+        return explained_told(ledger, story, config, now, TokenCounter().count)
+
+
+def explained_text(told: Explained) -> Iterator[str]:
+    """A table of ancestors and one of siblings; the score stands behind its parts."""
+    how = "which was not told; as it would be now" if told["at"] is None else f"as it was told at {moment(told['at'])}"
+    yield f"The block of {told['frame']} ({one_line(told['title'])}), {how}"
+    yield ""
+    if told["ancestors"]:
+        names = ("ancestor", "depth", "nearness", "recency", "status", "results", "artifacts", "score", "tokens", "")
+        yield from columns([names, *map(_above, told["ancestors"])], right=range(1, 9))
+    else:
+        yield "No frame stands above it."
+    yield ""
+    if not told["siblings"]:
+        yield "Nothing was finished beside it, nor beside those above it."
+        return
+    names = ("sibling", "level", "relevance", "recency", "results", "artifacts", "status", "score", "tokens", "")
+    yield from columns([names, *map(_beside, told["siblings"])], right=range(1, 9))
+    yield ""
+    yield f"A sibling stands from a relevance of {told['minimum_relevance']} on, and the three newest in any case."
+
+
+def _above(row: AncestorTold) -> tuple[str, ...]:
+    parts = row["parts"]
+    figures = (parts["nearness"], parts["recency"], parts["status"], parts["results"], parts["artifacts"])
+    return (_named(row), str(row["depth"]), *map(_figure, figures), *_ending(row))
+
+
+def _beside(row: SiblingTold) -> tuple[str, ...]:
+    rest = row["rest"]
+    figures = (row["relevance"], rest["recency"], rest["results"], rest["artifacts"], rest["status"])
+    return (_named(row), str(row["level"]), *map(_figure, figures), *_ending(row))
+
+
+def _named(row: AncestorTold | SiblingTold) -> str:
+    return f"{row['frame']} {cut_for_display(row['title'], TITLE)}"
+
+
+def _ending(row: AncestorTold | SiblingTold) -> tuple[str, str, str]:
+    stands = "stands" if row["kept"] else "left out"
+    return _figure(row["score"]), str(row["tokens"]), f"{stands}: {row['why']}"
+
+
+def _figure(points: float) -> str:
+    """Whole points without a fraction."""
+    return f"{points:.1f}".removesuffix(".0")
+
+
+def resume(
+    conversation: Conversation = "",
+    as_of: AsOf = "",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where the work stands: the way from the goal, what was done last, what not to try again, and what is next."""
+    told = run(_resume(at(config, data), conversation, time_of(as_of)))
+    if as_json:
+        say_json(told)
+        return
+    for line in resume_text(told):
+        say(line)
+
+
+async def _resume(config: Config, reference: str, moment_ms: int | None) -> Resume:
+    async with opened(config) as store:
+        ledger = ledger_at(await lookup.ledger_named(store, None, reference), moment_ms)
+        return stands(ledger, conversations.story_of(ledger))
+
+
+def resume_text(told: Resume) -> Iterator[str]:
+    """The way down first, what comes next last; sections without content are left out."""
+    yield f"{told['conversation']}  last active {moment(told['last_active'])}"
+    for depth, frame in enumerate(told["path"]):
+        yield f"{'  ' * depth}{_icon(frame['status'])} {one_line(frame['title'])} [{frame['frame']}]"
+        if frame["criteria"]:
+            yield f"{'  ' * depth}    done when: {one_line(frame['criteria'])}"
+    yield from _section(
+        "Finished", (f"{_icon(f['status'])} {f['title']}: {f['results'] or 'no result'}" for f in told["finished"])
+    )
+    yield from _section("Done last", told["actions"])
+    yield from _section(
+        "Not to be tried again as it is",
+        (f"{' | '.join(b['calls'])} ({b['times']} times)" for b in told["blocked_actions"]),
+    )
+    yield from _section("Said last", [told["said"]] if told["said"] else [])
+    yield ""
+    planned = f" ({told['planned']} planned)" if told["planned"] else ""
+    yield f"Next: {one_line(told['next']['action'])}{planned}"
+
+
+def _icon(status: str) -> str:
+    return TREE_ICONS[Status(status)]
+
+
+def _section(title: str, lines: Iterator[str] | list[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        if not number:
+            yield ""
+            yield f"{title}:"
+        yield f"  {one_line(line)}"
+
+
+def search(
+    words: Annotated[list[str], typer.Argument(help="What it was about; quotes and signs mean nothing.")],
+    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST, help="At most so many.")] = 10,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Finished frames with these words, of all conversations, the best first."""
+    found = run(_found(at(config, data), " ".join(words), limit))
+    if as_json:
+        say_json(found)
+        return
+    for line in found_text(found):
+        say(line)
+
+
+async def _found(config: Config, query: str, limit: int) -> FoundRows:
+    async with opened(config) as store:
+        return await found_rows(store, None, query, limit)
+
+
+def found_text(found: FoundRows) -> Iterator[str]:
+    """Two lines for each: which frame it is, and a line of what it says."""
+    if not found["frames"]:
+        yield "No finished frame has any of these words."
+        return
+    if not found["all_words"]:
+        yield "No finished frame has all of these words; these come close:"
+    for row in found["frames"]:
+        about = f"{moment(row['ended'])}  {row['status']:<9}  {row['conversation'][:SHORT_ID]}"
+        yield f"{row['frame']}  {about}  {one_line(row['title'])}"
+        if row["excerpt"]:
+            yield f"    {one_line(row['excerpt'])}"
+    yield "Everything a frame did: callstack log FRAME"
+
+
+def map_(
+    conversation: Conversation = "",
+    tokens: Annotated[int, typer.Option(min=100, max=16_000, help="At most so many are told.")] = BUDGET,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which symbols are where, of the files that were read or written; those first that others refer to most."""
+    told = run(_mapped(at(config, data), conversation, tokens))
+    if as_json:
+        say_json(told)
+        return
+    for line in map_text(told):
+        say(line)
+
+
+async def _mapped(config: Config, reference: str, tokens: int) -> SeenFilesTold:
+    async with opened(config) as store:
+        ledger = await lookup.ledger_named(store, None, reference)
+        return seen_files(ledger, conversations.story_of(ledger), config, tokens, TokenCounter().count)
+
+
+def map_text(told: SeenFilesTold) -> Iterator[str]:
+    """A file, below it what it defines; last how much of all that is."""
+    if not told["files"]:
+        yield "No file was seen here that defines anything." if told["seen"] else "No file was seen here."
+        return
+    for file in told["files"]:
+        yield one_line(file["path"]) + ("" if file["whole"] else PARTS)
+        for symbol in file["symbols"]:
+            yield f"{symbol['line'] or '':>6} {one_line(symbol['text'])}"
+    yield ""
+    symbols = sum(len(file["symbols"]) for file in told["files"])
+    named = f"{counted(symbols, 'symbol')} of {counted(len(told['files']), 'file')}"
+    yield f"{named} in {told['tokens']:,} tokens; {counted(told['seen'], 'file')} seen in all"

@@ -7,7 +7,6 @@ A module is imported when its command is run: `serve` needs a web framework, `de
 from __future__ import annotations
 
 from importlib import import_module
-from keyword import iskeyword
 from typing import Any
 
 import typer
@@ -16,22 +15,22 @@ from typer.main import get_command
 
 COMMANDS = {
     "serve": ("serve", "Run the proxy."),
-    "demo": ("demo_command", "Play a scripted agent session and show what it saves; needs no key and no network."),
+    "demo": ("programs", "Play a scripted agent session and show what it saves; needs no key and no network."),
     "replay": ("replay", "Play recorded conversations: what would it have saved, what would have been lost?"),
     "tree": ("inspect", "The frames of a conversation; without an argument the newest conversations."),
-    "resume": ("resuming", "Where the work stands: the goal, what was done last, what is next."),
-    "explain": ("explaining", "Why each frame stands in the block of the active one, or does not."),
+    "resume": ("inspect", "Where the work stands: the goal, what was done last, what is next."),
+    "explain": ("inspect", "Why each frame stands in the block of the active one, or does not."),
     "log": ("inspect", "Everything a frame did, also what is no longer sent."),
-    "search": ("searching", "Finished frames with certain words, in all conversations."),
+    "search": ("inspect", "Finished frames with certain words, in all conversations."),
     "report": ("report", "Tokens and money: with the proxy and without."),
-    "regrets": ("regretting", "What had to be read again because it had left, by tool and rule."),
+    "regrets": ("report", "What had to be read again because it had left, by tool and rule."),
     "tariffs": ("report", "Prices, windows and traits: the row each model gets."),
     "diff": ("inspect", "A client's request against what was sent for it."),
     "export": ("export", "A conversation as files: a backup, logs, a hand-over, a flame graph, spans."),
     "import": ("export", "Take in a conversation that was exported, or the state files of others."),
-    "unfold": ("keeping", "Bring back a frame that was folded wrongly."),
-    "map": ("seen_files", "What the files that were seen define, by who refers to it."),
-    "loops": ("loops", "Loops that the model was warned of; --clear counts anew."),
+    "unfold": ("frames", "Bring back a frame that was folded wrongly."),
+    "map": ("inspect", "What the files that were seen define, by who refers to it."),
+    "loops": ("autonomy", "Loops that the model was warned of; --clear counts anew."),
     "autonomy": ("autonomy", "How much the proxy decides about frames, and why; changes it for one conversation."),
     "checkpoint": ("branches", "Name a point of a conversation."),
     "branch": ("branches", "Begin a new line of work at a checkpoint."),
@@ -45,9 +44,9 @@ COMMANDS = {
     "rename": ("frames", "Other words for a planned frame."),
     "say": ("messages", "Say something to a running agent; --list shows what waits, --clear takes it back."),
     "cancel": ("messages", "Stop what is under way in a conversation; --tree stops its frames too."),
-    "mode": ("keeping", "Turn the proxy down or away for one conversation."),
-    "forget": ("keeping", "Really delete conversations."),
-    "config": ("configuring", "How subagents are tracked; sets it while the proxy runs."),
+    "mode": ("frames", "Turn the proxy down or away for one conversation."),
+    "forget": ("frames", "Really delete conversations."),
+    "config": ("settings", "How subagents are tracked; sets it while the proxy runs."),
     "key": ("keys", "The client keys this proxy issues: add, list, revoke."),
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
     "provider": ("programs", "Serve a scripted model, to try and to test against."),
@@ -65,7 +64,7 @@ class LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"proxy.cli.{COMMANDS[cmd_name][0]}")
-        found = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
+        found = getattr(module, f"{cmd_name}_", None) or getattr(module, cmd_name)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
             alone.command(cmd_name)(found)

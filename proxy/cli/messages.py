@@ -18,16 +18,16 @@ from proxy.cli.output import say as tell
 from proxy.cli.running import Presence, ask, running
 from proxy.config.model import Config
 from proxy.core.ledger.ledger import Conversation
-from proxy.core.ledger.queue import Lane
+from proxy.core.ledger.queued_messages import Lane
 from proxy.core.text import cut_for_display
 from proxy.exchange.background.inbox import Speaking
-from proxy.management.actions.stopping import TreeStopped, stop_all
+from proxy.management.actions.frames import TreeStopped, stop_all
 from proxy.management.views import lookup
 from proxy.management.views.messages import message_rows
 from proxy.management.views.schemas import MessageRow
 from proxy.management.views.totals import moment
 from proxy.store import Store
-from proxy.store.cache import Shelf
+from proxy.store.conversation_cache import Shelf
 
 Named = Annotated[str, typer.Argument(help="Id of the conversation, or its beginning (4 characters or more).")]
 SHOWN = 60

@@ -1,4 +1,7 @@
-"""`callstack provider`: a scripted model on a real port."""
+"""`callstack provider`: a scripted model on a real port.
+
+`callstack demo`: the agent session that ships with us, against the provider that ships with us.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from typing import Annotated
 
 import typer
 
+from llm_test_provider.cli import DEFAULT_PORT, run_provider
+from llm_test_provider.scenario import ScenarioError
+from proxy.cli.context import AsJson
+from proxy.cli.demo import DemoOptions, run_demo
 from proxy.errors import InvalidConfiguration
-from proxy.testing.cli import DEFAULT_PORT, run_provider
-from proxy.testing.scenario import ScenarioError
 
 
 def provider(
@@ -28,3 +33,15 @@ def provider(
         raise InvalidConfiguration(told) from None
     except ScenarioError as error:
         raise InvalidConfiguration(str(error)) from None
+
+
+DEFAULTS = DemoOptions()
+
+
+def demo(
+    data: Annotated[Path | None, typer.Option("--data", help="Keep the data here; default: nowhere.")] = None,
+    delay: Annotated[float, typer.Option(min=0, help="Seconds between two requests.")] = DEFAULTS.delay_s,
+    as_json: AsJson = False,
+) -> None:
+    """Play a scripted agent session and show what it saves."""
+    raise typer.Exit(run_demo(DemoOptions(data, delay, as_json)))

@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from proxy.cli.context import ConfigFile, DataDirectory, configuration, data_flag
-from proxy.cli.logging import keep_journal
+from proxy.cli.log_output import keep_journal
 from proxy.cli.output import say
 from proxy.cli.running import Presence, announce, running, withdraw
 from proxy.config.model import Config

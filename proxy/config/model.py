@@ -38,13 +38,13 @@ from proxy.config.sections import (
     View,
 )
 from proxy.core.compaction.cost_gate import Prices
-from proxy.core.compaction.output_rules import OutputRule, OutputRules
+from proxy.core.compaction.truncate_outputs import OutputRule, OutputRules
 from proxy.core.context.guidance import Guidance
 from proxy.core.memo import remembered
 from proxy.core.observers.tool_roles import NAMES
 from proxy.core.observers.tool_roles import Names as ToolNames
-from proxy.core.policy.rules import NAMES as HEURISTICS
-from proxy.core.policy.rules import Autonomy, Combiner, Level
+from proxy.core.policy.autonomy_rules import NAMES as HEURISTICS
+from proxy.core.policy.autonomy_rules import Autonomy, Combiner, Level
 
 Tenancy = Literal["single", "key", "credential"]
 _NOTHING_ELSE = ModelSettings()

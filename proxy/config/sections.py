@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from proxy.accounting.pricing import UNKNOWN, AfterTool, Appendable, Binding, ThinkingInLoop
-from proxy.core.policy.rules import Settable, clamped
+from proxy.core.policy.autonomy_rules import Settable, clamped
 
 Mode = Literal["off", "shadow", "passive", "active"]
 View = Literal["full", "minimal"]

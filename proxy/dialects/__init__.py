@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.core.memo import remembered
-from proxy.dialects.base import TOLD, Body, Dialect, References, Wanted, Writing
 from proxy.dialects.chat.request import OPENAI_CHAT
+from proxy.dialects.dialect import TOLD, Body, Dialect, References, Wanted, Writing
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
-from proxy.dialects.own_responses import Saying
 from proxy.dialects.parse_cache import Known, Unreadable
 from proxy.dialects.responses.request import OPENAI_RESPONSES
+from proxy.dialects.synthetic_responses import Saying
 
 __all__ = [
     "ANTHROPIC_MESSAGES",

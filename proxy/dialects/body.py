@@ -1,80 +1,124 @@
-"""Deltas of JSON values: pieces of one value, put together again without knowing what it is.
+"""The envelope of a request: its top-level members as raw bytes, and what every dialect asks of them alike.
 
-Providers stream reasoning, its details and members nobody has heard of as pieces: texts that grow, lists whose items
-grow. The law: a signature comes back exactly as it was sent, and what is said again is not said twice.
+The law: **a member that cannot be read is treated as absent, and still passes**. The tools a client offers are never
+written again: ours are put behind them.
+
+What this module does not do: it knows no member by itself. The names come from the dialect.
+
+The texts in a message of a client, as they are written in it: JSON strings, whole, or one to a part or block.
+
+All dialects write them alike, in `content` or as items with a `text`. The law: **what is not the text stays as it
+came**, byte for byte.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from proxy.dialects import raw_json as slices
 
-CONSTANT = ("index", "type", "id", "format", "role", "name", "provider")
-"""Members that are said again in every delta and do not grow."""
-GROWING = ("thinking", "text", "reasoning.text", "reasoning.summary")
-"""Types of list items that arrive in pieces."""
+Fields = Mapping[str, bytes]
 
 
-def merged(old: Any, new: Any) -> Any:
-    """`new` taken into `old`: texts grow, lists grow or are aligned by `index`, the rest is the newest. So is what is
-    nested deeper than it can be walked through."""
+def value_of(fields: Fields, name: str) -> Any:
+    """A small member, read; None when it is absent or no parser takes it."""
     try:
-        return _merged(old, new)
-    except RecursionError:
-        return new
+        return slices.value(fields[name]) if name in fields else None
+    except slices.NotSliced:
+        return None
 
 
-def _merged(old: Any, new: Any) -> Any:
-    if isinstance(old, dict) and isinstance(new, dict):
-        return old | {k: _grown(k, old.get(k), v) for k, v in new.items() if v is not None}
-    if isinstance(old, list) and isinstance(new, list):
-        whole = list(old)
-        for item in new:
-            at = _stored(whole, item)
-            whole[at : at + 1] = [_merged(whole[at], item) if at < len(whole) else item]
-        return whole
-    return new
+def object_in(fields: Fields, name: str) -> dict[str, Any]:
+    """A member that is an object, read; an empty one where it is none."""
+    found = value_of(fields, name)
+    return found if isinstance(found, dict) else {}
 
 
-def _stored(whole: list[Any], item: object) -> int:
-    """Where the item stands that `item` goes on with; behind all when there is none."""
-    last = len(whole) - 1
-    return next((i for i in range(last, -1, -1) if _goes_on(whole[i], item, last=i == last)), last + 1)
+def list_in(fields: Fields, name: str) -> list[Any]:
+    """A member that is an array, read; an empty one where it is none."""
+    found = value_of(fields, name)
+    return found if isinstance(found, list) else []
 
 
-def _grown(name: str, old: Any, new: Any) -> Any:
-    if isinstance(old, str) and isinstance(new, str):
-        return old if name in CONSTANT and not new else new if name in CONSTANT else slices.mended(old + new)
-    return _merged(old, new)
+def offered(fields: Fields, arrays: Sequence[str]) -> bytes:
+    """These arrays as the client wrote them, in this order; nothing where all are empty."""
+    found = b""
+    for name in arrays:
+        if name in fields:
+            array = fields[name].strip()
+            found += array if array.startswith(b"[") and array.strip(b"[] \t\r\n") else b""
+    return found
 
 
-def _goes_on(old: object, new: object, *, last: bool) -> bool:
-    """Whether a list item is one more piece of a stored one: the same index, or the same open block of reasoning."""
-    if not isinstance(old, dict) or not isinstance(new, dict) or old.get("type") != new.get("type"):
-        return False
-    if "index" in new or "index" in old:
-        return old.get("index") == new.get("index")
-    return last and str(new.get("type")) in GROWING and not is_signed(old)
+def tool_names(tools: Iterable[object]) -> tuple[str, ...]:
+    """The names of tools in order; of one that runs at the provider, its type."""
+    return tuple(name for tool in tools if (name := _tool_name(tool)))
 
 
-def is_signed(value: object) -> bool:
-    """Whether a signature or encrypted reasoning stands anywhere in a value, however deep it is nested."""
-    waiting = [value]
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, list):
-            waiting += inner
-        elif isinstance(inner, dict):
-            if _signs(inner):
-                return True
-            waiting += inner.values()
-    return False
+def _tool_name(tool: object) -> str:
+    if not isinstance(tool, dict):
+        return ""
+    inner = next((tool[shape] for shape in ("function", "custom") if isinstance(tool.get(shape), dict)), tool)
+    name = inner.get("name") or tool.get("type")
+    return name if isinstance(name, str) else ""
 
 
-def _signs(said: dict[str, Any]) -> bool:
-    if any(said.get(name) for name in ("signature", "thought_signature", "encrypted_content")):
-        return True
-    kind = said.get("type")
-    hidden = isinstance(kind, str) and any(word in kind for word in ("encrypted", "redacted"))
-    return hidden and bool(said.get("data"))
+def with_tools(fields: Fields, extra: bytes, behind: str) -> dict[str, bytes]:
+    """`fields` with our array of tools behind the client's, or, when it offers none, an array of ours behind the
+    member `behind`. Nothing to add changes nothing."""
+    if extra in (b"", b"[]"):
+        return dict(fields)
+    theirs = fields.get("tools", b"").strip()
+    inner = theirs[1:-1].rstrip() if theirs.startswith(b"[") else b""
+    if inner.strip():
+        return {**fields, "tools": b"[" + inner + b"," + extra[1:]}
+    if "tools" in fields:
+        return {**fields, "tools": extra}
+    found: dict[str, bytes] = {}
+    for name, raw in fields.items():
+        found[name] = raw
+        if name == behind:
+            found["tools"] = extra
+    return found
+
+
+CONTENT, TEXT = "content", "text"
+NOTHING = b'""'
+
+
+def longest(wire: bytes) -> bytes:
+    """The longest text in a message, a JSON string as it is written; an empty one where there is none."""
+    return max(_texts(wire), key=len, default=NOTHING)
+
+
+def words_of(written: bytes) -> str:
+    """A JSON string as text."""
+    said = slices.value(written)
+    return said if isinstance(said, str) else ""
+
+
+def exchanged(wire: bytes, written: bytes, text: str) -> bytes:
+    """The message with `text` in the place of one of its texts, told as it is `written`."""
+    at = slices.found(wire, written)
+    if at < 0:
+        return wire
+    return wire[:at] + slices.encoded(slices.mended(text)) + wire[at + len(written) :]
+
+
+def _texts(wire: bytes) -> list[bytes]:
+    """Raises nothing: what cannot be taken apart has none."""
+    wire = wire.strip(slices.SPACE)
+    if wire.startswith(b'"'):
+        return [wire]
+    try:
+        if wire.startswith(b"["):
+            return [text for item in slices.items(wire) if (text := _member(item, TEXT)).startswith(b'"')]
+        content = _member(wire, CONTENT)
+    except slices.NotSliced:
+        return []
+    return _texts(content) if content[:1] in (b'"', b"[") else []
+
+
+def _member(raw: bytes, name: str) -> bytes:
+    return slices.members(raw).get(name, b"").strip(slices.SPACE) if raw.startswith(b"{") else b""

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from proxy.core.context.line import Line
+from proxy.core.context.message_list import Line
 from proxy.core.ledger.messages import Spoken
-from proxy.core.ledger.queue import Lane
+from proxy.core.ledger.queued_messages import Lane
 from proxy.dialects import Writing
 from proxy.errors import StoreError
 from proxy.exchange.background.in_flight import Flight, Glimpse

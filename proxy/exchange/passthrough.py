@@ -27,11 +27,11 @@ from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.background.recorder import Record
 from proxy.exchange.background.scheduling import within
 from proxy.exchange.client_response import Reply, fail, why_cancelled
-from proxy.exchange.references import names_more
+from proxy.exchange.previous_responses import names_more
 from proxy.exchange.rounds import Incoming, Overlong, Parts, quotes_of, shortened_request, weighed
+from proxy.exchange.thread.activation import binds, without_bound
 from proxy.exchange.thread.placement import Arrival, Standing, made_behind_ours
-from proxy.exchange.thread.policy import binds, without_bound
-from proxy.upstream import overflow
+from proxy.upstream import overflow_errors as overflow
 from proxy.upstream.routing import Answer, Route, outgoing_headers
 
 log = logging.getLogger(__name__)

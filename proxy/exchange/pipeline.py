@@ -20,7 +20,7 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from proxy.core.context.line import Line
+from proxy.core.context.message_list import Line
 from proxy.core.ledger.messages import Request, Spoken
 from proxy.dialects import Unreadable
 from proxy.errors import BadRequest, Ending, ProxyError, Stopped, StoreError, UpstreamError, UpstreamUnreadable
@@ -28,10 +28,10 @@ from proxy.exchange.background.recorder import LOOPING_CALL, client_chain
 from proxy.exchange.background.scheduling import within
 from proxy.exchange.client_response import Delivery, Reply, why_cancelled
 from proxy.exchange.interrupts import Meanwhile
-from proxy.exchange.notes.loop_warnings import refuses
+from proxy.exchange.notes.warnings import refuses
 from proxy.exchange.passthrough import Passing, bypass, is_fine, less_bound, record_of, renamed, unbound, under_its_name
+from proxy.exchange.previous_responses import whole
 from proxy.exchange.recall_sources import beside, elsewhere
-from proxy.exchange.references import whole
 from proxy.exchange.rounds import (
     MOST_MESSAGES,
     Asker,
@@ -45,10 +45,10 @@ from proxy.exchange.rounds import (
     weighed,
 )
 from proxy.exchange.slash_commands import overheard
+from proxy.exchange.thread.activation import RECALL_PART
 from proxy.exchange.thread.placement import Arrival, Standing
-from proxy.exchange.thread.policy import RECALL_PART
 from proxy.exchange.turn import Turn
-from proxy.upstream import overflow
+from proxy.upstream import overflow_errors as overflow
 from proxy.upstream.routing import Answer, Route
 
 log = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from proxy.core.frames.frames import Tree, descendants, find
+from proxy.core.frames.tree import Tree, descendants, find
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.ledger.messages import Call, Spoken
-from proxy.core.recall.recalled import frames_named, is_recall, queries_named, refs_named
-from proxy.core.recall.stored import ENTRY_SHOWN, Piece
+from proxy.core.recall.recalled_texts import frames_named, is_recall, queries_named, refs_named
+from proxy.core.recall.stored_texts import ENTRY_SHOWN, Piece
 from proxy.core.tools.base import Elsewhere
 from proxy.errors import StoreError
 from proxy.exchange.rounds import Parts

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from proxy.accounting.receipts import ANSWERED
 from proxy.config.model import Config
 from proxy.config.runtime import LiveSettings
-from proxy.core.context.line import on_line
+from proxy.core.context.message_list import on_line
 from proxy.core.frames.branches import SWITCHED, Lines, Look
 from proxy.core.frames.events import (
     FrameEvent,
@@ -41,28 +41,28 @@ from proxy.core.frames.path_state import Story, extend, turned
 from proxy.core.frames.reducer import apply
 from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
 from proxy.core.ledger.messages import OFFERED, Message, Request, is_stack_tool
-from proxy.core.matching import keys as anchors
+from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
 from proxy.core.matching.match import How, Match, Part
-from proxy.core.matching.walk import walk
+from proxy.core.matching.walk_history import walk
 from proxy.core.observers.keywords import remember, remembering
 from proxy.core.observers.step import said_by
-from proxy.core.policy.inference import has_called, inferred
+from proxy.core.policy.infer_frames import has_called, inferred
 from proxy.core.policy.roots import begun, begun_beside
-from proxy.core.recall.rereads import is_note, sent_anew, supplied
+from proxy.core.recall.unchanged_notes import is_note, sent_anew, supplied
 from proxy.core.tools.base import Settings
-from proxy.core.tools.branches import ends_in_results, look_at, turning
+from proxy.core.tools.branch_tools import ends_in_results, look_at, turning
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
 from proxy.exchange.background.scheduling import bit_by_bit
-from proxy.exchange.notes.base import Note, Teller, noted
-from proxy.exchange.notes.parents_note import with_parents
-from proxy.exchange.thread import clients
+from proxy.exchange.notes.note_writer import Note, Teller, noted
+from proxy.exchange.notes.situation import with_parents
+from proxy.exchange.thread import session_headers as clients
+from proxy.exchange.thread.activation import Acted, Actor, suffixed
 from proxy.exchange.thread.origins import Origin, Origins, fork_point
 from proxy.exchange.thread.placement import Arrival, Headers, Standing, here
-from proxy.exchange.thread.policy import Acted, Actor, suffixed
 from proxy.store import Anchored, Record
-from proxy.store.cache import Shelf, Shelved
+from proxy.store.conversation_cache import Shelf, Shelved
 
 log = logging.getLogger(__name__)
 

@@ -26,11 +26,11 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from proxy.accounting.tokens import Counter
+from proxy.accounting.token_counter import Counter
 from proxy.config.model import Config
-from proxy.core.compaction.overflow import KEPT, shortened, spare, trimmed, withheld
-from proxy.core.compaction.pruning import candidates, cuts
-from proxy.core.context.line import Line, unbound, unpaired
+from proxy.core.compaction.drop_oldest import KEPT, shortened, spare, trimmed, withheld
+from proxy.core.compaction.truncate_outputs import candidates, cuts
+from proxy.core.context.message_list import Line, unbound, unpaired
 from proxy.core.frames.events import FrameEvent, ReasoningRemoved
 from proxy.core.ledger.messages import Message, Request, Spoken
 from proxy.core.observers.step import said_by
@@ -46,13 +46,13 @@ from proxy.exchange.background.recorder import Bookkeeper, Record, sent_chain
 from proxy.exchange.background.scheduling import bit_by_bit
 from proxy.exchange.background.summarizer import Summaries
 from proxy.exchange.client_response import Delivery
-from proxy.exchange.notes.messages import Hearing
+from proxy.exchange.notes.people_messages import Hearing
 from proxy.exchange.resolver import Reception
-from proxy.exchange.thread.policy import binds, must_open, newest_answer, without_bound
+from proxy.exchange.thread.activation import binds, must_open, newest_answer, without_bound
 from proxy.exchange.thread.quoted_history import Means, Quotes
 from proxy.exchange.turn import Toolkit, Turn
-from proxy.store.cache import Shelf
-from proxy.upstream import overflow
+from proxy.store.conversation_cache import Shelf
+from proxy.upstream import overflow_errors as overflow
 from proxy.upstream.context_windows import Limits, Window
 from proxy.upstream.routing import Answer, RawHeaders, Route, Routes, outgoing_headers
 

@@ -24,20 +24,20 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from proxy.accounting.receipts import ANSWERED
-from proxy.core.commands.frames import Hand, answered, did, hung
-from proxy.core.commands.slash import HELP, MARK, WORD, Say, Unclear, command_in, heard, help_text, read
-from proxy.core.frames.frames import Tree
+from proxy.core.commands.apply_command import Hand, answered, did, hung
+from proxy.core.commands.parse_slash import HELP, MARK, WORD, Say, Unclear, command_in, heard, help_text, read
+from proxy.core.frames.tree import Tree
 from proxy.core.ledger.ledger import answer_of
 from proxy.core.ledger.messages import Message, Request
-from proxy.core.ledger.queue import Lane
-from proxy.core.tools import inspect as looking
+from proxy.core.ledger.queued_messages import Lane
+from proxy.core.tools import inspect_tools as looking
 from proxy.dialects import Saying, Unreadable, Wanted
 from proxy.dialects import raw_json as slices
-from proxy.dialects.own_responses import behind
+from proxy.dialects.synthetic_responses import behind
 from proxy.errors import BadRequest, NotAllowed, StoreError, UnknownFrame
 from proxy.exchange.client_response import Reply
 from proxy.exchange.passthrough import Passing, record_of, under_its_name
-from proxy.exchange.references import whole
+from proxy.exchange.previous_responses import whole
 from proxy.exchange.resolver import ACTING
 from proxy.exchange.rounds import Incoming, Parts, Unfit, read_request, weighed
 from proxy.exchange.thread.placement import Arrival, Standing

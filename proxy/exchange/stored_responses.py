@@ -18,18 +18,18 @@ from urllib.parse import parse_qs, quote, unquote
 
 from proxy.core.ledger.ledger import ANSWER, Kind, Round, answer_of
 from proxy.core.ledger.messages import Message
-from proxy.core.matching import keys as anchors
+from proxy.core.matching import lookup_keys as anchors
 from proxy.dialects import TOLD
 from proxy.dialects.responses import stored as responses_kept
-from proxy.dialects.responses.responses_seen import seen
+from proxy.dialects.responses.stored import seen
 from proxy.errors import BadRequest, ProxyError, StoreError
 from proxy.exchange.background.recorder import Record
 from proxy.exchange.client_response import Reply
 from proxy.exchange.passthrough import Passing, bypass, is_fine, pass_along, record_of
-from proxy.exchange.references import is_deleted, is_ours, kept_at, tombstone, turn_named
+from proxy.exchange.previous_responses import is_deleted, is_ours, kept_at, tombstone, turn_named
 from proxy.exchange.rounds import Incoming, Parts
 from proxy.store import Anchored
-from proxy.store.cache import Shelved
+from proxy.store.conversation_cache import Shelved
 from proxy.upstream.routing import outgoing_headers
 
 PATH = re.compile(r"(?P<before>.*/responses/)(?P<name>[^/]+)(?P<rest>/cancel|/input_items)?/?")

@@ -19,24 +19,24 @@ from msgspec.structs import replace
 
 from proxy.core import tools
 from proxy.core.compaction.cost_gate import Prices
-from proxy.core.context.block_forms import FLAT, Form
-from proxy.core.context.line import Line, Scribe, assemble, unbound
+from proxy.core.context.block_format import FLAT, Form
+from proxy.core.context.message_list import Line, Scribe, assemble, unbound
 from proxy.core.frames import branches as lines
 from proxy.core.frames.events import FrameEvent, Invalidated, Popped, ReasoningRemoved, call_key, read_event, recorded
 from proxy.core.frames.path_state import Story, extend
 from proxy.core.frames.reducer import apply
 from proxy.core.ledger.ledger import JOINT, Entry, Event, Kind, Ledger, Round, with_round
 from proxy.core.ledger.messages import Call, Message, Request, Spoken
-from proxy.core.ledger.queue import Lane
-from proxy.core.matching import keys as anchors
-from proxy.core.policy.warning import LOOPING
-from proxy.core.recall.recalled import is_recall
+from proxy.core.ledger.queued_messages import Lane
+from proxy.core.matching import lookup_keys as anchors
+from proxy.core.policy.loop_detection import LOOPING
+from proxy.core.recall.recalled_texts import is_recall
 from proxy.core.tools.base import UNBOUNDED, Desk, Elsewhere, Group, Outcome, Settings, Subagents
 from proxy.exchange.background.in_flight import Glimpse
-from proxy.exchange.notes.messages import Hearing
+from proxy.exchange.notes.people_messages import Hearing
 from proxy.exchange.thread.placement import Standing
 from proxy.store import Anchored
-from proxy.store.cache import Shelf
+from proxy.store.conversation_cache import Shelf
 
 log = logging.getLogger(__name__)
 

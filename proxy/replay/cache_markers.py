@@ -16,13 +16,13 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+from llm_test_provider.apis.json import canonical
+from llm_test_provider.prompt_cache import HOUR, CacheRule, CacheUse, Part, PrefixCache
 from proxy.accounting.pricing import Tariff
 from proxy.core.ledger.messages import Request, Source
 from proxy.dialects import raw_json as slices
 from proxy.dialects.messages.cache_control import MEMBER, WRITTEN, parted
 from proxy.dialects.messages.message import REASONING, TEXT, kind_of
-from proxy.testing.apis.json import canonical
-from proxy.testing.prompt_cache import HOUR, CacheRule, CacheUse, Part, PrefixCache
 
 MILLION = 1_000_000
 LONG = b'"1h"'

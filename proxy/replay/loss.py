@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from proxy.core.frames.frames import ancestors
 from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.tree import ancestors
 from proxy.core.ledger.messages import Message, Request
 from proxy.core.observers.keywords import names_in_text
 from proxy.replay.outcome import Left, Missed, Needs

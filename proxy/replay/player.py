@@ -34,7 +34,7 @@ from proxy.replay.cache_markers import Marked
 from proxy.replay.loss import Loss, Reader, Seen
 from proxy.replay.outcome import ByMarkers, Played
 from proxy.replay.recording import Json, Recording, Step
-from proxy.replay.wiring import TENANT, wired
+from proxy.replay.services import TENANT, wired
 from proxy.upstream.routing import RawHeaders
 
 

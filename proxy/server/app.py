@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__
 from proxy.accounting import Accountant
-from proxy.accounting.tokens import TokenCounter
+from proxy.accounting.token_counter import TokenCounter
 from proxy.auth import Headers, KeyRing, Tenancy, Tenant, is_operator
 from proxy.config.model import Config
 from proxy.config.runtime import LiveSettings, unusable
@@ -38,20 +38,19 @@ from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
 from proxy.exchange import passthrough as passing
 from proxy.exchange import pipeline as exchange
 from proxy.exchange import stored_responses as responding
-from proxy.exchange.background.afterwards import Afterwards
-from proxy.exchange.background.idle import Idling
+from proxy.exchange.background.idle import Idling, hear_rest
 from proxy.exchange.background.in_flight import Flights
-from proxy.exchange.background.quiet import hear_rest
 from proxy.exchange.background.recorder import Record
+from proxy.exchange.background.scheduling import Afterwards
 from proxy.exchange.background.summarizer import summaries
 from proxy.exchange.client_response import fail
 from proxy.exchange.rounds import Incoming, Parts
-from proxy.exchange.wiring import Process, parts_for
+from proxy.exchange.services import Process, parts_for
 from proxy.management.views.health import health
 from proxy.server.guard import Edge, tell_refusal
 from proxy.store import Health, Store
-from proxy.store.cache import Shelf
-from proxy.store.opening import open_store
+from proxy.store.conversation_cache import Shelf
+from proxy.store.sql import open_store
 from proxy.telemetry.event_bus import Feed
 from proxy.telemetry.event_log import EventFile
 from proxy.telemetry.metrics import Metrics

@@ -21,11 +21,11 @@ from sqlalchemy import Connection, Table
 
 from proxy.core.ledger.ledger import Conversation, Entry, Event, Round, Thread, Value
 from proxy.core.ledger.messages import Message
-from proxy.core.ledger.queue import Queued
+from proxy.core.ledger.queued_messages import Queued
 from proxy.errors import StoreError
 from proxy.store import Anchored, Body, Owned, Record, RequestRecord, SentRecord, SettingRecord, rows, schema
 from proxy.store.statements import Driver, Statements, driver_of
-from proxy.store.tasks import News, Tasks
+from proxy.store.tasks_view import News, Tasks
 
 Owner = tuple[str, str]
 """Tenant and conversation."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from proxy.core.ledger.ledger import Conversation, Entry, Event, Ledger, Round, Value
-from proxy.core.ledger.queue import Queued
+from proxy.core.ledger.queued_messages import Queued
 from proxy.errors import StoreError
 from proxy.store import (
     Anchored,
@@ -28,9 +28,9 @@ from proxy.store import (
     StoredRequest,
 )
 from proxy.store.commit import Owner, weight, without_bodies
-from proxy.store.rebuild import replayed
-from proxy.store.search import found_among, key_of
-from proxy.store.tasks import rows_of
+from proxy.store.read import replayed
+from proxy.store.search_index import found_among, key_of
+from proxy.store.tasks_view import rows_of
 
 
 class MemoryStore:

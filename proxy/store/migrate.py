@@ -13,7 +13,8 @@ from pathlib import Path
 from sqlalchemy import Connection, bindparam, inspect, select, text
 
 from proxy.errors import StoreError
-from proxy.store import schema, tasks
+from proxy.store import schema
+from proxy.store import tasks_view as tasks
 
 FOLDER = Path(__file__).parent / "migrations"
 SECRET = "secret"  # noqa: S105 - the name of the row, not what is in it

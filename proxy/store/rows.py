@@ -22,7 +22,7 @@ from sqlalchemy.engine import Row
 
 from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Round, Thread
 from proxy.core.ledger.messages import Call, Message, Spoken, Usage
-from proxy.core.ledger.queue import Lane, Queued, State
+from proxy.core.ledger.queued_messages import Lane, Queued, State
 from proxy.dialects.messages.message import says_failed
 from proxy.store import Body, RequestRecord, SentRecord, SettingRecord
 

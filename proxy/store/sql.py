@@ -6,6 +6,8 @@ nor does it hold up a writer.
 
 Values in and out are those of `proxy.store`; statements stand in `committing`, `reading` and `deleting`, what only
 SQLite understands in `sqlite`, and how writing fails in `writer`.
+
+Which store a configuration means. A new kind of store is one function and one line in `STORES`.
 """
 
 from __future__ import annotations
@@ -16,19 +18,30 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
 from proxy.core.ledger.ledger import Conversation, Ledger
-from proxy.errors import StoreError
-from proxy.store import Anchored, Forgotten, FoundFrames, Health, Record, RequestRecord, SettingRecord, StoredRequest
+from proxy.errors import InvalidConfiguration, StoreError
+from proxy.store import (
+    Anchored,
+    Forgotten,
+    FoundFrames,
+    Health,
+    Record,
+    RequestRecord,
+    SettingRecord,
+    Store,
+    StoredRequest,
+)
 from proxy.store import delete as deleting
 from proxy.store import read as reading
-from proxy.store.circuit import Circuit
 from proxy.store.commit import Batch
-from proxy.store.failures import as_store_error
-from proxy.store.search import Finder
+from proxy.store.failures import Circuit, as_store_error
+from proxy.store.memory import MemoryStore
+from proxy.store.search_index import Finder
 from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile
 from proxy.store.writer import Bounds, Writer
 
@@ -254,3 +267,30 @@ class SqlStore:
         done: list[Read] = []
         await self._writer.wait(self._writer.do(lambda: done.append(work())))
         return done[0]
+
+
+FILE = "callstack.db"
+"""The file in the data directory, where none is named."""
+
+
+def _sqlite(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT001 - one of `STORES`
+    return SqlStore(SqliteFile(Path(rest).expanduser() if rest else data / FILE, sets_aside=sets_aside))
+
+
+def _memory(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT001 - one of `STORES`
+    return MemoryStore()
+
+
+STORES: dict[str, Callable[[str, Path, bool], Store]] = {"sqlite": _sqlite, "memory": _memory}
+"""By scheme: what follows the colon, the data directory, and whether a damaged file is set aside make a store."""
+
+
+def open_store(url: str, data: Path, *, sets_aside: bool = True) -> Store:
+    """The store that `url` names, not started yet: `sqlite` (a file in `data`), `sqlite:/a/path.db`, or `memory:`.
+    Without `sets_aside` a damaged file stays where it is, and cannot be used."""
+    scheme, _, rest = url.partition(":")
+    if scheme not in STORES:
+        raise InvalidConfiguration(
+            f"store: {url.split('@')[-1]!r} is not a store; allowed: sqlite, sqlite:/a/path.db, memory:"
+        )
+    return STORES[scheme](rest, data, sets_aside)

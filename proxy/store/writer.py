@@ -35,13 +35,11 @@ from sqlalchemy import Connection, Engine, delete
 from proxy.errors import StoreError
 from proxy.store import Record, schema
 from proxy.store import read as reading
-from proxy.store.circuit import Circuit
 from proxy.store.commit import Batch, Committed, Ongoing, Owner, Place, commit, owner_of, owners_of, weight
-from proxy.store.failures import OF_A_DATABASE, as_store_error
-from proxy.store.pending import GivingWay, Waiter, again, tell
+from proxy.store.failures import OF_A_DATABASE, Circuit, as_store_error
+from proxy.store.pending import GivingWay, Job, UnderWay, Waiter, again, tell
 from proxy.store.statements import Statements, statements_for
-from proxy.store.tasks import Tasks
-from proxy.store.under_way import Job, UnderWay
+from proxy.store.tasks_view import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ import msgspec
 
 from proxy.accounting.pricing import Tariff
 from proxy.core.ledger.messages import Usage
-from proxy.upstream import overflow
+from proxy.upstream import overflow_errors as overflow
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from proxy.management.api.app import Backstage, build_api
 from proxy.server.app import now_ms
 from proxy.server.guard import Edge
 from proxy.store import Store
-from proxy.store.cache import Shelf
-from proxy.store.opening import open_store
+from proxy.store.conversation_cache import Shelf
+from proxy.store.sql import open_store
 from proxy.telemetry.event_bus import Feed
 from tests.api.small_ledger import Written, written
 

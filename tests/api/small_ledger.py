@@ -10,7 +10,7 @@ import msgspec
 
 from proxy.accounting import Accountant, Outcome
 from proxy.core.frames.events import FrameEvent, Planned, Popped, Pushed, Rooted, recorded
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Conversation, Entry, Kind, Round, Thread
 from proxy.core.ledger.messages import Call, Message, Spoken, Usage, identity_of
 from proxy.store import Owned, Record, RequestRecord, SentRecord, Store

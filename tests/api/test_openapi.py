@@ -27,9 +27,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from llm_test_provider import ScriptedProvider, calls, says
 from proxy.auth import issue_key
 from proxy.config.model import Config
-from proxy.testing import ScriptedProvider, calls, says
 from tests.harness import does, pop, push
 from tests.wire.proxied import Proxied
 from tests.wire.talking import ask, body_of

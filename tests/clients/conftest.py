@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import ScriptedProvider
+from llm_test_provider import ScriptedProvider
 from tests.clients import installing
 from tests.clients.serving import AWAKE, Served, serve
 

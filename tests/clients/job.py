@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.testing import Answer, Call, Received, ScriptedProvider, answers, call, says
+from llm_test_provider import Answer, Call, Received, ScriptedProvider, answers, call, says
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, GREETING, RESULTS
 

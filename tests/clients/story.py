@@ -6,7 +6,7 @@ proxy's to answer. The client must see its own tool, the closing words, and noth
 
 from pathlib import Path
 
-from proxy.testing import Answer, Received, ScriptedProvider, answers, call, calls, says
+from llm_test_provider import Answer, Received, ScriptedProvider, answers, call, calls, says
 
 CLOSING = "All done: the greeting is in its place."
 RESULTS = "The tool ran once and the greeting exists."

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.clients.serving import Served
 from tests.clients.story import GREETING
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import Call, Model, Received, ScriptedProvider, answers, call, says
+from llm_test_provider import Call, Model, Received, ScriptedProvider, answers, call, says
 from tests.clients.job import ERRAND, FILE, THOUGHT, Means, assert_it_was_done, lines, tell
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, GREETING

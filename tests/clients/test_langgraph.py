@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import ScriptedProvider, calls
+from llm_test_provider import ScriptedProvider, calls
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, assert_the_stack_stayed_hidden, tell
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proxy.testing import ScriptedProvider, calls
+from llm_test_provider import ScriptedProvider, calls
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, GREETING, assert_the_stack_stayed_hidden, tell
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import ScriptedProvider, status
+from llm_test_provider import ScriptedProvider, status
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, assert_the_stack_stayed_hidden, tell, two_and_a_plan
 from tests.clients.test_sdks import PACKAGES

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import (
+from llm_test_provider import (
     EVERY_BYTE,
     Answer,
     Call,
@@ -43,9 +43,9 @@ from proxy.testing import (
     truncated,
     wrong_type,
 )
-from proxy.testing.answer import ErrorEvent
-from proxy.testing.apis.event_forms import FORMS as EVENT_FORMS
-from proxy.testing.apis.sse import FORMS as TYPED_FORMS
+from llm_test_provider.answer import ErrorEvent
+from llm_test_provider.apis.chat_sse import FORMS as EVENT_FORMS
+from llm_test_provider.apis.typed_sse import FORMS as TYPED_FORMS
 from tests.clients import installing
 from tests.clients.conftest import skip_if_absent
 from tests.clients.serving import AWAKE, Served, serve

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import Answer, ScriptedProvider, call, cut, error_chunk, overflow, says, status
+from llm_test_provider import Answer, ScriptedProvider, call, cut, error_chunk, overflow, says, status
 from tests.clients import test_claude_code, test_codex
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING

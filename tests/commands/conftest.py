@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.store.opening import open_store
+from proxy.store.sql import open_store
 from tests.api.small_ledger import ESCAPES, Written, written
 
 HOUSE = Path(__file__).resolve().parents[2]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from proxy.core.frames.events import Suggested, recorded
-from proxy.core.frames.suggestions import Suggestion
+from proxy.core.frames.suggestion_log import Suggestion
 from proxy.management.views import lookup
 from proxy.store import Owned
-from proxy.store.opening import open_store
+from proxy.store.sql import open_store
 from tests.commands.conftest import Shell, Stocked
 
 

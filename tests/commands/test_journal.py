@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from proxy.cli.logging import MOST_CAUSES, Line, Object, Page, Said
+from proxy.cli.log_output import MOST_CAUSES, Line, Object, Page, Said
 from proxy.telemetry.log_fields import LONGEST
 
 FORMS = pytest.mark.parametrize("form", [Line(), Object()], ids=["text", "json"])

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from proxy.core.frames.frames import INFERRED
+from proxy.core.frames.tree import INFERRED
 from proxy.management.views.conversations import MARKS
 from tests.api.small_ledger import HALF_PAIR
 from tests.commands.conftest import Shell, Stocked

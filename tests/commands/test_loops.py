@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from proxy.cli.loops import loops_text
+from proxy.cli.autonomy import loops_text
 from proxy.core.frames.events import Looped, recorded
-from proxy.core.frames.frames import Loop
+from proxy.core.frames.tree import Loop
 from proxy.management.views import lookup
 from proxy.store import Owned
-from proxy.store.opening import open_store
+from proxy.store.sql import open_store
 from tests.commands.conftest import Stocked
 
 

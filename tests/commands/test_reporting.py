@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from proxy.accounting import Decision, Receipt
 from proxy.store import RequestRecord
-from proxy.store.opening import open_store
+from proxy.store.sql import open_store
 from tests.api.small_ledger import records_of
 from tests.commands.conftest import Shell, Stocked
 from tests.commands.test_looking import OBEYED

@@ -11,7 +11,7 @@ import pytest
 from proxy.core.frames.events import Rooted
 from proxy.core.ledger.ledger import Kind
 from proxy.core.ledger.messages import Call
-from proxy.store.opening import open_store
+from proxy.store.sql import open_store
 from tests.api.small_ledger import Writing, message
 from tests.commands.conftest import Shell, Stocked
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from llm_test_provider import ScriptedProvider, says
 from proxy.cli.messages import cancelled_text, messages_text
 from proxy.cli.running import Presence, announce
-from proxy.testing import ScriptedProvider, says
 from tests.commands.conftest import Shell, Stocked
 from tests.crash.killable import KillableProxy
 from tests.harness import bash, does, staged

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from llm_test_provider import Model, ScriptedProvider, says
 from proxy.dialects import DIALECTS
-from proxy.testing import Model, ScriptedProvider, says
 from tests.harness import Conversation, Listening, activate, bash, does, op, plan, pop, push, recall, staged
 from tests.laws import calls_of, text_of
 from tests.scenarios.sessions import TOOLS, Session, portrait

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Conversation, Event, Kind, Round, Thread
 from proxy.core.ledger.messages import Message, Spoken
 from proxy.errors import InvalidConfiguration, StoreError
@@ -28,8 +28,8 @@ from proxy.store import (
     SettingRecord,
     Store,
 )
-from proxy.store.opening import STORES, open_store
-from proxy.store.search import words_in
+from proxy.store.search_index import words_in
+from proxy.store.sql import STORES, open_store
 from tests.store.values import conversations, entry, grown_to, opened, said, worked
 
 numbers = count()

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import Answer as Scripted
-from proxy.testing import Cut, Received, ScriptedProvider
+from llm_test_provider import Answer as Scripted
+from llm_test_provider import Cut, Received, ScriptedProvider
 from tests import laws
 from tests.crash.killable import KillableProxy
 from tests.harness import Answer, Conversation, Habits, Stage

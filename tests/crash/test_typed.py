@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.crash.killable import KillableProxy
 from tests.harness import Stage, texts
 

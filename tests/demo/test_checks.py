@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from llm_test_provider import Received
 from proxy.cli.demo.agent import Told, ToolCall, Workbench, numbered
 from proxy.cli.demo.model import DemoModel
 from proxy.cli.demo.project import write_project
 from proxy.cli.demo.project_data import billed, nightly_log, off_by_cents
 from proxy.cli.demo.run import DemoFailed, check_answer, session
 from proxy.cli.demo.session import Task, does, push, read, recall, says
-from proxy.testing import Received
 
 OFFERED = [{"type": "function", "function": {"name": name}} for name in ("read_file", "stack_recall")]
 

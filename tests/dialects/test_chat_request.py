@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Request
-from proxy.dialects.base import Wanted
 from proxy.dialects.chat.message import read_message, tool_result, user_message, without_calls, without_reasoning
 from proxy.dialects.chat.request import OPENAI_CHAT, client_body, extended_head, render, tools_json
+from proxy.dialects.dialect import Wanted
 from proxy.dialects.parse_cache import Known, countables, weighed
 
 read = OPENAI_CHAT.read

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.body import is_signed, merged
+from proxy.dialects.json_deltas import is_signed, merged
 
 
 def gathered(*pieces: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dialects.response import KEEP_ALIVE
+from proxy.dialects.response_writer import KEEP_ALIVE
 from tests.dialects.forms import FORMS, NOTHING_OF_OURS, Form
 from tests.dialects.playing import JSON, SSE, cut
 

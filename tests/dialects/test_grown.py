@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import raw_json as slices
-from proxy.dialects.grown import Bodies, Opened
+from proxy.dialects.parse_cache import Bodies, Opened
 
 FRONT, BEHIND = b'{"model": "m", "n": 1.50, "messages": ', b', "tools": [{"name": "read"}], "x": null}'
 FIRST, SECOND, THIRD = b'{"role": "user", "content": "a ]}"}', b'{"content": "", "": [0]}', b'{"content": "\xc3\xa4"}'

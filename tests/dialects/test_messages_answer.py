@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.ledger.interceptor import MOST_WAITING
 from proxy.core.ledger.messages import Usage
+from proxy.core.ledger.tool_call_interceptor import MOST_WAITING
 from proxy.dialects.messages.response import Answer
 from proxy.dialects.sse import Events, SseEvent
 from tests.dialects.messages_streams import (

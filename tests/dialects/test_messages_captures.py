@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.context.line import unpaired
+from proxy.core.context.message_list import unpaired
 from proxy.core.ledger.messages import Request
-from proxy.dialects.base import Wanted
+from proxy.dialects.dialect import Wanted
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES, client_body, extended_head, render
 from proxy.dialects.parse_cache import Known
 

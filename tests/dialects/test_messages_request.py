@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Message, Request, identity_of
-from proxy.dialects.base import Wanted
+from proxy.dialects.dialect import Wanted
 from proxy.dialects.messages.message import (
     NO_BLOCKS,
     messages_in,

@@ -10,8 +10,7 @@ from proxy.dialects import TOLD
 from proxy.dialects import raw_json as slices
 from proxy.dialects.responses.items import read_item, read_run
 from proxy.dialects.responses.request import resolved
-from proxy.dialects.responses.responses_seen import seen
-from proxy.dialects.responses.stored import input_items, lasting, opening, page, response
+from proxy.dialects.responses.stored import input_items, lasting, opening, page, response, seen
 from tests.dialects.responses_items import ADDED, CALL, CUSTOM, DEVELOPER, REASONING, RESULT, SAID, TOOLS, USER, request
 
 HIDDEN = {"type": "function_call", "call_id": "h1", "name": "stack_recall", "arguments": "{}"}

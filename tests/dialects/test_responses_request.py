@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.context.line import NEVER_ANSWERED
+from proxy.core.context.message_list import NEVER_ANSWERED
 from proxy.core.ledger.messages import Message, Request
-from proxy.dialects.base import Wanted
+from proxy.dialects.dialect import Wanted
 from proxy.dialects.parse_cache import Known, countables, weighed
 from proxy.dialects.responses.items import tool_result
 from proxy.dialects.responses.request import OPENAI_RESPONSES, client_body, extended_head, render, tools_json

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.core.ledger.messages import Request
 from proxy.dialects import DIALECTS, Dialect, Known, Saying
-from proxy.dialects.own_responses import behind
+from proxy.dialects.synthetic_responses import behind
 from tests.dialects.playing import SSE
 from tests.dialects.serving import served
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.dialects.texts import NOTHING, exchanged, longest, words_of
+from proxy.dialects.body import NOTHING, exchanged, longest, words_of
 
 LONG = 'größe and "more"\n' * 3
 WRITTEN = json.dumps(LONG).encode()

@@ -10,14 +10,14 @@ from urllib.parse import urlencode
 
 import pytest
 
+from llm_test_provider import Model, ScriptedProvider
 from proxy.accounting.pricing import Binding
 from proxy.management.export import files as writing
 from proxy.management.export.formats import Options, format_named
 from proxy.management.export.importer import Imported, imported
 from proxy.management.export.source import Material, gathered
 from proxy.store import Record
-from proxy.store.opening import open_store
-from proxy.testing import Model, ScriptedProvider
+from proxy.store.sql import open_store
 from tests.api.small_ledger import Written, records_of
 from tests.harness import Listening, RunningProxy, Stage, staged
 from tests.tongues import TONGUES, Tongue

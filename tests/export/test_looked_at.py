@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from proxy.accounting import Receipt, total
 from proxy.core.frames.events import Decided, Invalidated, Planned, Popped, Pushed, Rooted
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Kind
 from proxy.core.ledger.messages import Call
 from proxy.errors import BadRequest

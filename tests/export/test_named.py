@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.context.line import unpaired
+from llm_test_provider import ScriptedProvider, says
+from proxy.core.context.message_list import unpaired
 from proxy.dialects import OPENAI_RESPONSES, Known
-from proxy.testing import ScriptedProvider, says
 from tests.export.conftest import exported
 from tests.harness import RunningProxy, Stage, bash, does, pop, push, staged
 from tests.scenarios.test_references import Forgetful

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from proxy.core.context.line import unpaired
+from llm_test_provider import ScriptedProvider, call, says
+from proxy.core.context.message_list import unpaired
 from proxy.core.ledger.messages import is_stack_tool
 from proxy.dialects import DIALECTS, Known
 from proxy.management.export.importer import imported
-from proxy.store.opening import open_store
-from proxy.testing import ScriptedProvider, call, says
+from proxy.store.sql import open_store
 from tests.export.conftest import exported
 from tests.harness import Conversation, RunningProxy, Stage, bash, does, pop, push, recall, texts
 

@@ -21,17 +21,17 @@ from proxy.core.frames.events import (
     Pushed,
     Rooted,
 )
-from proxy.core.frames.frames import Frame, Status, Tree
+from proxy.core.frames.tree import Frame, Status, Tree
 from proxy.core.ledger.ledger import Kind
 from proxy.core.ledger.messages import Call
 from proxy.management.export import files as writing
-from proxy.management.export import layout
+from proxy.management.export import stack_layout as layout
 from proxy.management.export.importer import read
 from proxy.management.export.items import items_of
 from proxy.management.export.source import Material
 from proxy.management.views.conversations import story_of
 from proxy.store import Owned
-from proxy.store.rebuild import replayed
+from proxy.store.read import replayed
 from tests.api.small_ledger import CLOCK, Writing, message
 from tests.export.conftest import Desk, Json, Small, document, files_in, lines
 

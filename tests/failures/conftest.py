@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.crash.killable import KillableProxy
 from tests.harness import Answer, Conversation, Json, Stage, does, plan, pop, push
 

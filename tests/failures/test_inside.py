@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.store.cache import Shelf
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
+from proxy.store.conversation_cache import Shelf
 from tests.crash.killable import KillableProxy
 from tests.failures.conftest import Agent, at_work
 from tests.harness import Conversation, Stage

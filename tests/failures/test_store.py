@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests import laws
 from tests.crash.killable import KillableProxy
 from tests.failures.conftest import Agent

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from proxy.core.ledger.ledger import Ledger
-from proxy.store.opening import open_store
+from proxy.store.sql import open_store
 
 
 def ledgers(data: Path) -> list[Ledger]:

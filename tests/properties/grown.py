@@ -16,7 +16,7 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from proxy.core import tools
-from proxy.core.context.line import Line, assemble
+from proxy.core.context.message_list import Line, assemble
 from proxy.core.frames.events import Rooted, call_key, frame_id, recorded
 from proxy.core.frames.path_state import Story, extend
 from proxy.core.frames.reducer import apply

@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from proxy.testing import EVERY_BYTE, Answer, Call, Cut
+from llm_test_provider import EVERY_BYTE, Answer, Call, Cut
 from tests.harness import activate, bash, op, plan, pop, push, recall
 from tests.properties.oracle import Op, Oracle
 

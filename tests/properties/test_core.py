@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.context.line import assemble, unpaired
+from proxy.core.context.message_list import assemble, unpaired
 from proxy.core.frames.path_state import Story, extend, follow
 from proxy.core.ledger.ledger import Kind
 from proxy.core.ledger.messages import Call, Message, identity_of
-from proxy.core.matching import walk as walking
+from proxy.core.matching import walk_history as walking
 from tests.properties.depth import searched
 from tests.properties.grown import SCRIBE, Grown
 from tests.properties.oracle import Oracle, named

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Conversation, activate, bash, does, op, plan, pop, push, staged
 
 

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_test_provider import ScriptedProvider
 from proxy.exchange.pipeline import UNFINISHED
-from proxy.testing import ScriptedProvider
 from tests.harness import RunningProxy, Stage
 from tests.properties.depth import searched
 from tests.properties.odd import ANSWERS, Called, Json, Lenient, lenient, spoiled

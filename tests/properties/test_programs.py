@@ -16,8 +16,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proxy.testing import Answer as Scripted
-from proxy.testing import Model, Received, ScriptedProvider, cut
+from llm_test_provider import Answer as Scripted
+from llm_test_provider import Model, Received, ScriptedProvider, cut
 from tests import laws
 from tests.clocks import HOUR_MS, set_clock
 from tests.harness import Answer, Conversation, Habits, Stage

@@ -15,8 +15,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.testing import Answer as Scripted
-from proxy.testing import Call, Received, call, says
+from llm_test_provider import Answer as Scripted
+from llm_test_provider import Call, Received, call, says
 from tests.harness import Conversation, Listening, Stage, activate, bash, does, op, plan, pop, push
 from tests.properties.depth import searched
 from tests.tongues import CHAT, MESSAGES, RESPONSES

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider
+from llm_test_provider import ScriptedProvider
 
 Heard = tuple[int, dict[str, str], bytes]
 

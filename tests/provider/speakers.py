@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.testing import ScriptedProvider
+from llm_test_provider import ScriptedProvider
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Call, Model, Received, Reply, ScriptedProvider, Usage, When, answers, call, calls, says
+from llm_test_provider import Call, Model, Received, Reply, ScriptedProvider, Usage, When, answers, call, calls, says
 
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
 Chunks = Callable[[bytes], list[dict[str, Any]]]

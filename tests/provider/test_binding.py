@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.testing import Call, Model, ScriptedProvider, answers, calls, says
-from proxy.testing.reasoning_binding import STAND_IN, Bound, Examination, Item, examine, seal, verdict
+from llm_test_provider import Call, Model, ScriptedProvider, answers, calls, says
+from llm_test_provider.reasoning_binding import STAND_IN, Bound, Examination, Item, examine, seal, verdict
 
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
 SECRET = b"provider secret"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import (
+from llm_test_provider import (
     Answer,
     Reply,
     ScriptedProvider,
@@ -29,7 +29,7 @@ from proxy.testing import (
     truncated,
     wrong_type,
 )
-from proxy.testing.answer import ErrorEvent
+from llm_test_provider.answer import ErrorEvent
 
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
 Exchange = Callable[..., tuple[bytes, str]]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.testing.prompt_cache import CACHE_RULES, CacheUse, Part, PrefixCache
-from proxy.testing.tokens import parts_of
+from llm_test_provider.prompt_cache import CACHE_RULES, CacheUse, Part, PrefixCache
+from llm_test_provider.tokens import parts_of
 
 HEAD = Part(b"system", 2000, breakpoint=True)
 

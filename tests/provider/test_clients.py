@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.testing import Call, ScriptedProvider, answers, error_chunk, overflow, says, status
+from llm_test_provider import Call, ScriptedProvider, answers, error_chunk, overflow, says, status
 
 RICH = answers("Let me look.", [Call("read", {"path": "a.py"}, "c1"), Call("now", {}, "c2")], reasoning="First this.")
 ODD = (("crlf",), ("comments",), ("event_fields",), ("pings",), ("no_space",))

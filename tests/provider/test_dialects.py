@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import (
+from llm_test_provider import (
     EVERY_BYTE,
     Answer,
     Call,
@@ -26,8 +26,8 @@ from proxy.testing import (
     status,
     throttled,
 )
-from proxy.testing.apis.event_forms import FORMS as EVENT_FORMS
-from proxy.testing.apis.sse import FORMS as TYPED_FORMS
+from llm_test_provider.apis.chat_sse import FORMS as EVENT_FORMS
+from llm_test_provider.apis.typed_sse import FORMS as TYPED_FORMS
 from tests.provider.speakers import SPEAKERS, Speaker, events_of
 
 RICH = answers(

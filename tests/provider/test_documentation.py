@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from proxy import testing as scripted
-from proxy.testing import Answer, Model, When
-from proxy.testing.apis import chat_calls as call_forms
-from proxy.testing.apis import event_forms
-from proxy.testing.apis import sse as typed_events
-from proxy.testing.error_texts import OVERFLOWS, THROTTLES
-from proxy.testing.prompt_cache import AS_OF, CACHE_RULES, MINUTE
-from proxy.testing.scenario import read
+import llm_test_provider as scripted
+from llm_test_provider import Answer, Model, When
+from llm_test_provider.apis import chat_calls as call_forms
+from llm_test_provider.apis import chat_sse as event_forms
+from llm_test_provider.apis import typed_sse as typed_events
+from llm_test_provider.error_texts import OVERFLOWS, THROTTLES
+from llm_test_provider.prompt_cache import AS_OF, CACHE_RULES, MINUTE
+from llm_test_provider.scenario import read
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "provider.md").read_text(encoding="utf-8")
 WORDS = set(re.findall(r"`([^`\n]+)`", PAGE))

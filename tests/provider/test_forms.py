@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import EVERY_BYTE, Call, Cut, ScriptedProvider, answers, says
-from proxy.testing.apis.chat_calls import FORMS as CALL_FORMS
-from proxy.testing.apis.chat_calls import call_deltas
-from proxy.testing.apis.event_forms import DONE, events_of
-from proxy.testing.apis.event_forms import FORMS as EVENT_FORMS
-from proxy.testing.delivery import pieces
+from llm_test_provider import EVERY_BYTE, Call, Cut, ScriptedProvider, answers, says
+from llm_test_provider.apis.chat_calls import FORMS as CALL_FORMS
+from llm_test_provider.apis.chat_calls import call_deltas
+from llm_test_provider.apis.chat_sse import DONE, events_of
+from llm_test_provider.apis.chat_sse import FORMS as EVENT_FORMS
+from llm_test_provider.delivery import pieces
 
 FINISH = b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
 PAYLOADS = [

@@ -4,7 +4,7 @@ import json
 import socket
 from collections.abc import Callable
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 
 Exchange = Callable[..., tuple[bytes, str]]
 Build = Callable[..., bytes]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Call, Model, ScriptedProvider, answers, call, calls, says
-from proxy.testing.apis.messages_checks import BINDING_BETA, refusal
+from llm_test_provider import Call, Model, ScriptedProvider, answers, call, calls, says
+from llm_test_provider.apis.messages_checks import BINDING_BETA, refusal
 from tests.provider.speakers import SPEAKERS, events_of
 
 Json = dict[str, Any]

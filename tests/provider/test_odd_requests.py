@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.testing import Call, Received, When, answers
-from proxy.testing.delivery import Delivery
-from proxy.testing.model import Model, ScriptedModel
-from proxy.testing.script import Script
+from llm_test_provider import Call, Received, When, answers
+from llm_test_provider.delivery import Delivery
+from llm_test_provider.model import Model, ScriptedModel
+from llm_test_provider.script import Script
 from tests.provider.speakers import SPEAKERS, Heard
 
 Json = Any

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Call, Model, ScriptedProvider, answers, call, calls, error_chunk, says
-from proxy.testing.answer import ErrorEvent
-from proxy.testing.apis.responses_checks import refusal
-from proxy.testing.apis.responses_request import conversation, items_of
+from llm_test_provider import Answer, Call, Model, ScriptedProvider, answers, call, calls, error_chunk, says
+from llm_test_provider.answer import ErrorEvent
+from llm_test_provider.apis.responses_checks import refusal
+from llm_test_provider.apis.responses_request import conversation, items_of
 from tests.provider.speakers import SEALED, SPEAKERS, Heard, events_of
 
 Json = dict[str, Any]

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Call, ScriptedProvider, says
-from proxy.testing.answer import Cut, Ending, Reply
-from proxy.testing.cli import serve
-from proxy.testing.error_texts import OVERFLOWS, THROTTLES, overflow_wording
-from proxy.testing.scenario import ScenarioError, load, read
-from proxy.testing.script import Received
-from proxy.testing.templates import TemplateError, fill
+from llm_test_provider import Answer, Call, ScriptedProvider, says
+from llm_test_provider.answer import Cut, Ending, Reply
+from llm_test_provider.cli import serve
+from llm_test_provider.error_texts import OVERFLOWS, THROTTLES, overflow_wording
+from llm_test_provider.scenario import ScenarioError, load, read
+from llm_test_provider.script import Received
+from llm_test_provider.templates import TemplateError, fill
 
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
 HOUSE = Path(__file__).resolve().parent.parent.parent
@@ -234,7 +234,7 @@ async def test_serving_says_where_it_listens_and_one_line_for_each_request(ask: 
 
 
 def test_the_module_runs_as_a_program_and_ends_cleanly_on_interrupt() -> None:
-    command = [sys.executable, "-m", "proxy.testing", str(EXAMPLES / "bad-day.yaml"), "--port", "0"]
+    command = [sys.executable, "-m", "llm_test_provider", str(EXAMPLES / "bad-day.yaml"), "--port", "0"]
     with subprocess.Popen(command, cwd=HOUSE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         first = running.stdout.readline()
@@ -251,7 +251,7 @@ def test_the_module_runs_as_a_program_and_ends_cleanly_on_interrupt() -> None:
 def test_a_bad_file_ends_the_program_with_its_mistake(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("anwsers: []")
-    command = [sys.executable, "-m", "proxy.testing", str(path)]
+    command = [sys.executable, "-m", "llm_test_provider", str(path)]
 
     ended = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=False, timeout=20)
 

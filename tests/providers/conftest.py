@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from llm_test_provider import ScriptedProvider
 from proxy.config.sections import UpstreamSettings
-from proxy.testing import ScriptedProvider
 from proxy.upstream.litellm import LitellmUpstream
 from proxy.upstream.litellm.loader import load
 

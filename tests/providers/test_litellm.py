@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core.ledger.messages import Usage as Told
-from proxy.dialects.usage import usage_of
-from proxy.errors import UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from proxy.testing import Answer as Scripted
-from proxy.testing import (
+from llm_test_provider import Answer as Scripted
+from llm_test_provider import (
     ScriptedProvider,
     Usage,
     answers,
@@ -29,9 +26,12 @@ from proxy.testing import (
     status,
     truncated,
 )
+from proxy.core.ledger.messages import Usage as Told
+from proxy.dialects.usage import usage_of
+from proxy.errors import UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from proxy.upstream.http import Answer
 from proxy.upstream.litellm import LitellmUpstream
-from proxy.upstream.overflow import is_overflow
+from proxy.upstream.overflow_errors import is_overflow
 from tests.provider.speakers import SPEAKERS, Heard, Speaker, events_of
 from tests.providers.conftest import through
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider, cut, overflow, says, status
+from llm_test_provider import ScriptedProvider, cut, overflow, says, status
 from tests.harness import RunningProxy, Stage, bash, does, pop, push, recall, staged
 
 VENDORS = ("openai", "anthropic")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Conversation, bash, does, pop, push, recall, staged
 
 OURS, THEIRS, SISTER = "gpt-5.4", "claude-opus-5.5", "claude-sonnet-5"

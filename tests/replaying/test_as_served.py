@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from llm_test_provider import ScriptedProvider
 from proxy.config.sources import load_config
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import Incoming
 from proxy.replay.player import Heard
 from proxy.replay.recording import Step, around, encoded
-from proxy.replay.wiring import PATH, TENANT, wired
-from proxy.testing import ScriptedProvider
+from proxy.replay.services import PATH, TENANT, wired
 from tests.harness import does, pop, push, staged
 
 Json = dict[str, Any]

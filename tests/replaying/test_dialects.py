@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from llm_test_provider.apis import messages_checks as messages_check
+from llm_test_provider.apis import responses_checks as responses_check
 from proxy.config.sources import load_config
 from proxy.core.ledger.messages import Request
 from proxy.dialects import Known
@@ -16,8 +18,6 @@ from proxy.replay.formats import recordings_in
 from proxy.replay.outcome import Played
 from proxy.replay.player import play
 from proxy.replay.recording import NotReplayable, Recording
-from proxy.testing.apis import messages_checks as messages_check
-from proxy.testing.apis import responses_checks as responses_check
 
 Json = dict[str, Any]
 MODEL = "claude-sonnet-4-5"

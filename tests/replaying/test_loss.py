@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core.frames.frames import Frame, Status, Tree, Trim
 from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.tree import Frame, Status, Tree, Trim
 from proxy.core.ledger.ledger import Entry, Kind
 from proxy.core.ledger.messages import Message, Request
 from proxy.dialects import OPENAI_CHAT, Known

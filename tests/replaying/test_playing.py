@@ -15,7 +15,7 @@ from proxy.replay.api.base import Api
 from proxy.replay.outcome import Played
 from proxy.replay.player import play
 from proxy.replay.recording import Recording, Step, around, encoded
-from proxy.replay.wiring import wired
+from proxy.replay.services import wired
 from proxy.server.app import App, build
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from proxy.store.opening import open_store
+from proxy.store.sql import open_store
 from tests.api.small_ledger import Written
 from tests.commands.conftest import Shell, stock
 

@@ -14,8 +14,8 @@ from proxy.replay.api.messages import MESSAGES
 from proxy.replay.api.responses import RESPONSES
 from proxy.replay.player import Heard, play
 from proxy.replay.recording import Json, NotReplayable, Recording, Step, around, encoded
+from proxy.replay.services import PATH, TENANT, Backstage, wired
 from proxy.replay.stored import stored_recording
-from proxy.replay.wiring import PATH, TENANT, Backstage, wired
 
 MINUTE = 60_000
 CHAT: list[Json] = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider
+from llm_test_provider import ScriptedProvider
 from tests.harness import Conversation, Stage, staged
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.testing import Answer as Scripted
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import Answer as Scripted
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Stage, bash, does, everything, op, push
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from llm_test_provider import ScriptedProvider, says
 from proxy.auth import issue_key
 from proxy.config.sections import Mode
-from proxy.testing import ScriptedProvider, says
 from tests.harness import Conversation, Stage
 
 Issued = dict[str, str]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import Stage, bash, does, op, pop, push
 
 

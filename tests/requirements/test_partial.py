@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from proxy.testing import Ending, ScriptedProvider, says
+from llm_test_provider import Ending, ScriptedProvider, says
 from tests.harness import WAIT_S, Conversation, Json, Stage, bash, does, everything, push
 
 LONG = "an answer that stops in the middle of what it says " * 20

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.core.ledger.messages import Message
-from proxy.management.views.parts import is_error
+from proxy.management.views.logs import is_error
 
 
 def result(text: str, *, failed: bool = False) -> Message:

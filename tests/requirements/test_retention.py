@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.store.opening import open_store
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
+from proxy.store.sql import open_store
 from tests.api.small_ledger import written
 from tests.harness import WAIT_S, RunningProxy, Stage
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from llm_test_provider import ScriptedProvider, call, says
 from proxy.auth import issue_key
 from proxy.config.sources import load_config
-from proxy.testing import ScriptedProvider, call, says
 from tests.harness import Stage, activate, bash, does, op, plan, pop, push
 
 

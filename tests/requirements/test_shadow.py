@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Answer, Stage, bash, does, pop, push
 
 TOLD = "x-stack-tokens-would-send"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from llm_test_provider import ScriptedProvider, says
 from proxy.management.api.openapi import HEADERS_OUT
-from proxy.testing import ScriptedProvider, says
 from tests.harness import Answer, Stage, does, push
 
 ALWAYS = {

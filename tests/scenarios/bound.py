@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from proxy.testing import Answer, Received
-from proxy.testing.reasoning_binding import Bound, Fault, Item, examine, seal
+from llm_test_provider import Answer, Received
+from llm_test_provider.reasoning_binding import Bound, Fault, Item, examine, seal
 
 
 class BoundModel:

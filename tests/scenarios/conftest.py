@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Model, ScriptedProvider
+from llm_test_provider import Model, ScriptedProvider
 from tests.harness import Conversation, Listening, Stage, staged
 from tests.tongues import CHAT, TONGUES, Tongue
 

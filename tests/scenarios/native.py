@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.testing import Call
+from llm_test_provider import Call
 from tests.wire.proxied import Proxied
 from tests.wire.talking import Heard, ask
 

@@ -20,15 +20,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from llm_test_provider import Answer, Call, ScriptedProvider, Usage, call, says
 from proxy.cli.context import opened
-from proxy.core.context.line import owner_of
-from proxy.core.frames.frames import Frame, children
+from proxy.core.context.message_list import owner_of
 from proxy.core.frames.path_state import Story, follow
+from proxy.core.frames.tree import Frame, children
 from proxy.core.ledger import messages as transcript
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.step import said_by
 from proxy.management.views import lookup
-from proxy.testing import Answer, Call, ScriptedProvider, Usage, call, says
 from tests.harness import Conversation, Json, RunningProxy
 
 MARKS = {"x": "completed", ">": "in_progress", " ": "pending"}

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from proxy.core.ledger.queue import HEADING
-from proxy.testing import Answer, Received, ScriptedProvider
+from llm_test_provider import Answer, Received, ScriptedProvider
+from proxy.core.ledger.queued_messages import HEADING
 from tests.harness import WAIT_S, Conversation, Json, RunningProxy
 from tests.laws import text_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import Conversation, Json, activate, bash, does, everything, pop, push, texts
 
 REASON = "The lock was held by the worker."

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from llm_test_provider import Call, ScriptedProvider, call, says
 from proxy.auth import issue_key
-from proxy.testing import Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.sessions import todo
 

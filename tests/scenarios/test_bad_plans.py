@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Call, ScriptedProvider, call, says
+from llm_test_provider import Answer, Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Stage, bash, does, everything, texts
 from tests.scenarios.sessions import TOOLS, Session, portrait, shaped, todo
 from tests.tongues import MESSAGES

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from proxy.core.compaction.pruning import CLEARED
-from proxy.testing import Answer, Model, Received, ScriptedProvider, When, says
+from llm_test_provider import Answer, Model, Received, ScriptedProvider, When, says
+from proxy.core.compaction.truncate_outputs import CLEARED
 from tests.harness import Answer as Answered
 from tests.harness import Conversation, Stage, bash, does, everything, pop, push, texts
 from tests.scenarios.bound import BoundModel

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from llm_test_provider import Call, Received, ScriptedProvider, call, says
 from proxy.auth import issue_key
-from proxy.core.compaction.pruning import CLEARED
-from proxy.testing import Call, Received, ScriptedProvider, call, says
+from proxy.core.compaction.truncate_outputs import CLEARED
 from tests import laws
 from tests.harness import (
     Conversation,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core.compaction.pruning import CLEARED
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
+from proxy.core.compaction.truncate_outputs import CLEARED
 from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, everything, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
 

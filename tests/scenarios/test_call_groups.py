@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.testing import Answer, Call, ScriptedProvider, call, says
+from llm_test_provider import Answer, Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Stage, activate, bash, does, everything, op, plan, pop, push, texts
 from tests.tongues import MESSAGES
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says, stall
+from llm_test_provider import ScriptedProvider, says, stall
 from tests.harness import Conversation, Stage, activate, bash, does, everything, op, plan, pop, push
 from tests.scenarios.speaking import beside, in_flight, told_in, until, words
 from tests.tongues import MESSAGES

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.clocks import HOUR_MS, Clock, set_clock
 from tests.harness import Stage, bash, does, pop, push
 from tests.scenarios.test_branches import NOTE, does_ask, newest, says_to

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from llm_test_provider import Answer, Model, ScriptedProvider, answers, call, overflow, says, status
 from proxy.accounting.pricing import tariff_for
-from proxy.testing import Answer, Model, ScriptedProvider, answers, call, overflow, says, status
 from tests.harness import does, pop, push, recall
 from tests.scenarios.native import Chat, Json, Messages, Native, Responses, bash, padded
 from tests.wire.proxied import Proxied

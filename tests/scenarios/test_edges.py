@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.testing import Answer, Call, ScriptedProvider, answers, call, cut, empty, overflow, says
+from llm_test_provider import Answer, Call, ScriptedProvider, answers, call, cut, empty, overflow, says
 from tests.harness import (
     Conversation,
     Habits,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, op, plan, pop, push
 from tests.scenarios.sessions import TOOLS
 from tests.scenarios.test_summaries import ASKS, SUMMARY, session, summarising, until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Conversation, Json, Stage, bash, does, pop, push, texts
 
 HOUR = 3_600_000

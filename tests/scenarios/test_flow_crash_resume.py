@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
-from proxy.testing.answer import stall
+from llm_test_provider import ScriptedProvider, says
+from llm_test_provider.answer import stall
 from tests import laws
 from tests.crash.killable import ROOT, KillableProxy
 from tests.harness import Conversation, Stage, activate, bash, does, plan, pop

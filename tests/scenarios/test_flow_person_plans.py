@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Conversation, Stage, activate, bash, does, everything, pop, texts
 
 pytestmark = pytest.mark.rows("S0-36", "S0-39", "S0-03", "S0-04", "S1-37", "S1-77")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import Answer, Model, ScriptedProvider, Usage, call, overflow, says
+from llm_test_provider import Answer, Model, ScriptedProvider, Usage, call, overflow, says
 from tests.harness import Conversation, Json, Stage, bash, does, everything, pop, push, recall, texts
 from tests.scenarios.bound import BoundModel
 from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in

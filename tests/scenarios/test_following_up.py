@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import ScriptedProvider, cut, says, status
+from llm_test_provider import ScriptedProvider, cut, says, status
 from tests.harness import Conversation, Stage, bash, does, op
 from tests.scenarios.speaking import beside, meanwhile, told_in, words
 from tests.tongues import CHAT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Conversation, bash, does
 from tests.scenarios.speaking import beside, meanwhile
 

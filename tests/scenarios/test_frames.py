@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.testing import Answer as Scripted
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import Answer as Scripted
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import (
     Conversation,
     Stage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import Conversation, Stage, bash, does, everything, plan, push, texts
 from tests.scenarios.sessions import Session
 from tests.scenarios.test_inferred_frames import as_todos

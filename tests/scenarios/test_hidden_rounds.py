@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.auth import issue_key
-from proxy.testing import (
+from llm_test_provider import (
     Answer,
     Call,
     Cut,
@@ -23,7 +22,8 @@ from proxy.testing import (
     stall,
     status,
 )
-from proxy.testing.answer import EVENT_STREAM_TYPE
+from llm_test_provider.answer import EVENT_STREAM_TYPE
+from proxy.auth import issue_key
 from tests import laws
 from tests.harness import Conversation, Stage, activate, bash, does, envelope, everything, op, plan, pop, push, recall
 from tests.tongues import CHAT, MESSAGES

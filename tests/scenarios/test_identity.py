@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import Answer, Call, ScriptedProvider, Usage, cut, says, stall
+from llm_test_provider import Answer, Call, ScriptedProvider, Usage, cut, says, stall
 from tests.harness import NUMBER, Conversation, Habits, Stage, bash, does, everything, op, plan, pop, push, texts
 from tests.tongues import MESSAGES
 

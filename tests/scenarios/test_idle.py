@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from llm_test_provider import ScriptedProvider, call, says
 from proxy.config.sources import load_config
 from proxy.core.safe_regex import DOCUMENTED
-from proxy.testing import ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.test_events import heard, listening
 

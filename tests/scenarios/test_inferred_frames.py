@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.testing import Answer, Call, ScriptedProvider, call, says
+from llm_test_provider import Answer, Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Json, Stage, activate, bash, does, everything, pop, push
 from tests.scenarios.sessions import TOOLS, Session, portrait, shaped, todo
 

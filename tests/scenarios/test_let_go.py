@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import time
 
+from llm_test_provider import ScriptedProvider, says
 from proxy.exchange.pipeline import Call
-from proxy.testing import ScriptedProvider, says
 from tests.harness import Conversation, does, push
 
 PATIENCE_S = 5.0

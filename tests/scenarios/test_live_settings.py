@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, does, texts
 from tests.scenarios.sessions import TOOLS
 from tests.scenarios.test_idle import QUICK, Sessions, idle, stats, worked

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from llm_test_provider import Call, ScriptedProvider, call, says
 from proxy.auth import issue_key
-from proxy.testing import Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, pop, push, texts
 
 NOTE = "<stack-context note="

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import Conversation, Stage, bash, does, envelope, everything, pop, push, recall
 from tests.tongues import CHAT
 

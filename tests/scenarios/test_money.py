@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec.structs import replace
 
+from llm_test_provider import Ending, Model, ScriptedProvider, Usage, overflow, says, status
+from llm_test_provider.script import Received
 from proxy.accounting.pricing import Tariff, tariff_for
-from proxy.testing import Ending, Model, ScriptedProvider, Usage, overflow, says, status
-from proxy.testing.script import Received
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall, texts
 from tests.tongues import messages
 

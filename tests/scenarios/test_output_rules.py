@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from llm_test_provider import Model, ScriptedProvider, says
 from proxy.config.sources import load_config
-from proxy.core.compaction.output_rules import OutputRule
-from proxy.core.compaction.pruning import CLEARED
+from proxy.core.compaction.truncate_outputs import CLEARED, OutputRule
 from proxy.errors import InvalidConfiguration
-from proxy.testing import Model, ScriptedProvider, says
 from tests.commands.conftest import Shell
 from tests.harness import Stage
 from tests.scenarios.sessions import TOOLS, Session
@@ -62,11 +61,11 @@ def test_a_regret_is_logged_with_the_rule_and_told_by_the_command(
     stage: Stage, provider: ScriptedProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S2-44: so that rules can be tuned; no name of a file stands in the log."""
-    caplog.set_level(logging.INFO, logger="proxy.exchange.notes.rereads")
+    caplog.set_level(logging.INFO, logger="proxy.exchange.notes.reread_counts")
     session = Session(stage.chat(stage.proxy(outputs__read__tail=20), tools=TOOLS), provider)
     session.plays(TWO_TASKS + AGAIN)
 
-    (logged,) = (record for record in caplog.records if record.name == "proxy.exchange.notes.rereads")
+    (logged,) = (record for record in caplog.records if record.name == "proxy.exchange.notes.reread_counts")
     assert (logged.getMessage(), vars(logged)["tool"], vars(logged)["rule"]) == ("regret", "read", "read")
     proxy = session.chat.proxy
     (conversation,) = proxy.conversations  # which waits until all of it is on disk, where a command of its own looks

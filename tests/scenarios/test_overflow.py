@@ -9,11 +9,11 @@ from contextlib import closing
 
 import pytest
 
-from proxy.core.compaction.pruning import CLEARED
-from proxy.testing import Answer as Scripted
-from proxy.testing import Model, Reply, ScriptedProvider, When, only_done, overflow, says, throttled
-from proxy.testing.answer import EVENT_STREAM_TYPE, ErrorEvent
-from proxy.testing.error_texts import OVERFLOWS, THROTTLES
+from llm_test_provider import Answer as Scripted
+from llm_test_provider import Model, Reply, ScriptedProvider, When, only_done, overflow, says, throttled
+from llm_test_provider.answer import EVENT_STREAM_TYPE, ErrorEvent
+from llm_test_provider.error_texts import OVERFLOWS, THROTTLES
+from proxy.core.compaction.truncate_outputs import CLEARED
 from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, pop, push, recall
 from tests.tongues import MESSAGES, RESPONSES
 

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from llm_test_provider import ScriptedProvider, call, says
 from proxy.auth import issue_key
 from proxy.config.sources import load_config
-from proxy.testing import ScriptedProvider, call, says
 from tests.harness import Conversation, RunningProxy, Stage, bash, does, everything, push, recall, texts
 from tests.scenarios.test_idle import idle
 from tests.stack.forest import count

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import Conversation, RunningProxy, activate, does, op, plan, pop, push
 
 Rows = list[dict[str, Any]]

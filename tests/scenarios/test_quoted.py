@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
+from llm_test_provider import Model, ScriptedProvider, When, says
 from proxy.auth import issue_key
 from proxy.exchange.thread.quoted_history import ENDS
-from proxy.testing import Model, ScriptedProvider, When, says
 from tests.harness import Answer, Conversation, Json, Stage, bash, does, pop, push
 from tests.laws import text_of
 

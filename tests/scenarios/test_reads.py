@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import Json, RunningProxy, Stage, does
 from tests.scenarios.sessions import TOOLS, Session
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from proxy.testing import Call, ScriptedProvider, call, says
+from llm_test_provider import Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, recall
 from tests.laws import Body
 from tests.tongues import neutral

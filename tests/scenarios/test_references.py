@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from llm_test_provider import Model, Received, Reply, ScriptedProvider, cut, says
 from proxy.auth import issue_key
-from proxy.store.cache import Shelf
-from proxy.testing import Model, Received, Reply, ScriptedProvider, cut, says
+from proxy.store.conversation_cache import Shelf
 from tests.harness import RunningProxy, Stage, bash, does, op, pop, push
 from tests.provider.speakers import SPEAKERS, events_of
 from tests.scenarios.sessions import story_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests import laws
 from tests.harness import Conversation, Json, Stage, bash, does, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import Call, Model, ScriptedProvider, says
+from llm_test_provider import Call, Model, ScriptedProvider, says
 from tests.harness import Conversation, Stage, bash, does, op, plan, pop, push, recall
 
 LITTLE = {"models": [Model("gpt-x", window=6_000)]}

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.testing import Answer, Model, ScriptedProvider, says
+from llm_test_provider import Answer, Model, ScriptedProvider, says
 from tests.harness import (
     Conversation,
     Json,

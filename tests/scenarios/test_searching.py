@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, does, pop, push, recall
 from tests.scenarios.test_recall import does_one
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.testing import ScriptedProvider
+from llm_test_provider import ScriptedProvider
 from tests.harness import Stage
 from tests.scenarios.sessions import TOOLS, Session, portrait, shaped
 

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from llm_test_provider import ScriptedProvider, call, says
 from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
-from proxy.testing import ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, plan, pop, push, texts
 from tests.scenarios.bound import BoundModel
 

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from proxy.core.ledger.queue import HEADING
+from llm_test_provider import ScriptedProvider, call, says, status
+from proxy.core.ledger.queued_messages import HEADING
 from proxy.exchange.background.inbox import LONGEST, MOST_WAITING
-from proxy.testing import ScriptedProvider, call, says, status
 from tests.crash.killable import KillableProxy
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, texts
 from tests.laws import calls_of

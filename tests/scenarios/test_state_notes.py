@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from proxy.testing import Call, ScriptedProvider, call, says
+from llm_test_provider import Call, ScriptedProvider, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, plan, pop, push, texts
 
 NOTE = '<stack-context note="memory-pressure"'

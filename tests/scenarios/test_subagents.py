@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import Json, RunningProxy, Stage, bash, does, everything, push, recall
 from tests.scenarios.sessions import TOOLS, todo
 

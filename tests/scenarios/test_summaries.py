@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.testing import Answer, ScriptedProvider, html, reset, says, stall, status
+from llm_test_provider import Answer, ScriptedProvider, html, reset, says, stall, status
 from tests.harness import RunningProxy, Stage, bash, does, everything, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session, made_by
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from proxy.testing import ScriptedProvider, Usage, call, says
+from llm_test_provider import ScriptedProvider, Usage, call, says
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, everything, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
 from tests.stack.test_every_tool import NAMES

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.testing import (
+from llm_test_provider import (
     Answer,
     Call,
     Model,

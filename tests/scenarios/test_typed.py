@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import (
     Answer,
     Conversation,

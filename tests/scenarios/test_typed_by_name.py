@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Stage, bash, does, texts
 from tests.scenarios.test_references import Forgetful
 

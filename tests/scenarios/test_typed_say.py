@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Conversation, Stage, bash, does, everything, op
 from tests.scenarios.speaking import Beside, beside, in_flight, meanwhile, told_in, words
 from tests.scenarios.test_typed import begun, typed

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from llm_test_provider import Received, ScriptedProvider, Usage, says
 from proxy.auth import issue_key
+from proxy.cli import frames as keeping
 from proxy.cli import inspect as looking
-from proxy.cli import keeping
-from proxy.management.actions.unfolding import AT_ONCE, WHEN_CHEAP
-from proxy.testing import Received, ScriptedProvider, Usage, says
+from proxy.management.actions.frames import AT_ONCE, WHEN_CHEAP
 from tests import laws
 from tests.harness import Json, RunningProxy, Stage, bash, does, pop, push
 from tests.scenarios.bound import BoundModel

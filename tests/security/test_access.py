@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.api.pages import pages_in
 from tests.security.starting import Ended, Start, started
 from tests.wire.proxied import Proxied

@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from proxy.testing import Received, ScriptedProvider, answers, call, calls, says
+from llm_test_provider import Received, ScriptedProvider, answers, call, calls, says
 from tests.harness import does, pop, push
 from tests.laws import text_of
 from tests.wire.proxied import Proxied

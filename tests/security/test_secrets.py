@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from llm_test_provider import Answer, Reply, ScriptedProvider, answers, call, cut, says, status
 from proxy.auth import issue_key
-from proxy.testing import Answer, Reply, ScriptedProvider, answers, call, cut, says, status
 from tests.harness import does, pop, push
 from tests.wire.proxied import TOKEN, Journal, Proxied
 from tests.wire.stage import Starting

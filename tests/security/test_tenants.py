@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from llm_test_provider import ScriptedProvider, calls, says
 from proxy.auth import issue_key
 from proxy.config.model import Config
-from proxy.testing import ScriptedProvider, calls, says
 from tests.api.pages import SLOT, Page, pages_in
 from tests.harness import Json, does, pop, push, recall
 from tests.wire.proxied import TOKEN, Proxied

@@ -10,9 +10,9 @@ from typing import Any
 from rs_bpe import openai
 
 from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Popped, Pushed, Rooted, recorded
-from proxy.core.frames.frames import Status, Tree
 from proxy.core.frames.path_state import Story, extend
 from proxy.core.frames.reducer import apply
+from proxy.core.frames.tree import Status, Tree
 from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
 from proxy.core.ledger.messages import Call, Message, Spoken, identity_of
 from proxy.core.tools.base import Desk, Group, Settings

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.context.block import render_block
+from proxy.core.context.frame_block import render_block
 from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned
-from proxy.core.frames.frames import Status, Tree
+from proxy.core.frames.tree import Status, Tree
 from proxy.core.text import clean, estimate_tokens
 from proxy.core.tools.base import Budgets
 from tests.pace import within

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.context.block import render_block
-from proxy.core.context.block_forms import Form, block_of
+from proxy.core.context.block_format import Form, block_of
 from proxy.core.context.block_minimal import LONGEST, MOST_TOKENS, Recent, render_minimal
 from proxy.core.context.block_nested import render_nested
+from proxy.core.context.frame_block import render_block
 from proxy.core.frames.events import ArtifactAdded, FrameEvent, Planned, Rooted
-from proxy.core.frames.frames import Tree
 from proxy.core.frames.path_state import Story
+from proxy.core.frames.tree import Tree
 from proxy.core.text import clean, estimate_tokens
 from proxy.core.tools.base import Budgets
 from tests.stack.forest import MINUTE, NONCE, count, grown, in_the_shop, popped, pushed, rooted

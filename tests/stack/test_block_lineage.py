@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.context.block_lineage import ABOUT, render_lineage
+from proxy.core.context.block_nested import ABOUT, render_lineage
 from proxy.core.frames.events import Delegated, FrameEvent
-from proxy.core.frames.frames import Tree
+from proxy.core.frames.tree import Tree
 from proxy.core.tools.base import Budgets
 from tests.stack.forest import MINUTE, NONCE, count, grown, popped, pushed, rooted
 

@@ -14,7 +14,7 @@ from proxy.core.frames.events import CheckpointSet, Copied, FrameEvent, Injected
 from proxy.core.frames.path_state import Story, extend, follow
 from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round
 from proxy.core.ledger.messages import Call, Message, Spoken
-from proxy.core.tools.branches import (
+from proxy.core.tools.branch_tools import (
     MOST_CHECKPOINTS,
     MOST_COPIED,
     MOST_LINES,

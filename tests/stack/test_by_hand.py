@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.commands.frames import Done, Hand, answered, did, hung, note
-from proxy.core.commands.values import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.core.commands.apply_command import Done, Hand, answered, did, hung, note
+from proxy.core.commands.command_values import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
 from proxy.core.frames.events import ByHand, Entered, HandTold, Planned, Popped, read_event
-from proxy.core.frames.frames import Status, Tree
 from proxy.core.frames.reducer import apply
+from proxy.core.frames.tree import Status, Tree
 from proxy.core.tools.base import Settings
 from proxy.errors import NotAllowed, UnknownFrame
 from tests.stack.working import Watched

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.frames.events import Decided, Planned
-from proxy.core.frames.frames import Status, children
 from proxy.core.frames.results import decisions_in, derived_compaction, returned_text, title_of
+from proxy.core.frames.tree import Status, children
 from proxy.core.text import clean
 from tests.stack.forest import count, grown, popped, pushed, rooted
 

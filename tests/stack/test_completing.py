@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.core.frames.events import Delegated, FrameEvent, Popped
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.tools import run
 from tests.stack.forest import call, popped
 from tests.stack.test_looking import ask, desk_after

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.compaction.summarize import (
+from proxy.core.compaction.llm_summary import (
     EACH,
     ITEMS,
     ROOM_LEAST,
@@ -21,7 +21,7 @@ from proxy.core.compaction.summarize import (
     where_it_stands,
 )
 from proxy.core.frames.events import ArtifactAdded, Decided, Entered, Folded, Planned, Popped, Summarised
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.ledger.messages import Call, Message
 from tests.stack.forest import Talk, call, count, grown, popped, pushed, rooted
 

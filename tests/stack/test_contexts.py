@@ -20,7 +20,7 @@ from proxy.core.frames.events import (
     Rooted,
     Trimmed,
 )
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.tools import definitions, run
 from tests.stack.forest import Talk, call, popped, pushed
 from tests.stack.test_looking import ask, desk_after

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.context.block import render_block
 from proxy.core.context.block_minimal import Recent, render_minimal
 from proxy.core.context.block_nested import render_nested
-from proxy.core.context.explain import Ancestor, Explanation, Sibling, Why, explained
+from proxy.core.context.explain_block import Ancestor, Explanation, Sibling, Why, explained
+from proxy.core.context.frame_block import render_block
 from proxy.core.context.relatives import keywords_of
 from proxy.core.context.relevance import score_ancestor, score_sibling
 from proxy.core.frames.events import ArtifactAdded
-from proxy.core.frames.frames import Tree
+from proxy.core.frames.tree import Tree
 from proxy.core.text import estimate_tokens
 from proxy.core.tools.base import Budgets
 from tests.stack.forest import MINUTE, NONCE, grown, popped, pushed, rooted

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from proxy.core.compaction import folding
+from proxy.core.compaction import compaction_plan as folding
+from proxy.core.compaction.compaction_plan import Folding
 from proxy.core.compaction.cost_gate import Prices, Reason
-from proxy.core.compaction.folding import Folding
 from proxy.core.compaction.segments import Segment, Weights, segments_of
 from proxy.core.compaction.trace import read_trace
-from proxy.core.context.line import assemble, on_line
+from proxy.core.context.message_list import assemble, on_line
 from proxy.core.frames.events import Kept, Replaced, recorded
 from proxy.core.ledger.messages import Message
 from proxy.core.observers import keywords as names

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.context.line import assemble, on_line, owner_of, unpaired
+from proxy.core.context.message_list import assemble, on_line, owner_of, unpaired
 from proxy.core.frames.events import Entered, Popped, read_event
-from proxy.core.frames.frames import Status
 from proxy.core.frames.path_state import Placed
+from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Kind
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.step import said_by
-from proxy.core.policy import inference as inferring
-from proxy.core.policy.inference import RESULTS_KEPT
+from proxy.core.policy import infer_frames as inferring
+from proxy.core.policy.infer_frames import RESULTS_KEPT
 from tests.properties.depth import searched
 from tests.stack.working import SCRIBE, Watched, bash, events_of, padded, todo
 

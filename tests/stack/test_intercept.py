@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.ledger.interceptor import (
+from proxy.core.ledger.tool_call_interceptor import (
     MOST_WAITING,
     CallPart,
     Calls,

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned, Popped, Rooted
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.tools import run
 from proxy.core.tools.base import Desk
-from proxy.core.tools.inspect import state_of
+from proxy.core.tools.inspect_tools import state_of
 from tests.stack.forest import Talk, call, popped, pushed
 
 

@@ -11,12 +11,21 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.core.frames.events import Looped, LoopsCleared, Popped, Pushed, recorded
-from proxy.core.frames.frames import Loop, Status
 from proxy.core.frames.path_state import follow
+from proxy.core.frames.tree import Loop, Status
 from proxy.core.ledger.messages import Call
 from proxy.core.observers import NAMES, Done
-from proxy.core.policy.loops import ALTERNATION, FAILURES, REPETITION, Rules, arisen, refused, signature
-from proxy.core.policy.warning import note, shown
+from proxy.core.policy.loop_detection import (
+    ALTERNATION,
+    FAILURES,
+    REPETITION,
+    Rules,
+    arisen,
+    note,
+    refused,
+    shown,
+    signature,
+)
 from tests.stack.working import Watched, bash
 
 Made = tuple[str, dict[str, Any] | str]

@@ -4,10 +4,10 @@ import pytest
 
 from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, Thread, turn_id, unthought
 from proxy.core.ledger.messages import Call, Message, Request, Spoken, identity_of
-from proxy.core.matching import align as aligning
-from proxy.core.matching import keys as anchors
+from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
-from proxy.core.matching import walk as walking
+from proxy.core.matching import rewritten_history as aligning
+from proxy.core.matching import walk_history as walking
 from proxy.core.matching.match import How, Match, Part
 
 READ = Call("call_1", "read", '{"path":"a.py"}')

@@ -4,9 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.core.compaction.cost_gate import Prices, Reason
-from proxy.core.compaction.minimize import BATCH, MINIMAL, minimized
-from proxy.core.context.actions import SHOWN, actions_of, in_a_line
-from proxy.core.context.probes import FILES, probe_state
+from proxy.core.compaction.one_line_outputs import BATCH, MINIMAL, minimized
+from proxy.core.context.actions import FILES, SHOWN, actions_of, in_a_line, probe_state
 from proxy.core.frames.events import Folded, Pushed, Replaced, Rooted
 from proxy.core.ledger.ledger import Entry, Kind
 from proxy.core.ledger.messages import Message

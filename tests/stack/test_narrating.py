@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.context.line import assemble
+from proxy.core.context.message_list import assemble
 from proxy.core.frames.events import Pushed, Rooted, Trimmed
-from proxy.core.recall.narrate import Part, What, narrated, parts_of
+from proxy.core.recall.as_text import Part, What, narrated, parts_of
 from proxy.dialects import OPENAI_CHAT
 from proxy.dialects.compose import Writer
 from tests.stack.forest import Talk, call, popped

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.compaction.minimize import minimized
-from proxy.core.compaction.output_rules import OutputRule, OutputRules
-from proxy.core.compaction.pruning import CLEARED, candidates, cuts
+from proxy.core.compaction.one_line_outputs import minimized
+from proxy.core.compaction.truncate_outputs import CLEARED, OutputRule, OutputRules, candidates, cuts
 from proxy.core.ledger.messages import Call
 from proxy.core.observers.tool_roles import NAMES
 from tests.stack.forest import call, count

@@ -2,11 +2,11 @@
 
 import pytest
 
-from proxy.core.compaction.pressure import Room, arisen, note, tokens_on_line
+from proxy.core.compaction.window_pressure import Room, arisen, note, tokens_on_line
 from proxy.core.frames.events import Folded, Popped, Pressed, Pushed, Relieved, Replaced, Rooted, call_key
-from proxy.core.frames.frames import Status, Tree
 from proxy.core.frames.path_state import Story
 from proxy.core.frames.reducer import apply
+from proxy.core.frames.tree import Status, Tree
 from tests.stack.forest import Talk, call, rooted
 
 ROOM = Room(200_000, 168_000, 0.75)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.core.frames.events import Delegated
-from proxy.core.matching.subagents import waiting_call
+from proxy.core.matching.guess_parent import waiting_call
 from tests.stack.forest import Talk, call, rooted
 
 pytestmark = pytest.mark.rows("S1-71a", "S1-71b")

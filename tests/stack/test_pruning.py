@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.compaction.output_rules import OutputRules
-from proxy.core.compaction.pruning import CLEARED, LEAST_SAVED, PROTECTED, candidates, cut, cuts, estimated
-from proxy.core.context.line import Line, assemble, unpaired
+from proxy.core.compaction.truncate_outputs import (
+    CLEARED,
+    LEAST_SAVED,
+    PROTECTED,
+    OutputRules,
+    candidates,
+    cut,
+    cuts,
+    estimated,
+)
+from proxy.core.context.message_list import Line, assemble, unpaired
 from proxy.core.frames.events import Replaced, Rooted, Trimmed
 from proxy.core.frames.path_state import Story
 from proxy.core.ledger.messages import Call, Message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.ledger.queue import HEADING, Lane, Queued, State, told, waiting, waits_for
+from proxy.core.ledger.queued_messages import HEADING, Lane, Queued, State, told, waiting, waits_for
 
 
 def said(text: str, **about: object) -> Queued:

@@ -17,7 +17,7 @@ from proxy.core.context.relevance import (
     select_ancestors,
     select_siblings,
 )
-from proxy.core.frames.frames import Frame, Status
+from proxy.core.frames.tree import Frame, Status
 from proxy.core.text import (
     STOP_WORDS,
     TRUNCATED,

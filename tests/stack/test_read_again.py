@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from proxy.core.frames.events import Folded, Popped, Pushed, Replaced, Rooted, Woken
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Entry, Ledger
 from proxy.core.recall import reread_stats as reading
 from proxy.core.recall.reread_stats import ReadAgain, read_again, regretted
-from proxy.core.recall.rereads import GIVEN_AGAIN
+from proxy.core.recall.unchanged_notes import GIVEN_AGAIN
 from tests.stack.forest import Talk, call
 
 CONTENT = "1\tdef add(a, b):\n2\t    return a + b\n"

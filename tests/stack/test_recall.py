@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from proxy.core.frames import path_state as story
 from proxy.core.frames.events import Activated, Entered, Folded, Popped, Replaced, Rooted
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Entry, Event, Kind
 from proxy.core.ledger.messages import Message, identity_of
-from proxy.core.recall.stored import everything
+from proxy.core.recall.stored_texts import everything
 from proxy.core.tools import run
 from proxy.core.tools.base import Desk, Settings
-from proxy.core.tools.recall import RECALL
+from proxy.core.tools.recall_tool import RECALL
 from tests.stack.forest import NONCE, Talk, call, count, popped, pushed
 
 BETWEEN = re.compile(rf'<<recall ([^\n]*)>>\n(.*?)\n<<end nonce="{NONCE}">>', re.DOTALL)

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.core.ledger.messages import Call
-from proxy.core.recall.recalled import (
+from proxy.core.recall.recalled_texts import (
     KEPT_TURNS,
     frames_named,
     is_recall,

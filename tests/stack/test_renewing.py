@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from proxy.core.context.block_refresh import at_waking, due, holder, rewritten_block, told_of
 from proxy.core.frames.events import BlockRenewed, BlockStale, Entered, Folded, Popped, Woken
-from proxy.core.frames.frames import Status, Tree
 from proxy.core.frames.path_state import Story
 from proxy.core.frames.reducer import apply
+from proxy.core.frames.tree import Status, Tree
 from tests.stack.forest import Talk, call, pushed, rooted
 
 pytestmark = pytest.mark.rows("S1-114", "C8")

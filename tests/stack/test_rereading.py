@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from proxy.core.frames.events import Replaced, Rooted
 from proxy.core.observers import NAMES
-from proxy.core.recall.rereads import Means, is_note, supplied
+from proxy.core.recall.unchanged_notes import Means, is_note, supplied
 from tests.stack.forest import NONCE, Talk, call, count
 
 CLAUDE = "Wasted call — file unchanged since your last Read. See that earlier tool_result."

@@ -6,9 +6,9 @@ import pytest
 
 from proxy.core.ledger.ledger import Thread
 from proxy.core.ledger.messages import Message, Request
-from proxy.core.matching import restarted as retelling
+from proxy.core.matching import restarted_conversation as retelling
 from proxy.core.matching.match import How
-from proxy.core.matching.restarted import LEAST_TOLD, retold
+from proxy.core.matching.restarted_conversation import LEAST_TOLD, retold
 from tests.pace import within
 from tests.stack.working import Watched, bash, padded, request
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 
 from proxy.core.compaction.segments import finished
-from proxy.core.context.line import assemble
+from proxy.core.context.message_list import assemble
 from proxy.core.context.relatives import view_of
 from proxy.core.frames.events import Popped, Rooted, RootTold, Woken
-from proxy.core.frames.frames import Frame, Status, Tree, is_left, siblings
 from proxy.core.frames.reducer import apply
+from proxy.core.frames.tree import Frame, Status, Tree, is_left, siblings
 from proxy.core.ledger.ledger import Entry, Kind
 from proxy.core.ledger.messages import Message
 from proxy.core.policy.roots import BEGINS, REOPENS, begun_beside, begun_by, following

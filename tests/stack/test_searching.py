@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.core.recall.pages import Size
 from proxy.core.recall.search import MOST_LINES, Hits, closest, holding, search, windows
-from proxy.core.recall.stored import Piece
+from proxy.core.recall.stored_texts import Piece
 from tests.stack.forest import call, count
 
 SIZE = Size(1_840, 7_840)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from proxy.core.compaction.compaction_plan import is_due
 from proxy.core.compaction.cost_gate import Reason
-from proxy.core.compaction.folding import is_due
-from proxy.core.compaction.overflow import trimmed
-from proxy.core.context.line import assemble
+from proxy.core.compaction.drop_oldest import trimmed
+from proxy.core.context.message_list import assemble
 from proxy.core.frames.events import InterimSummary, recorded
 from proxy.core.tools import run
-from proxy.core.tools.notes import WORDS
+from proxy.core.tools.note_tools import WORDS
 from tests.stack.forest import Talk, call, count, popped, rooted
 from tests.stack.test_looking import desk_after
 from tests.stack.working import SCRIBE, Watched, bash, padded

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from proxy.core.compaction import trace
 from proxy.core.compaction.trace import LEAST, MOST, SECTIONS, Facts, budget_of, merged, read_trace, trace_text
-from proxy.core.frames.frames import Frame, Status
+from proxy.core.frames.tree import Frame, Status
 from proxy.core.ledger.messages import Call, Message
 from proxy.core.observers.keywords import names_in_text
 from tests.stack.forest import count

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.compaction.overflow import shortened, trimmed
-from proxy.core.context.line import Line, assemble, unpaired
+from proxy.core.compaction.drop_oldest import shortened, trimmed
+from proxy.core.context.message_list import Line, assemble, unpaired
 from proxy.core.frames.events import Rooted, Trimmed, call_key
 from proxy.core.frames.path_state import Story
 from proxy.core.ledger.messages import Call, Message

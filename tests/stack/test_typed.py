@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.commands.slash import HOW, LONGEST, MARK, Heard, Say, Unclear, command_in, heard, help_text, read
-from proxy.core.commands.values import Activate, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.core.commands.command_values import Activate, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.core.commands.parse_slash import HOW, LONGEST, MARK, Heard, Say, Unclear, command_in, heard, help_text, read
 from proxy.core.ledger.messages import Call, Message, identity_of
 
 pytestmark = pytest.mark.rows("S0-36")

@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from proxy.core.compaction.cost_gate import Prices
 from proxy.core.frames.events import Replaced, Rooted
-from proxy.core.frames.frames import Status
 from proxy.core.frames.path_state import Story
 from proxy.core.frames.reducer import apply
+from proxy.core.frames.tree import Status
 from proxy.core.tools import run
 from proxy.core.tools.base import Settings
-from proxy.core.tools.frame_view import BLOCK, USUAL_REQUESTS, Choice, choice_at, chosen_view, requests_expected
+from proxy.core.tools.child_view import BLOCK, USUAL_REQUESTS, Choice, choice_at, chosen_view, requests_expected
 from tests.stack.forest import Talk, call, count, popped, pushed
 
 ANTHROPIC = Prices(0.1, 1.25)

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.core.compaction.compaction_plan import Folding, Moment, Pen, folding
 from proxy.core.compaction.cost_gate import Prices
-from proxy.core.compaction.folding import Folding, Moment, Pen, folding
-from proxy.core.context.line import Line, assemble
+from proxy.core.context.message_list import Line, assemble
 from proxy.core.frames.events import FrameEvent, Rooted, frame_id, recorded
 from proxy.core.frames.path_state import Story, extend, follow
 from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Ledger, Round, message_id, turn_id
 from proxy.core.ledger.messages import Call, Message, Request, Spoken, identity_of
 from proxy.core.observers import NAMES
-from proxy.core.policy.inference import Watch, inferred
+from proxy.core.policy.infer_frames import Watch, inferred
 from proxy.dialects import DIALECTS
 from proxy.dialects.compose import Writer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.store.circuit import Circuit
+from proxy.store.failures import Circuit
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import SqliteFile
 from proxy.store.writer import Bounds

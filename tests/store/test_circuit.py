@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.store.circuit import Circuit
+from proxy.store.failures import Circuit
 
 
 class Clock:

@@ -17,9 +17,8 @@ from proxy.core.ledger.ledger import Conversation, Event, Kind, Round
 from proxy.core.ledger.messages import Call, Spoken
 from proxy.errors import StoreError
 from proxy.store import Anchored, Forgotten, Owned, RequestRecord, SentRecord
-from proxy.store.opening import open_store
 from proxy.store.rows import pages
-from proxy.store.sql import SqlStore
+from proxy.store.sql import SqlStore, open_store
 from proxy.store.statements import MANY
 from tests.store.conftest import Making, being_read, locked, rows
 from tests.store.values import entry, grown_to, opened, said

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from proxy.core.frames.events import Activated, Decided, FrameEvent, Popped, recorded
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.errors import StoreError
 from proxy.store import Owned
-from proxy.store import search as finding
+from proxy.store import search_index as finding
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import READERS
 from tests.store.conftest import Making, rows

@@ -8,8 +8,8 @@ import pytest
 
 from proxy.errors import StoreError
 from proxy.store import Anchored, Owned, Record, RequestRecord
+from proxy.store.pending import LOOKED_THROUGH
 from proxy.store.sql import SqlStore
-from proxy.store.under_way import LOOKED_THROUGH
 from tests.store.conftest import locked
 from tests.store.values import entry, opened
 

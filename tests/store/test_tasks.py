@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from proxy.core.frames.events import Entered, Popped, Rooted, recorded
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Entry, Event, Kind
 from proxy.store import Owned
 from proxy.store import read as reading
-from proxy.store import tasks as followed
+from proxy.store import tasks_view as followed
 from proxy.store.sql import SqlStore
 from tests.api.small_ledger import records_of
 from tests.store.conftest import Making, rows

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from proxy.core.frames.events import Entered, Popped, Rooted, recorded
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Ledger, Round, Thread, Value
 from proxy.core.ledger.messages import Call, Message, Spoken, Usage, identity_of
-from proxy.core.ledger.queue import Lane, Queued, State
+from proxy.core.ledger.queued_messages import Lane, Queued, State
 from proxy.store import Owned, Record
 
 

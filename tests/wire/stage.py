@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import ScriptedProvider
+from llm_test_provider import ScriptedProvider
 from tests.wire.proxied import Journal, Proxied
 
 Starting = Callable[..., Proxied]

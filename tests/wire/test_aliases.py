@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.wire.stage import Starting
 from tests.wire.talking import ask, body_of
 

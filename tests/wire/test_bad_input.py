@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, says
 from tests.harness import Json
 from tests.wire.proxied import Proxied
 from tests.wire.stage import Starting

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.testing import (
+from llm_test_provider import (
     Answer,
     Reply,
     ScriptedProvider,

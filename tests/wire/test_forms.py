@@ -7,10 +7,10 @@ from itertools import combinations
 
 import pytest
 
-from proxy.testing import Answer, Call, Reply, ScriptedProvider, answers, call, says
-from proxy.testing.answer import Usage
-from proxy.testing.apis.chat_calls import FORMS as CALL_FORMS
-from proxy.testing.apis.event_forms import FORMS as EVENT_FORMS
+from llm_test_provider import Answer, Call, Reply, ScriptedProvider, answers, call, says
+from llm_test_provider.answer import Usage
+from llm_test_provider.apis.chat_calls import FORMS as CALL_FORMS
+from llm_test_provider.apis.chat_sse import FORMS as EVENT_FORMS
 from tests.harness import Json, does, plan, push
 from tests.wire.proxied import Proxied
 from tests.wire.talking import Heard, ask, body_of

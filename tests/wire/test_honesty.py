@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from llm_test_provider import ScriptedProvider, answers, call, cut, says, status
 from proxy.telemetry.log_fields import LONGEST, Plain, plain
-from proxy.testing import ScriptedProvider, answers, call, cut, says, status
 from tests.harness import does, pop, push
 from tests.wire.proxied import Journal, Proxied
 from tests.wire.stage import Starting

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.testing import Answer, ScriptedProvider, says, stall
+from llm_test_provider import Answer, ScriptedProvider, says, stall
 from tests.harness import does, push
 from tests.wire.proxied import Journal, Proxied
 from tests.wire.talking import PATIENCE_S, ask, body_of, raw_request

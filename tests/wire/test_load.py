@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.testing import Answer, Cut, Received, Reply, ScriptedProvider, says, stall
+from llm_test_provider import Answer, Cut, Received, Reply, ScriptedProvider, says, stall
 from tests.harness import does, push
 from tests.wire.proxied import TOKEN, Proxied
 from tests.wire.talking import CHAT, Heard, ask, body_of, raw_request

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from llm_test_provider import ScriptedProvider, answers, call, says, status
 from proxy.auth import issue_key
-from proxy.testing import ScriptedProvider, answers, call, says, status
 from tests.harness import does, pop, push
 from tests.wire.proxied import TOKEN, Journal, Proxied
 from tests.wire.stage import Starting

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from proxy.testing import ScriptedProvider, answers, call, says
+from llm_test_provider import ScriptedProvider, answers, call, says
 from tests.harness import Json
 from tests.wire.proxied import Proxied
 from tests.wire.talking import CHAT, TOOLS, ask, body_of, exchange, raw_request

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.testing import ScriptedProvider
+from llm_test_provider import ScriptedProvider
 from tests.wire.proxied import Journal, Proxied
 from tests.wire.stage import Starting
 from tests.wire.talking import ask, exchange

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from proxy.testing import EVERY_BYTE, Answer, Cut, Received, Reply, ScriptedProvider, answers, call, stall
+from llm_test_provider import EVERY_BYTE, Answer, Cut, Received, Reply, ScriptedProvider, answers, call, stall
 from tests.harness import Json
 from tests.wire.proxied import Proxied
 from tests.wire.talking import ask, body_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.testing import (
+from llm_test_provider import (
     EVERY_BYTE,
     Answer,
     Call,
@@ -33,8 +33,8 @@ from proxy.testing import (
     truncated,
     wrong_type,
 )
-from proxy.testing.apis.event_forms import FORMS as EVENT_FORMS
-from proxy.testing.apis.sse import FORMS as TYPED_FORMS
+from llm_test_provider.apis.chat_sse import FORMS as EVENT_FORMS
+from llm_test_provider.apis.typed_sse import FORMS as TYPED_FORMS
 from tests.harness import Json, does, plan, push
 from tests.wire.proxied import Proxied
 from tests.wire.talking import Heard, ask

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from llm_test_provider import Answer, Received
+from llm_test_provider import Call as ScriptedCall
 from proxy.cli.demo.session import Call, Frame, Move, Task
 from proxy.core.ledger.messages import is_stack_tool
-from proxy.testing import Answer, Received
-from proxy.testing import Call as ScriptedCall
 
 Message = Mapping[str, Any]
 Calls = tuple[tuple[str, Any], ...]

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from llm_test_provider import Model, ScriptedProvider
 from proxy.accounting import Receipt, total
 from proxy.cli.demo import project_data as records
 from proxy.cli.demo.agent import Agent, AgentError, Told, numbered
@@ -32,7 +33,6 @@ from proxy.cli.demo.proxy_process import LOG_NAME, ProxyFailed, ProxyProcess
 from proxy.cli.demo.screen import Screen, Shown
 from proxy.cli.demo.session import SYSTEM, Task, tasks
 from proxy.core.ledger.messages import STACK_PREFIX
-from proxy.testing import Model, ScriptedProvider
 
 MODEL = "gpt-5.4"
 """Its prices are in the table, and its cache is one the scripted provider plays."""

@@ -20,15 +20,15 @@ from itertools import accumulate
 
 import msgspec
 
-from proxy.core.compaction.interim import summed_up
-from proxy.core.context.line import Scribe, owner_of
+from proxy.core.compaction.facts import summed_up
+from proxy.core.context.message_list import Scribe, owner_of
 from proxy.core.frames.events import call_key
-from proxy.core.frames.frames import FINAL, Frame, Status, Tree, Trim, ancestors, is_kept, is_left, path_to
 from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.tree import FINAL, Frame, Status, Tree, Trim, ancestors, is_kept, is_left, path_to
 from proxy.core.ledger.ledger import Kind
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.step import said_by
-from proxy.core.recall.recalled import recently_recalled
+from proxy.core.recall.recalled_texts import recently_recalled
 from proxy.core.text import Count
 
 

@@ -21,8 +21,8 @@ from itertools import chain, islice, zip_longest
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames.frames import BY_HAND, Frame, Status
 from proxy.core.frames.results import marked_results
+from proxy.core.frames.tree import BY_HAND, Frame, Status
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.keywords import names_in_text, ranked_names
 from proxy.core.text import TRUNCATED, Count, clean, cut_for_display, element, leaf, truncate_to_tokens

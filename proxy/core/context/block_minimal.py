@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.core.context.block import wrapper_of
+from proxy.core.context.frame_block import wrapper_of
 from proxy.core.context.relatives import family_of, planned_under
 from proxy.core.context.relevance import next_planned
-from proxy.core.frames.frames import Frame, Tree, path_to
+from proxy.core.frames.tree import Frame, Tree, path_to
 from proxy.core.text import Count, cut_for_display, element, escape_xml, leaf
 
 LONGEST = 2_000

@@ -11,6 +11,15 @@ which parts are cut. The law is the same too: a block is frozen.
 
 What this module does not do: it urges nothing (position, next action), and of the frame that is entered it tells no
 decisions. Those have no place in this form.
+
+What a subagent is told of the frames it was delegated by: the way from the root of that conversation down to the
+frame in which the call was made, each with its title, its criteria and what it came to so far (S1-71i).
+
+The law: **it is data about another conversation**. It says so itself, and has neither a current frame nor a next
+action; what is to be done is what the subagent was told by its client.
+
+What this module does not do: it chooses and cuts nothing by itself; budgets and parts are those of the flat form
+(`block`), whatever form the subagent's own block has.
 """
 
 from __future__ import annotations
@@ -19,14 +28,16 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 import msgspec
+from msgspec.structs import replace
 
-from proxy.core.context.block import (
+from proxy.core.context.frame_block import (
     PLAN_SHARE,
     Beside,
     BlockBudgets,
     Shares,
     described,
     details,
+    drawn,
     path_shown,
     title_of,
     within_budgets,
@@ -34,8 +45,8 @@ from proxy.core.context.block import (
 )
 from proxy.core.context.relatives import View, view_of
 from proxy.core.context.relevance import next_planned
-from proxy.core.frames.frames import Frame, Tree
-from proxy.core.text import Count, element
+from proxy.core.frames.tree import Frame, Tree
+from proxy.core.text import Count, element, leaf
 
 
 class _Nest(msgspec.Struct, frozen=True):
@@ -127,3 +138,25 @@ def _inside(frame: Frame, share: int, count: Count) -> str:
 def _child(frame: Frame, share: int, count: Count) -> str:
     attributes = _named(frame) if frame.parent else {**_named(frame), "root": "true"}
     return described(frame, attributes, share, count, "child")
+
+
+NOTE = "parents"
+ABOUT = (
+    "The conversation that delegated your task works on these frames. They tell what it is for, and instruct you in "
+    "nothing: do what you were told. stack_recall takes their ids."
+)
+
+
+def render_lineage(  # noqa: PLR0913  as the flat form
+    tree: Tree, frame_id: str, *, nonce: str, now: int, budgets: BlockBudgets, count: Count
+) -> str:
+    """The frames above `frame_id`, the subagent's in the `tree` of the conversation that delegated it; `now` is in ms.
+    Of the budgets only those for the whole and for ancestors count."""
+    view, count, about = view_of(tree, frame_id, now), cache(count), leaf("about", ABOUT)
+    return within_budgets(
+        lambda shares: replace(drawn(view, shares, count, None, urge=False), siblings="", current="", about=about),
+        {"note": NOTE, "nonce": nonce},
+        view,
+        budgets,
+        count,
+    )

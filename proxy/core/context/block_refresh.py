@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from proxy.core.frames.frames import Frame, Tree, path_to
 from proxy.core.frames.path_state import Story
+from proxy.core.frames.tree import Frame, Tree, path_to
 
 BLOCK = "<stack-context "
 

@@ -15,7 +15,7 @@ from collections.abc import Container
 
 from proxy.core.frames.path_state import Story
 from proxy.core.ledger.ledger import Kind, Ledger
-from proxy.core.ledger.queue import Lane, Queued, State, waiting
+from proxy.core.ledger.queued_messages import Lane, Queued, State, waiting
 
 _NOBODY: Container[str] = ()
 

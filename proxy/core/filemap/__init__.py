@@ -21,14 +21,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.core.context.line import owner_of
+from proxy.core.context.message_list import owner_of
 from proxy.core.filemap.contents import CHARACTERS, SeenFile, newest, seen_in
 from proxy.core.filemap.patterns import by_patterns, language_of
 from proxy.core.filemap.ranking import Ranked, mentioned, ranked
 from proxy.core.filemap.render import as_text, chosen
 from proxy.core.filemap.symbols import ReadSymbols
-from proxy.core.frames.frames import Tree, ancestors
 from proxy.core.frames.path_state import Story
+from proxy.core.frames.tree import Tree, ancestors
 from proxy.core.observers.tool_roles import NAMES, Names
 from proxy.core.text import Count
 

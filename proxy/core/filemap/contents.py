@@ -15,12 +15,11 @@ from itertools import pairwise
 
 import msgspec
 
-from proxy.core.filemap.changes import Change, Content, Edited, Gone, changes_of
-from proxy.core.filemap.results import LONGEST
+from proxy.core.filemap.changes import LONGEST, Change, Content, Edited, Gone, changes_of
 from proxy.core.frames.path_state import Placed
 from proxy.core.observers.step import steps_of
 from proxy.core.observers.tool_roles import Names
-from proxy.core.recall.rereads import same_file
+from proxy.core.recall.unchanged_notes import same_file
 
 MOST_FILES = 200
 """Files that are kept in mind, the newest ones."""

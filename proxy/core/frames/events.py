@@ -17,8 +17,8 @@ from hashlib import sha256
 
 import msgspec
 
-from proxy.core.frames.frames import Loop, Status
-from proxy.core.frames.suggestions import Chosen, Suggestion
+from proxy.core.frames.suggestion_log import Chosen, Suggestion
+from proxy.core.frames.tree import Loop, Status
 from proxy.core.ledger.ledger import Event
 
 ROOTED = "rooted"

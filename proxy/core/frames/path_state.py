@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from proxy.core.frames.branches import KINDS, Lines, after
 from proxy.core.frames.events import REWRITTEN, ROOT_TOLD, Dequeued, Switched, begins_root, read_event
-from proxy.core.frames.frames import Tree
 from proxy.core.frames.reducer import apply, reopened
+from proxy.core.frames.tree import Tree
 from proxy.core.ledger.ledger import Entry, Event, Kind, Ledger, Round
 
 _NOTHING: Mapping[str, Sequence[Event]] = {}

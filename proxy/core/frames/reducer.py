@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from proxy.core.frames import suggestions as advice
+from proxy.core.frames import suggestion_log as advice
 from proxy.core.frames.events import (
     Activated,
     ArtifactAdded,
@@ -57,7 +57,7 @@ from proxy.core.frames.events import (
     Unfolded,
     Woken,
 )
-from proxy.core.frames.frames import (
+from proxy.core.frames.tree import (
     ALLOWED,
     BY_HAND,
     FINAL,

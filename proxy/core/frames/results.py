@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from proxy.core.frames.frames import Frame, Status, Tree
+from proxy.core.frames.tree import Frame, Status, Tree
 from proxy.core.text import TRUNCATED, Count, clean, cut_for_display, element, escape_xml, leaf, truncate_to_tokens
 
 RESULTS_KEPT = 4_000

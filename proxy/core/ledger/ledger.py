@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.ledger.messages import Call, Message, Spoken, identity_of
-from proxy.core.ledger.queue import Queued
+from proxy.core.ledger.queued_messages import Queued
 
 JOINT = "\n\n"
 """Between the texts of two rounds of one turn, as the client sees them."""

@@ -19,8 +19,8 @@ import msgspec
 
 from proxy.core.ledger.ledger import Entry, Kind, Ledger, Thread, message_id
 from proxy.core.ledger.messages import Message, Request
-from proxy.core.matching.align import LIKENESS, align, likeness
-from proxy.core.matching.walk import ATTEMPTS, walk
+from proxy.core.matching.rewritten_history import LIKENESS, align, likeness
+from proxy.core.matching.walk_history import ATTEMPTS, walk
 
 RETRY_MS = 600_000
 """How long an identical opening request joins the conversation it opened."""

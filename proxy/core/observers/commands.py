@@ -16,7 +16,7 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.observers.results import exit_code, failed, output_of, parts_of
+from proxy.core.observers.call_outcomes import exit_code, failed, output_of, parts_of
 from proxy.core.observers.shell import LONGEST, commands_in
 from proxy.core.observers.step import HEAD, Done, Step, decoded, ends_of, lines_with
 from proxy.core.observers.tool_roles import Known, Names, Role

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from proxy.core.observers.call_outcomes import failed
 from proxy.core.observers.commands import command_lines, kind_of
 from proxy.core.observers.files import How, files_seen
-from proxy.core.observers.results import failed
 from proxy.core.observers.shell import Simple, commands_in
 from proxy.core.observers.step import Done, Step
 from proxy.core.observers.tool_roles import Names, Role, plain_name

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from proxy.core.observers.call_outcomes import failed, output_of
 from proxy.core.observers.commands import Ran, State, commands_seen
-from proxy.core.observers.results import failed, output_of
 from proxy.core.observers.step import Done, Step, ends_of, lines_with
 from proxy.core.observers.tool_roles import NAMES, Names, Role
 

@@ -18,8 +18,8 @@ import msgspec
 from proxy.core.frames.path_state import Placed
 from proxy.core.frames.results import CHANGED, READ, Touched
 from proxy.core.ledger.messages import Call
+from proxy.core.observers.call_outcomes import failed, parts_of
 from proxy.core.observers.commands import command_lines
-from proxy.core.observers.results import failed, parts_of
 from proxy.core.observers.shell import Simple, commands_in
 from proxy.core.observers.step import Done, Step, decoded, texts_in
 from proxy.core.observers.tool_roles import NAMES, Known, Names, Role

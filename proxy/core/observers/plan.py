@@ -16,7 +16,7 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.observers.results import failed
+from proxy.core.observers.call_outcomes import failed
 from proxy.core.observers.step import Done, Step, decoded
 from proxy.core.observers.tool_roles import Known, Names, Role
 

@@ -15,8 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames.events import call_key
-from proxy.core.frames.frames import Tree
 from proxy.core.frames.path_state import Placed
+from proxy.core.frames.tree import Tree
 from proxy.core.ledger.ledger import Round
 from proxy.core.ledger.messages import Call, Message
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from proxy.core.frames.frames import Status
-from proxy.core.frames.suggestions import POP, PUSH
-from proxy.core.policy.rules import HIGHEST
+from proxy.core.frames.suggestion_log import POP, PUSH
+from proxy.core.frames.tree import Status
+from proxy.core.policy.autonomy_rules import HIGHEST
 from proxy.core.policy.signals import Signals
 
 Steps = Sequence[tuple[float, int]]

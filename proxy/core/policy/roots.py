@@ -21,12 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from proxy.core.frames.events import Rooted, frame_id
-from proxy.core.frames.frames import FINAL, Frame, Tree
 from proxy.core.frames.results import CRITERION, title_of
+from proxy.core.frames.tree import FINAL, Frame, Tree
 from proxy.core.ledger.ledger import Entry
 from proxy.core.ledger.messages import Message
-from proxy.core.observers.summary import asks_for_summary
-from proxy.core.observers.turns import first_said, user_spoke_last
+from proxy.core.observers.turns import asks_for_summary, first_said, user_spoke_last
 
 ROOT = 100_000
 """The number of a root that begins at an entry; those of frames seen in what the client says, parts and subagents are

@@ -18,10 +18,10 @@ from functools import lru_cache
 
 import msgspec
 
-from proxy.core.frames.frames import Status
-from proxy.core.frames.suggestions import POP
+from proxy.core.frames.suggestion_log import POP
+from proxy.core.frames.tree import Status
+from proxy.core.policy.autonomy_rules import HIGHEST, Autonomy
 from proxy.core.policy.heuristics import HEURISTICS, Score, half_up
-from proxy.core.policy.rules import HIGHEST, Autonomy
 from proxy.core.policy.signals import Signals
 
 REMEMBERED = 64

@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from proxy.core.compaction.segments import tokens_of
-from proxy.core.context.line import owner_of
-from proxy.core.frames.frames import Frame
+from proxy.core.context.message_list import owner_of
 from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.tree import Frame
 from proxy.core.ledger.ledger import Kind
 from proxy.core.ledger.messages import Call, Message
+from proxy.core.observers.call_outcomes import failed
 from proxy.core.observers.commands import State, commands_seen
 from proxy.core.observers.files import How, files_seen
 from proxy.core.observers.plan import Changed, ItemStatus, Listed, plan_seen
-from proxy.core.observers.results import failed
 from proxy.core.observers.step import Done, Step, said_by
 from proxy.core.observers.tool_roles import Names, Role
 from proxy.core.observers.turns import continues, keywords

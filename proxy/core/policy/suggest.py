@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from proxy.core.frames.frames import FINAL, RETURNED, Status, Tree, children, path_to
 from proxy.core.frames.results import CRITERION, title_of
-from proxy.core.frames.suggestions import POP, PUSH, Advice, Suggestion, Tally
+from proxy.core.frames.suggestion_log import POP, PUSH, Advice, Suggestion, Tally
+from proxy.core.frames.tree import FINAL, RETURNED, Status, Tree, children, path_to
 from proxy.core.observers.turns import first_said
-from proxy.core.policy.rules import Autonomy
+from proxy.core.policy.autonomy_rules import Autonomy
 from proxy.core.policy.scoring import Verdict, judged, may_be_reached
 from proxy.core.policy.signals import Signals
 from proxy.core.text import cut_for_display, element, escape_xml

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from proxy.core.recall.stored import Piece, between_markers
+from proxy.core.recall.stored_texts import Piece, between_markers
 from proxy.core.text import CHARACTERS_PER_TOKEN, Count, longest_fitting
 
 LEAST_TEXT = 32

@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context.line import on_line
+from proxy.core.context.message_list import on_line
 from proxy.core.frames.events import read_event
 from proxy.core.frames.path_state import Placed, Story, follow
 from proxy.core.frames.reducer import apply
 from proxy.core.frames.results import READ
 from proxy.core.ledger.ledger import Entry, Kind, Ledger, seen_calls
 from proxy.core.ledger.messages import Call
+from proxy.core.observers.call_outcomes import failed
 from proxy.core.observers.files import touched_by
-from proxy.core.observers.results import failed
 from proxy.core.observers.step import Done, said_by
 from proxy.core.observers.tool_roles import NAMES, Names
-from proxy.core.recall.rereads import GIVEN_AGAIN, is_note, part_asked, same_file
-from proxy.core.recall.stored import apart, everything, pieces_of
+from proxy.core.recall.stored_texts import apart, everything, pieces_of
+from proxy.core.recall.unchanged_notes import GIVEN_AGAIN, is_note, part_asked, same_file
 
 
 @dataclass(frozen=True, slots=True)

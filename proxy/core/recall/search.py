@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.recall.pages import Size
-from proxy.core.recall.stored import Piece
+from proxy.core.recall.stored_texts import Piece
 from proxy.core.text import Count, longest_fitting
 
 WHOLE_TEXT = 300

@@ -16,15 +16,19 @@ from msgspec.structs import replace
 from proxy.core.ledger.messages import STACK_PREFIX, Call
 from proxy.core.observers.step import decoded
 from proxy.core.text import truncate_to_tokens
-from proxy.core.tools import autonomy, clearing, completing, recall, subagents
-from proxy.core.tools import branches_stack as branches
-from proxy.core.tools import config as configuring
-from proxy.core.tools import context as contexts
-from proxy.core.tools import frames as moves
-from proxy.core.tools import inspect as looking
-from proxy.core.tools import notes as summarizing
-from proxy.core.tools import notes_stack as notes
-from proxy.core.tools import plan as plans
+from proxy.core.tools import autonomy_tools as autonomy
+from proxy.core.tools import branch_tools as branches
+from proxy.core.tools import config_tool as configuring
+from proxy.core.tools import context_tools as clearing
+from proxy.core.tools import context_tools as contexts
+from proxy.core.tools import frame_tools as moves
+from proxy.core.tools import inspect_tools as looking
+from proxy.core.tools import note_tools as notes
+from proxy.core.tools import note_tools as summarizing
+from proxy.core.tools import plan_tools as plans
+from proxy.core.tools import recall_tool as recall
+from proxy.core.tools import subagent_tools as completing
+from proxy.core.tools import subagent_tools as subagents
 from proxy.core.tools.base import Desk, Mistake, Outcome, Tool
 
 TOOLS: tuple[Tool, ...] = (
@@ -32,14 +36,14 @@ TOOLS: tuple[Tool, ...] = (
     *plans.TOOLS,
     *recall.TOOLS,
     *looking.TOOLS,
-    *notes.TOOLS,
+    *notes.RECORD_TOOLS,
     *contexts.TOOLS,
     *subagents.TOOLS,
     *branches.TOOLS,
     *autonomy.TOOLS,
     *summarizing.TOOLS,
-    *completing.TOOLS,
-    *clearing.TOOLS,
+    *completing.COMPLETE_TOOLS,
+    *clearing.CLEAR_TOOLS,
     *configuring.TOOLS,
 )
 _BY_NAME: Mapping[str, Tool] = {

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from proxy.core.compaction.cost_gate import Prices
-from proxy.core.context.block_forms import FLAT, Form
+from proxy.core.context.block_format import FLAT, Form
 from proxy.core.frames.events import FrameEvent
-from proxy.core.frames.frames import Opening, Tree
 from proxy.core.frames.path_state import Story
+from proxy.core.frames.tree import Opening, Tree
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.observers import NAMES, Names
-from proxy.core.policy.rules import Autonomy
-from proxy.core.recall.stored import Piece
+from proxy.core.policy.autonomy_rules import Autonomy
+from proxy.core.recall.stored_texts import Piece
 
 UNBOUNDED = 1 << 62
 UNKNOWN_PRICES = Prices(0.1, 1.0)

@@ -21,7 +21,7 @@ import msgspec
 
 from proxy.core.ledger.messages import HEAD_ROLES, Message, Request
 from proxy.dialects import raw_json as slices
-from proxy.dialects.base import Body, Dialect, Wanted
+from proxy.dialects.body import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.chat.message import (
     read_message,
     retold,
@@ -33,9 +33,9 @@ from proxy.dialects.chat.message import (
     without_reasoning,
 )
 from proxy.dialects.chat.response import Answer
-from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
-from proxy.dialects.own_responses import chat_said
+from proxy.dialects.dialect import Body, Dialect, Wanted
 from proxy.dialects.parse_cache import Known, Reading, Unreadable, messages_of, raw_of
+from proxy.dialects.synthetic_responses import chat_said
 
 FUNCTIONS = "functions"
 """How tools were offered once. Beside them the API takes neither `tools` nor messages with `tool_calls`, so none of

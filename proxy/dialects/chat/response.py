@@ -19,12 +19,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.core.ledger.interceptor import CallPart, Finish, Opening, Piece, Reasoning, Show, Shown, Text, UsageTold
+from proxy.core.ledger.tool_call_interceptor import (
+    CallPart,
+    Finish,
+    Opening,
+    Piece,
+    Reasoning,
+    Show,
+    Shown,
+    Text,
+    UsageTold,
+)
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import is_signed
 from proxy.dialects.chat.message import text_of
 from proxy.dialects.chat.stream import LEGACY, Round
-from proxy.dialects.response import Answering
+from proxy.dialects.json_deltas import is_signed
+from proxy.dialects.response_writer import Answering
 from proxy.dialects.sse import SseEvent
 from proxy.dialects.usage import told_of
 

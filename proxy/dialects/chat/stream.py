@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from proxy.core.ledger.interceptor import (
+from proxy.core.ledger.messages import Message, Spoken
+from proxy.core.ledger.tool_call_interceptor import (
     CallPart,
     End,
     Event,
@@ -29,11 +30,10 @@ from proxy.core.ledger.interceptor import (
     UsageTold,
     is_whole,
 )
-from proxy.core.ledger.messages import Message, Spoken
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import CONSTANT, is_signed, merged
 from proxy.dialects.chat.message import is_thought, read_message, text_of, worded
-from proxy.dialects.response import Reading
+from proxy.dialects.json_deltas import CONSTANT, is_signed, merged
+from proxy.dialects.response_writer import Reading
 from proxy.dialects.usage import usage_of
 
 ASSISTANT = "assistant"

@@ -21,8 +21,8 @@ import msgspec
 
 from proxy.core.ledger.messages import Message, Request, Source
 from proxy.dialects import raw_json as slices
-from proxy.dialects.base import Appending, Body, Dialect, Headers, Wanted
-from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
+from proxy.dialects.body import list_in, object_in, offered, tool_names, value_of, with_tools
+from proxy.dialects.dialect import Appending, Body, Dialect, Headers, Wanted
 from proxy.dialects.messages.cache_control import markers_of, placed
 from proxy.dialects.messages.message import (
     NO_BLOCKS,
@@ -39,8 +39,8 @@ from proxy.dialects.messages.message import (
     without_reasoning,
 )
 from proxy.dialects.messages.response import Answer
-from proxy.dialects.own_responses import message_said
 from proxy.dialects.parse_cache import Known, Reading, Unreadable, messages_of, raw_of
+from proxy.dialects.synthetic_responses import message_said
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "forced"}
 BILLING = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*")

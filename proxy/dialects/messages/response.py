@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import msgspec
 
-from proxy.core.ledger.interceptor import Finish, Piece, Reasoning, Show, Shown, Text
+from proxy.core.ledger.tool_call_interceptor import Finish, Piece, Reasoning, Show, Shown, Text
 from proxy.dialects import raw_json as slices
-from proxy.dialects.envelope import object_in, value_of
+from proxy.dialects.body import object_in, value_of
 from proxy.dialects.messages.stream import Round, members_of
-from proxy.dialects.response import Answering
+from proxy.dialects.response_writer import Answering
 from proxy.dialects.sse import SseEvent, written
 from proxy.dialects.usage import told_of
 

@@ -17,7 +17,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.ledger.interceptor import (
+from proxy.core.ledger.ledger import EDITED, SEALED
+from proxy.core.ledger.messages import Call, Message, Spoken
+from proxy.core.ledger.tool_call_interceptor import (
     CallPart,
     End,
     Event,
@@ -33,13 +35,11 @@ from proxy.core.ledger.interceptor import (
     UsageTold,
     is_whole,
 )
-from proxy.core.ledger.ledger import EDITED, SEALED
-from proxy.core.ledger.messages import Call, Message, Spoken
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import merged
-from proxy.dialects.envelope import object_in, value_of
+from proxy.dialects.body import object_in, value_of
+from proxy.dialects.json_deltas import merged
 from proxy.dialects.messages.message import CALL, COMPACTION, REASONING, TEXT, read_message
-from proxy.dialects.response import Reading
+from proxy.dialects.response_writer import Reading
 from proxy.dialects.usage import merged_usage, usage_of
 
 CUT = ("max_tokens", "model_context_window_exceeded")

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.core.ledger.interceptor import OpenCall, Owner
+from proxy.core.ledger.tool_call_interceptor import OpenCall, Owner
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import is_signed
+from proxy.dialects.json_deltas import is_signed
 from proxy.dialects.responses.items import REASONING
 
 FUNCTION, CUSTOM = "function_call", "custom_tool_call"

@@ -22,13 +22,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context.line import NEVER_ANSWERED
+from proxy.core.context.message_list import NEVER_ANSWERED
 from proxy.core.ledger.messages import HEAD_ROLES, Message, Request, Source, identity_of
 from proxy.dialects import raw_json as slices
-from proxy.dialects.base import Appending, Body, Dialect, Headers, References, Wanted
+from proxy.dialects.body import list_in, object_in, offered, tool_names, value_of, with_tools
 from proxy.dialects.chat.request import error_body
-from proxy.dialects.envelope import list_in, object_in, offered, tool_names, value_of, with_tools
-from proxy.dialects.own_responses import response_said
+from proxy.dialects.dialect import Appending, Body, Dialect, Headers, References, Wanted
 from proxy.dialects.parse_cache import Known, Reading, Unreadable
 from proxy.dialects.responses.items import (
     ADDED_TOOLS,
@@ -60,8 +59,8 @@ from proxy.dialects.responses.items import (
     without_unreadable,
 )
 from proxy.dialects.responses.response import Answer
-from proxy.dialects.responses.responses_seen import seen
-from proxy.dialects.responses.stored import keeps, lasting, opening
+from proxy.dialects.responses.stored import keeps, lasting, opening, seen
+from proxy.dialects.synthetic_responses import response_said
 
 PREVIOUS = "previous_response_id"
 READABLE = "reasoning.encrypted_content"

@@ -16,15 +16,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.core.ledger.interceptor import MOST_HELD, End, Fault, Finish, Owner, Piece, Show, Shown
 from proxy.core.ledger.messages import Request, is_stack_tool
+from proxy.core.ledger.tool_call_interceptor import MOST_HELD, End, Fault, Finish, Owner, Piece, Show, Shown
 from proxy.dialects import raw_json as slices
-from proxy.dialects.envelope import value_of
-from proxy.dialects.response import Answering
+from proxy.dialects.body import value_of
+from proxy.dialects.response_writer import Answering
 from proxy.dialects.responses.items import REASONING
 from proxy.dialects.responses.output import INCOMPLETE, Item
-from proxy.dialects.responses.responses_seen import Fate, visible
-from proxy.dialects.responses.stored import keeps
+from proxy.dialects.responses.stored import Fate, keeps, visible
 from proxy.dialects.responses.stream import FAULTS, FINALS, Heard, Round
 from proxy.dialects.sse import SseEvent, written
 from proxy.dialects.usage import told_of

@@ -6,18 +6,25 @@ was told**: its items, under the ids it knows, and never the line that went upst
 
 What this module does not do: it keeps nothing. What is told here stands beside the rounds of a turn (`Spoken.extra`);
 whose turn it is, and where it lies, is known to others.
+
+A turn of several rounds as the client of a responses API was shown it.
+
+The law: what the client never saw is in none of it: calls of ours, their results, and reasoning that was made with them
+(`visible`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, TypeVar
 
-from proxy.core.ledger.messages import Message, Request
+from proxy.core.ledger.messages import Message, Request, is_stack_tool
 from proxy.dialects import raw_json as slices
-from proxy.dialects.base import TOLD
-from proxy.dialects.envelope import Fields, value_of
-from proxy.dialects.responses.items import ASSISTANT, is_run, read_item
+from proxy.dialects.body import Fields, value_of
+from proxy.dialects.dialect import TOLD
+from proxy.dialects.responses.items import ASSISTANT, CALL, REASONING, is_run, read_item, read_run
+from proxy.dialects.responses.output import is_open, value
 
 HEAD = "head"
 """The items that open the conversation; `instructions` are not carried on from answer to answer."""
@@ -116,3 +123,51 @@ def page(items: Sequence[tuple[str, bytes]], limit: int, *, oldest_first: bool, 
 
 def deleted(answer: str) -> bytes:
     return slices.encoded({"id": answer, "object": "response", "deleted": True})
+
+
+T = TypeVar("T")
+
+
+class Fate(Enum):
+    """What becomes of an item of a round."""
+
+    SHOWN = auto()
+    BOUND = auto()
+    """It goes with the item behind it."""
+    HIDDEN = auto()
+
+
+def visible(items: Iterable[tuple[T, Fate]]) -> list[T]:
+    """The items of one round that the client sees, in order. What is bound goes with the next one that is shown; at the
+    end, in a round with something hidden, with that."""
+    found: list[T] = []
+    bound: list[T] = []
+    hides = False
+    for item, fate in items:
+        if fate is Fate.BOUND:
+            bound.append(item)
+        elif fate is Fate.SHOWN:
+            found += [*bound, item]
+            bound = []
+        else:
+            hides = True
+    return found if hides else found + bound
+
+
+def seen(rounds: Sequence[Message]) -> Message:
+    """What these rounds were for the client: one run of items. Its tokens are not counted."""
+    return read_run(slices.array_of([item for said in rounds for item in visible(_fates(said))]))
+
+
+def _fates(said: Message) -> Iterator[tuple[bytes, Fate]]:
+    """A call that is in the bytes and not among `calls` was kept from the client."""
+    kept = {call.id for call in read_run(said.wire).calls} - {call.id for call in said.calls}
+    for item in slices.items(said.wire):
+        told = value(item)
+        kind, name = (told.get("type"), told.get("name")) if isinstance(told, dict) else (None, None)
+        if (isinstance(told, dict) and told.get("call_id") in kept) or (
+            str(kind).endswith(CALL) and isinstance(name, str) and is_stack_tool(name)
+        ):
+            yield item, Fate.HIDDEN
+        else:
+            yield item, Fate.BOUND if kind == REASONING and not is_open(item) else Fate.SHOWN

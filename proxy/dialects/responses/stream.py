@@ -15,13 +15,13 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from proxy.core.ledger.interceptor import CallPart, End, Event, Fault, Finish, Opening, Other, Owner, is_whole
 from proxy.core.ledger.ledger import SEALED
 from proxy.core.ledger.messages import Message, Spoken
+from proxy.core.ledger.tool_call_interceptor import CallPart, End, Event, Fault, Finish, Opening, Other, Owner, is_whole
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import is_signed
 from proxy.dialects.chat.stream import DONE
-from proxy.dialects.response import Reading
+from proxy.dialects.json_deltas import is_signed
+from proxy.dialects.response_writer import Reading
 from proxy.dialects.responses.events import TellsItem, TellsResponse, Told, item_in, quickly_told, response_in, told_in
 from proxy.dialects.responses.items import CALL, REASONING, read_run, sealed_in
 from proxy.dialects.responses.output import CUSTOM, FUNCTION, INCOMPLETE, Item, is_open, value

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.queue import Lane, Queued, State, waiting
+from proxy.core.ledger.queued_messages import Lane, Queued, State, waiting
 from proxy.errors import BadRequest, NotAllowed, UnknownFrame
 from proxy.exchange.background.in_flight import Flight, Flights
 from proxy.store import Store
-from proxy.store.cache import Shelf, Shelved
+from proxy.store.conversation_cache import Shelf, Shelved
 from proxy.telemetry.event_bus import Feed
 from proxy.telemetry.events import Happening
 from proxy.telemetry.metrics import Metrics

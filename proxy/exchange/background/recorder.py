@@ -21,18 +21,18 @@ import msgspec
 
 from proxy.accounting import Account, Accountant, Chain, Decision, Outcome, Receipt, response_headers
 from proxy.core import tools
-from proxy.core.compaction import folding
+from proxy.core.compaction import compaction_plan as folding
 from proxy.core.compaction.segments import thoughts_of
-from proxy.core.context.line import on_line
+from proxy.core.context.message_list import on_line
 from proxy.core.frames.events import REASONING_REMOVED, Folded, ReasoningRemoved, read_event
 from proxy.core.ledger.ledger import SEALED, Event
 from proxy.core.ledger.messages import Message, Request, Spoken, Usage
 from proxy.dialects import Dialect
-from proxy.dialects.envelope import object_in
+from proxy.dialects.body import object_in
 from proxy.dialects.raw_json import mended
 from proxy.dialects.usage import compactions_in
 from proxy.errors import StoreError
-from proxy.exchange.background.afterwards import Afterwards
+from proxy.exchange.background.scheduling import Afterwards
 from proxy.exchange.thread.placement import Standing
 from proxy.store import Body, RequestRecord, SentRecord, Store
 from proxy.telemetry.event_bus import Feed

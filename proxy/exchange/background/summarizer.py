@@ -28,10 +28,10 @@ import msgspec
 from proxy import __version__
 from proxy.accounting import SUMMARY, Accountant, Outcome, Receipt
 from proxy.accounting.pricing import Tariff
-from proxy.accounting.tokens import Counter
+from proxy.accounting.token_counter import Counter
 from proxy.config.model import Config
 from proxy.config.sections import SummarySettings
-from proxy.core.compaction.summarize import (
+from proxy.core.compaction.llm_summary import (
     SMALLEST,
     Span,
     heading,
@@ -48,7 +48,7 @@ from proxy.dialects.usage import usage_of
 from proxy.errors import ProxyError, StoreError, UpstreamUnreachable
 from proxy.exchange.thread.placement import Standing
 from proxy.store import RequestRecord, SentRecord, Store
-from proxy.store.cache import Shelf, Shelved
+from proxy.store.conversation_cache import Shelf, Shelved
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.routing import Answer, RawHeaders, Routes, Upstream, outgoing_headers
 

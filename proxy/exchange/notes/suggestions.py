@@ -17,13 +17,13 @@ from functools import cached_property
 
 from proxy.config.model import Config
 from proxy.core.frames.events import Suggested
-from proxy.core.policy.automatic import Place, by_itself
-from proxy.core.policy.rules import Autonomy
+from proxy.core.policy.automatic_frames import Place, by_itself
+from proxy.core.policy.autonomy_rules import Autonomy
 from proxy.core.policy.signals import Reading, Signals, read, signals
 from proxy.core.policy.suggest import suggestion, words
-from proxy.exchange.notes.base import Teller
+from proxy.exchange.notes.note_writer import Teller
+from proxy.exchange.thread.activation import Actor
 from proxy.exchange.thread.placement import Standing
-from proxy.exchange.thread.policy import Actor
 
 REMEMBERED = 16
 """Frames of a conversation of which a reading is kept: work comes back to the parent of a frame."""

@@ -9,25 +9,36 @@ no work under way is lost.
 
 What this module does not do: it ends no frame that nobody pushed, and never the root: what the user asked for is theirs
 to give up.
+
+The note that tells a model of its loops, and the refusing of their calls where that is configured (S3-24).
+
+The law: **only `loops: block` refuses**, and only calls that are part of the pattern.
+
+What this module does not do: it finds no loop and words no warning (`stack.loops`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from msgspec.structs import replace
 
 from proxy.config.model import Config
-from proxy.core.frames.events import recorded
-from proxy.core.frames.frames import Frame, Loop, Status, Tree, children
+from proxy.core.frames.events import Looped, recorded
+from proxy.core.frames.path_state import Story
+from proxy.core.frames.tree import Frame, Loop, Status, Tree, children
 from proxy.core.ledger.ledger import Entry, Kind, Ledger
+from proxy.core.ledger.messages import Call
+from proxy.core.ledger.tool_call_interceptor import Refusing
+from proxy.core.observers.tool_roles import Names
 from proxy.core.observers.turns import user_spoke_last
-from proxy.core.policy.loops import failed_again
-from proxy.core.tools import frames as moves
+from proxy.core.policy.loop_detection import Rules, arisen, failed_again, note, refused, signature
+from proxy.core.tools import frame_tools as moves
 from proxy.core.tools.base import Desk, Group
-from proxy.exchange.notes.base import Teller
+from proxy.exchange.notes.note_writer import Teller
+from proxy.exchange.thread.activation import Actor
 from proxy.exchange.thread.placement import Standing
-from proxy.exchange.thread.policy import Actor
 
 
 @dataclass(frozen=True)
@@ -93,3 +104,42 @@ def _words(tree: Tree, frame: Frame, loop: Loop) -> str:
     failed = [f for f in children(tree, frame.id) if f.status is Status.FAILED]
     newest = max(failed, key=lambda f: (f.updated_at, f.order))
     return f"Blocked: {', '.join(loop.shown)} failed {loop.count} times. The last attempt: {newest.results}"
+
+
+@dataclass(frozen=True)
+class LoopWarning:
+    """A loop that closes with this request is told of behind it."""
+
+    teller: Teller
+    actor: Actor
+    config: Config
+
+    def __call__(self, standing: Standing) -> Standing:
+        takes = self.config.loops != "off" and self.teller.takes_words(standing.request.model)
+        if standing.mode != "active" or not takes:
+            return standing
+        names = self.actor.watch.names
+        loop = arisen(standing.story, names, self._rules)
+        if loop is not None:
+            words = note(loop, self.actor.nonce(standing.conversation))
+            looped = Looped(standing.frame, replace(loop, at=standing.node))
+            standing = self.teller.told(self.teller.recorded(standing, [looped]), words)
+        if self.config.loops == "block":
+            standing = replace(standing, refused=refused(standing.story, names, self.config.loop_window))
+        return standing
+
+    @cached_property
+    def _rules(self) -> Rules:
+        return loop_rules(self.config)
+
+
+def loop_rules(config: Config) -> Rules:
+    """What counts as a loop."""
+    return Rules(config.loop_repeats, config.loop_window, config.loop_period)
+
+
+def refuses(standing: Standing, story: Story, names: Names, window: int) -> Refusing | None:
+    """Which calls of the client's tools are answered here, as the work stands in `story`: what the model did with stack
+    calls since the request came may have ended a loop. None where none are."""
+    signatures = standing.refused & refused(story, names, window)
+    return (lambda name, arguments: signature(Call("", name, arguments), names) in signatures) if signatures else None

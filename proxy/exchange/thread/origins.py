@@ -18,17 +18,17 @@ from proxy.config.model import Config
 from proxy.config.runtime import LiveSettings
 from proxy.core.frames.results import CRITERION
 from proxy.core.ledger.messages import Request
-from proxy.core.matching import keys as anchors
-from proxy.core.matching import subagents as presuming
-from proxy.core.matching import walk as walking
+from proxy.core.matching import guess_parent as presuming
+from proxy.core.matching import lookup_keys as anchors
+from proxy.core.matching import walk_history as walking
 from proxy.core.matching.match import Match
 from proxy.core.observers.turns import untagged
 from proxy.dialects import Dialect
-from proxy.exchange.thread import clients
-from proxy.exchange.thread import subagents as delegation
+from proxy.exchange.thread import attach_subagent as delegation
+from proxy.exchange.thread import session_headers as clients
+from proxy.exchange.thread.activation import binds
 from proxy.exchange.thread.placement import Arrival, Standing, made_behind_ours
-from proxy.exchange.thread.policy import binds
-from proxy.store.cache import Shelf, Shelved
+from proxy.store.conversation_cache import Shelf, Shelved
 
 PROMPTS = 4
 """User messages at the beginning of a conversation that may be what it was told to do."""

@@ -11,16 +11,16 @@ from collections.abc import Sequence, Set
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.folding import Decision
+from proxy.core.compaction.compaction_plan import Decision
 from proxy.core.frames.events import HEAD, REASONING_REMOVED, ReasoningRemoved, read_event
 from proxy.core.frames.path_state import Story
 from proxy.core.ledger.ledger import Entry, Ledger, Thread
 from proxy.core.ledger.messages import Request
-from proxy.core.ledger.queue import waits_for
+from proxy.core.ledger.queued_messages import waits_for
 from proxy.core.matching.match import How
-from proxy.exchange.thread.policy import Here
-from proxy.exchange.thread.subagents import Above
-from proxy.store.cache import Shelved
+from proxy.exchange.thread.activation import Here
+from proxy.exchange.thread.attach_subagent import Above
+from proxy.store.conversation_cache import Shelved
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -22,17 +22,18 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from proxy.accounting.tokens import Counter
-from proxy.core.context.line import assemble
+from proxy.accounting.token_counter import Counter
+from proxy.core.context.message_list import assemble
 from proxy.core.frames.path_state import Story
 from proxy.core.ledger.messages import Message, Request, identity_of
 from proxy.core.matching.quotes import Quote, cut, quoted, said_in
-from proxy.core.recall.narrate import narrated, parts_of
-from proxy.dialects import Dialect, texts
+from proxy.core.recall.as_text import narrated, parts_of
+from proxy.dialects import Dialect
+from proxy.dialects import body as texts
 from proxy.dialects.compose import Writer
 from proxy.errors import StoreError
-from proxy.exchange.thread import clients
-from proxy.store.cache import Shelf, Shelved
+from proxy.exchange.thread import session_headers as clients
+from proxy.store.conversation_cache import Shelf, Shelved
 
 log = logging.getLogger(__name__)
 

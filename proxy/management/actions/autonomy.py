@@ -19,10 +19,10 @@ from typing_extensions import TypedDict
 from proxy.config.model import Config
 from proxy.core.frames.events import AutonomySet, FrameEvent, SuggestionsCleared, recorded
 from proxy.core.frames.path_state import Story
-from proxy.core.frames.suggestions import POP, PUSH, Suggestion, Tally
+from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion, Tally
 from proxy.core.ledger.ledger import Event, Kind, Ledger
+from proxy.core.policy.autonomy_rules import RULES
 from proxy.core.policy.heuristics import HEURISTICS, Input, Score
-from proxy.core.policy.rules import RULES
 from proxy.core.policy.scoring import Verdict, judged
 from proxy.core.policy.signals import read, signals
 from proxy.core.policy.suggest import pointless, stats, waiting

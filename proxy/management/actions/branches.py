@@ -1,7 +1,7 @@
 """Checkpoints and branches of a conversation as a person sees them, and what a person wants of them put into the store.
 
 Everything hangs on the newest entry of a path, so it holds on that path, in every process and after a restart. When a
-branch begins is `proxy.core.tools.branches`'s to say: with the user's next message.
+branch begins is `proxy.core.tools.branch_tools`'s to say: with the user's next message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from proxy.core.frames.events import FrameEvent, recorded
 from proxy.core.frames.path_state import Story, follow
 from proxy.core.ledger.ledger import Event, Ledger
 from proxy.core.observers.step import said_by
-from proxy.core.tools.branches import (
+from proxy.core.tools.branch_tools import (
     branch_from,
     checkpoint_at,
     copied,

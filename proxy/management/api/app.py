@@ -16,6 +16,11 @@ like what never existed. An operator (an admin key, the token of this process, o
 all.
 
 FastAPI costs 0.3 s to import, so nothing but `app` imports this package, and only `serve` imports `app`.
+
+Who is asking: a guard in front of the routes, so that no route can be added that forgets it.
+
+`/health` is open, for probes have no key; it tells nothing of anybody. Everything else, paths without a route
+included, needs a tenant.
 """
 
 from __future__ import annotations
@@ -23,15 +28,43 @@ from __future__ import annotations
 from functools import cache
 
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import __version__
+from proxy.auth import Headers, Tenant, is_operator
+from proxy.errors import ProxyError
 from proxy.management.api import conversations as routes
 from proxy.management.api import events
-from proxy.management.api.backstage import Backstage
-from proxy.management.api.base import Json, answer_errors
-from proxy.management.api.identity import Identity
+from proxy.management.api.base import Backstage, Json, answer_errors, error_answer
 from proxy.management.api.limits import Bounds, Pace
+
+OPEN = frozenset({"/health"})
+OPERATOR = Tenant("operator", "operator", admin=True)
+"""Whoever can read the file in which this process left its token: the user it runs as."""
+
+
+class Identity:
+    """Puts the tenant, and what the routes look at, into the request's state, or answers without a tenant."""
+
+    def __init__(self, app: ASGIApp, backstage: Backstage) -> None:
+        self._app = app
+        self._backstage = backstage
+        self._token = backstage.operator_token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            state = scope.setdefault("state", {})
+            state["backstage"] = self._backstage
+            try:
+                state["tenant"] = None if scope["path"] in OPEN else self._tenant(scope["headers"])
+            except ProxyError as error:
+                await error_answer(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _tenant(self, headers: Headers) -> Tenant:
+        return OPERATOR if is_operator(headers, self._token) else self._backstage.tenant_of(headers)
+
 
 __all__ = ["Backstage", "build_api"]
 

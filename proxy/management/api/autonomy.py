@@ -1,4 +1,10 @@
-"""How much the proxy decides in a conversation: asked, explained, changed (`/stack/conversations/{id}/autonomy`)."""
+"""How much the proxy decides in a conversation: asked, explained, changed (`/stack/conversations/{id}/autonomy`).
+
+The routes of `/stack/config`: how subagents are tracked, as `stack_config` tells the model, and setting it while the
+proxy runs (S1-118).
+
+The law: **what holds for everybody is set by an operator**; any other key only reads.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +15,12 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from proxy.core.policy.rules import NAMES, Combiner, Heuristic, Level, clamped
+from proxy.core.policy.autonomy_rules import NAMES, Combiner, Heuristic, Level, clamped
+from proxy.errors import Forbidden
 from proxy.management.actions import autonomy
-from proxy.management.api.asking import UNKNOWN, Asked, Id, Thread
-from proxy.management.api.base import Json, answered
+from proxy.management.api.base import UNKNOWN, Asked, Documented, Error, Id, Json, Thread, answered
 from proxy.management.views import conversations, lookup
+from proxy.management.views.subagents import Tracking, TrackingWanted, told
 
 router = APIRouter()
 LARGEST = 2**53
@@ -82,3 +89,26 @@ async def clear_suggestions(
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+FOR_OPERATORS: Documented = {
+    403: {"model": Error, "description": "It holds for everybody, and this key is not an operator's"}
+}
+
+
+@router.get("/config", response_model=Tracking)
+async def show_config(asked: Asked) -> Response:
+    """How subagents are tracked."""
+    return Json(told(asked.backstage.live))
+
+
+@router.patch("/config", response_model=Tracking, responses=FOR_OPERATORS)
+async def set_config(asked: Asked, wanted: TrackingWanted) -> Response:
+    """Set how subagents are tracked, from now on and after a restart."""
+    if not asked.tenant.admin:
+        raise Forbidden("This holds for everybody; it needs a key issued with --admin. GET tells what holds.")
+    live = asked.backstage.live
+    await live.refresh()
+    if said := wanted.by_key(live.subagent.patterns):
+        await asked.backstage.store.durable(live.change(said))
+    return Json(told(live))

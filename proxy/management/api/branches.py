@@ -26,8 +26,7 @@ from proxy.management.actions.branches import (
     InjectionTold,
     Path,
 )
-from proxy.management.api.asking import UNKNOWN, Asked, Documented, Id, Thread
-from proxy.management.api.base import Error, Json
+from proxy.management.api.base import UNKNOWN, Asked, Documented, Error, Id, Json, Thread
 from proxy.management.views import lookup
 from proxy.management.views.conversations import story_of
 

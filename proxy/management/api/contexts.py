@@ -1,4 +1,11 @@
-"""The routes that look at contexts: a line, the block as it was told, what has left, what a frame came to."""
+"""The routes that look at contexts: a line, the block as it was told, what has left, what a frame came to.
+
+The route of the map: which symbols are where, of the files whose contents passed by.
+
+The route that looks for words in finished frames, whatever conversation they are of.
+
+The law: **it leaves nobody's own frames**: the tenant is in the question to the store, as on every route.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +14,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from proxy.core.context.made import with_artifacts
-from proxy.core.tools.context import LONGEST, PREVIEW
-from proxy.management.api.asking import UNKNOWN, Asked, Id, Thread
-from proxy.management.api.base import answered
+from proxy.core.context.actions import with_artifacts
+from proxy.core.filemap import BUDGET
+from proxy.core.tools.context_tools import LONGEST, PREVIEW
+from proxy.management.api.base import UNKNOWN, Asked, Id, Json, Thread, answered
 from proxy.management.views import contexts, lookup
 from proxy.management.views import explain as explained
+from proxy.management.views.contexts import SeenFilesTold, seen_files
 from proxy.management.views.conversations import story_of
+from proxy.management.views.search import MOST, FoundRows, found_rows
 
 router = APIRouter()
 
@@ -78,3 +87,35 @@ async def show_summary(asked: Asked, frame: Id) -> Response:
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+LEAST_TOKENS, MOST_TOKENS = 100, 16_000
+"""Tokens that may be asked for."""
+
+
+@router.get("/conversations/{conversation}/map", response_model=SeenFilesTold, responses=UNKNOWN)
+async def show_map(
+    asked: Asked,
+    conversation: Id,
+    thread: Thread = "",
+    tokens: Annotated[int, Query(ge=LEAST_TOKENS, le=MOST_TOKENS, description="At most so many are told")] = BUDGET,
+) -> Response:
+    """The definitions in files that were read or written, those first that others refer to most."""
+    stage = asked.backstage
+    ledger = await lookup.ledger_of(stage.store, asked.scope, conversation)
+    return await answered(lambda: seen_files(ledger, story_of(ledger, thread), stage.config, tokens, stage.count))
+
+
+MOST_CHARACTERS = 2_000
+"""Of a query; the first words of it count (`finding.MOST_WORDS`)."""
+
+
+@router.get("/search", response_model=FoundRows)
+async def search(
+    asked: Asked,
+    q: Annotated[str, Query(min_length=1, max_length=MOST_CHARACTERS, description="Words; no syntax")],
+    limit: Annotated[int, Query(ge=1, le=MOST, description="At most so many, the best first")] = 10,
+) -> Response:
+    """Finished frames that have all these words in title, criteria, results, files or decisions; where none has, those
+    that come close."""
+    return Json(await found_rows(asked.backstage.store, asked.scope, q, limit))

@@ -18,35 +18,42 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
 from proxy.accounting import By
-from proxy.core.frames.frames import Status
+from proxy.core.frames.tree import Status
 from proxy.errors import StoreError
-from proxy.management.actions import unfolding
-from proxy.management.api import (
-    attempts,
-    autonomy,
-    branches,
-    completing,
-    configuring,
-    contexts,
-    past,
-    searching,
-    seen_files,
-    subagents,
-)
+from proxy.management.actions import frames as unfolding
+from proxy.management.api import autonomy, branches, contexts, subagents
+from proxy.management.api import autonomy as configuring
+from proxy.management.api import complete_subagent as completing
+from proxy.management.api import contexts as searching
+from proxy.management.api import contexts as seen_files
+from proxy.management.api import frames as attempts
 from proxy.management.api import frames as hand
+from proxy.management.api import history as past
 from proxy.management.api import messages as speaking
-from proxy.management.api.asking import ERRORS, UNKNOWN, Asked, Asking, AsOf, Id, Limit, Offset, Thread
-from proxy.management.api.backstage import Backstage
-from proxy.management.api.base import Error, Json, answered
-from proxy.management.api.description import description
+from proxy.management.api.base import (
+    ERRORS,
+    UNKNOWN,
+    Asked,
+    Asking,
+    AsOf,
+    Backstage,
+    Error,
+    Id,
+    Json,
+    Limit,
+    Offset,
+    Thread,
+    answered,
+)
+from proxy.management.api.openapi import description
 from proxy.management.export import files as writing
 from proxy.management.export.flamegraph import MEASURES
 from proxy.management.export.formats import FORMATS, Options, format_named, measure_named
 from proxy.management.export.source import gathered
 from proxy.management.views import conversations, logs, lookup, loops, requests, totals
+from proxy.management.views.as_of import LATEST, ledger_at, moment_in
 from proxy.management.views.health import Health
 from proxy.management.views.health import health as told_health
-from proxy.management.views.past import LATEST, ledger_at, moment_in
 from proxy.management.views.schemas import (
     ConversationRow,
     FrameDetail,

@@ -17,9 +17,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from msgspec.json import encode
 
-from proxy.management.api.asking import ERRORS, UNKNOWN, Asked
-from proxy.management.api.backstage import Backstage
-from proxy.management.api.base import Error
+from proxy.management.api.base import ERRORS, UNKNOWN, Asked, Backstage, Error
 from proxy.management.views import lookup
 from proxy.telemetry.event_bus import Listener, Numbered
 

@@ -1,6 +1,8 @@
 """The routes by which a person drives the tree: push, plan, activate, pop, invalidate, rename.
 
 The law: **nothing here changes what is being sent**. What is done takes effect with the next request of its path.
+
+The route by which a person wants another attempt at a frame that failed (S0-39).
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from proxy.core.commands.values import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
-from proxy.errors import BadRequest
+from proxy.core.commands.command_values import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.core.frames.tree import Status
+from proxy.errors import BadRequest, NotAllowed
 from proxy.management.actions.frames import At, HandTold, do
-from proxy.management.api.asking import UNKNOWN, Asked, Asking, Documented, Id, Thread
-from proxy.management.api.base import Error, Json
+from proxy.management.api.base import UNKNOWN, Asked, Asking, Documented, Error, Id, Json, Thread
 from proxy.management.views import lookup
 from proxy.management.views.conversations import story_of
 
@@ -143,3 +145,20 @@ async def _done(asked: Asking, at: At, deed: Deed) -> Response:
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+@router.post(
+    "/frames/{frame}/retry",
+    response_model=HandTold,
+    responses={**UNKNOWN, 409: {"model": Error, "description": "It did not fail, or its parent is not active"}},
+)
+async def retry(asked: Asked, frame: Id) -> Response:
+    """Try again what failed: another frame by the same title, which is told why the one before failed."""
+    ledger, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
+    status = story.tree.frames[frame].status
+    if status is not Status.FAILED:
+        raise NotAllowed(f"Frame {frame} is {status}: only what failed is tried again.", code="not_failed")
+    at = At(ledger, story, time.time_ns() // 1_000_000)
+    told, events = await do(asked.backstage.store, asked.backstage.config, at, Activate(frame))
+    asked.backstage.decided(ledger.conversation.tenant, ledger.conversation.id, events)
+    return Json(told)

@@ -8,11 +8,10 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from proxy.core.ledger.queue import Lane
+from proxy.core.ledger.queued_messages import Lane
 from proxy.exchange.background.inbox import LONGEST, MOST_WAITING
-from proxy.management.actions.stopping import TreeStopped, stop_all
-from proxy.management.api.asking import UNKNOWN, Asked, Asking, Id
-from proxy.management.api.base import Error, Json
+from proxy.management.actions.frames import TreeStopped, stop_all
+from proxy.management.api.base import UNKNOWN, Asked, Asking, Error, Id, Json
 from proxy.management.views import lookup
 from proxy.management.views.messages import flight_rows, message_rows
 from proxy.management.views.schemas import FlightRow, MessageRow

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict
 
-from proxy.management.api.asking import Asked, Asking, Limit, Offset
-from proxy.management.api.base import Json
+from proxy.management.api.base import Asked, Asking, Json, Limit, Offset
 from proxy.management.views import subagents
 from proxy.management.views.subagents import SubagentRow, SubagentStats, Watching
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from proxy.errors import BadRequest
 from proxy.management.export.formats import File, Format, Options
-from proxy.management.export.layout import safe
 from proxy.management.export.source import Material
+from proxy.management.export.stack_layout import safe
 
 PIECE = 64 * 1024
 """Bytes that are gathered before they are handed on."""

@@ -11,9 +11,10 @@ from difflib import get_close_matches
 
 from proxy.errors import BadRequest
 from proxy.management.export import flamegraph as flames
-from proxy.management.export import handover, jetbox, layout, messages
+from proxy.management.export import handover, jetbox, messages
 from proxy.management.export import ledger as whole
 from proxy.management.export import otel as spans
+from proxy.management.export import stack_layout as layout
 from proxy.management.export.flamegraph import MEASURES, MeasureName
 from proxy.management.export.items import items_of, log_lines
 from proxy.management.export.source import Material

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from proxy.core.frames.frames import FINAL, Frame, Status, Tree, children, path_to
+from proxy.core.frames.tree import FINAL, Frame, Status, Tree, children, path_to
 from proxy.core.ledger.ledger import Kind
 from proxy.core.text import cut_for_display
-from proxy.core.tools.inspect import TREE_ICONS
+from proxy.core.tools.inspect_tools import TREE_ICONS
 from proxy.management.export.source import Material
 
 LONGEST = 2_000

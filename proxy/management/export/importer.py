@@ -14,17 +14,17 @@ from msgspec.structs import replace
 
 from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, answer_of
 from proxy.core.ledger.messages import Message, Spoken
-from proxy.core.matching import keys as anchors
+from proxy.core.matching import lookup_keys as anchors
 from proxy.errors import NotAllowed
+from proxy.management.export import jetbox as told_by_jetbox
 from proxy.management.export import ledger as whole
 from proxy.management.export import stack_layout as told_by_layout
-from proxy.management.export import told_by_jetbox
-from proxy.management.export.layout import STATE
 from proxy.management.export.reading import document, refuse, rows, shelf_at
 from proxy.management.export.rebuild import records as rebuilt
+from proxy.management.export.stack_layout import STATE
 from proxy.management.views.lookup import Unreadable, newest_story, stories
 from proxy.store import Anchored, Owned, Record, RequestRecord, Store
-from proxy.store.rebuild import replayed
+from proxy.store.read import replayed
 
 _SOMEBODY = Message("assistant", b"", "")
 """Stands for an answer where only that there was one counts."""

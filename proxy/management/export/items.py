@@ -16,15 +16,14 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from proxy.core.context.line import owner_of
-from proxy.core.frames.frames import Tree
+from proxy.core.context.message_list import owner_of
 from proxy.core.frames.path_state import Placed
+from proxy.core.frames.tree import Tree
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.step import said_by
-from proxy.management.views.logs import item_of
+from proxy.management.views.logs import Place, item_of, place_of, states_of
 from proxy.management.views.lookup import stories
-from proxy.management.views.parts import Place, place_of, states_of
 from proxy.management.views.schemas import LogItem, PartState
 
 

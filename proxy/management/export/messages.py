@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.accounting.pricing import Tariff, Tariffs
-from proxy.core.context.line import assemble
+from proxy.core.context.message_list import assemble
 from proxy.core.frames.path_state import Story
 from proxy.core.ledger.ledger import JOINT, Entry, Kind, Ledger
 from proxy.core.ledger.messages import Call, Message, Request, is_stack_tool
@@ -24,7 +24,7 @@ from proxy.dialects import DIALECTS, OPENAI_CHAT, Dialect, Known, References, Un
 from proxy.dialects import raw_json as slices
 from proxy.dialects.compose import Writer
 from proxy.errors import NotAllowed
-from proxy.exchange.references import kept_at
+from proxy.exchange.previous_responses import kept_at
 from proxy.management.export.redaction import without_credentials
 from proxy.management.export.source import Material
 

@@ -21,7 +21,7 @@ from typing import Any
 from proxy import __version__
 from proxy.accounting import Receipt
 from proxy.accounting.pricing import family_of
-from proxy.core.frames.frames import Frame, Status
+from proxy.core.frames.tree import Frame, Status
 from proxy.core.text import cut_for_display
 from proxy.management.export.items import as_line
 from proxy.management.export.jetbox import Action, actions_of

@@ -27,7 +27,7 @@ from proxy.core.frames.events import (
     Replanned,
     recorded,
 )
-from proxy.core.frames.frames import RETURNED, Status
+from proxy.core.frames.tree import RETURNED, Status
 from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Round, Thread
 from proxy.core.ledger.messages import Message, Spoken
 from proxy.errors import BadRequest

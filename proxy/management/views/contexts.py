@@ -3,6 +3,11 @@ S1-116, S1-117).
 
 Tokens are as they were counted when each message came; those of our own texts (a block, a trace, an output told in
 other words) are counted as the budgets are, by whoever asks.
+
+The map of the files that a conversation has seen, for people (S2-23 to S2-25).
+
+It is what a frame block would tell of them, whether the configuration has it told to a model or not. The law: **it is
+drawn anew each time**, from what is stored; nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -13,16 +18,20 @@ from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
 from proxy.config.model import Config
-from proxy.core.context.block_forms import block_of
-from proxy.core.frames.frames import Frame
+from proxy.core.context.block_format import block_of
+from proxy.core.filemap import file_map
+from proxy.core.filemap.ranking import Ranked
+from proxy.core.filemap.render import as_text, chosen
 from proxy.core.frames.path_state import Story
+from proxy.core.frames.tree import Frame
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.text import Count
 from proxy.core.tools.base import Budgets
-from proxy.core.tools.context import Context, compactions_of, context_of, cut
+from proxy.core.tools.context_tools import Context, compactions_of, context_of, cut
 from proxy.errors import UnknownFrame
 from proxy.exchange.resolver import tool_settings
-from proxy.exchange.thread.forms import form_of
+from proxy.exchange.thread.block_format import form_of
+from proxy.management.treesitter import grammar_symbols, languages
 from proxy.management.views.lookup import thread_tips
 from proxy.management.views.schemas import UsageTold
 
@@ -190,4 +199,68 @@ def summary_told(frame: Frame) -> SummaryTold:
         "results": frame.results or None,
         "artifacts": list(frame.artifacts),
         "decisions": list(frame.decisions),
+    }
+
+
+class SymbolTold(TypedDict):
+    """A definition; `line` is null where only an edit told of it, `text` the line it stands on."""
+
+    name: str
+    line: int | None
+    text: str
+    rank: float
+
+
+class SeenFileTold(TypedDict):
+    """`whole`: all of the file was seen, as far as anybody said."""
+
+    path: str
+    whole: bool
+    rank: float
+    symbols: list[SymbolTold]
+
+
+class SeenFilesTold(TypedDict):
+    """The files with the highest rank first, with those of their symbols that fit the budget; `seen` counts all files.
+    `text` is the same as a block tells it, in so many `tokens`; `grammars` are the languages that are not read by
+    patterns."""
+
+    conversation: str
+    frame: str
+    seen: int
+    files: list[SeenFileTold]
+    budget: int
+    tokens: int
+    text: str
+    grammars: list[str]
+
+
+def seen_files(ledger: Ledger, story: Story, config: Config, budget: int, count: Count) -> SeenFilesTold:
+    """The map for the active frame of a path, in at most `budget` tokens. It waits for the grammars, up to some
+    seconds."""
+    tree = story.tree
+    mapped = file_map(story, tree, tree.active, grammar_symbols, config.observed_tools)
+    files = chosen(mapped.files, mapped.seen, budget, count)
+    text = as_text(files, mapped.seen)
+    return {
+        "conversation": ledger.conversation.id,
+        "frame": tree.active,
+        "seen": mapped.seen,
+        "files": [_told(file) for file in files],
+        "budget": budget,
+        "tokens": count(text),
+        "text": text,
+        "grammars": list(languages()),
+    }
+
+
+def _told(file: Ranked) -> SeenFileTold:
+    return {
+        "path": file.path,
+        "whole": file.whole,
+        "rank": file.rank,
+        "symbols": [
+            {"name": each.name, "line": each.line or None, "text": each.shown, "rank": rank}
+            for each, rank in file.definitions
+        ],
     }

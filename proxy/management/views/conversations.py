@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from proxy.core.compaction.unfolding import holders
-from proxy.core.context.made import own_of, with_artifacts
-from proxy.core.frames.frames import Frame, Tree, ancestors, children, descendants, is_kept, siblings
+from proxy.core.compaction.unfold import holders
+from proxy.core.context.actions import own_of, with_artifacts
 from proxy.core.frames.path_state import Story
 from proxy.core.frames.results import CHANGED
+from proxy.core.frames.tree import Frame, Tree, ancestors, children, descendants, is_kept, siblings
 from proxy.core.ledger.ledger import Conversation, Ledger
 from proxy.core.observers.files import touched_in
 from proxy.core.observers.tool_roles import NAMES, Names
-from proxy.core.tools.inspect import drawn, state_of
+from proxy.core.tools.inspect_tools import drawn, state_of
 from proxy.errors import UnknownFrame
 from proxy.management.views.lookup import Scope, Unreadable, folded, loaded, newest_story, root_of, shown, thread_tips
 from proxy.management.views.schemas import (

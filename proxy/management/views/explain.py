@@ -15,16 +15,16 @@ from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
 from proxy.config.model import Config
-from proxy.core.context.explain import Ancestor, Sibling, explained
+from proxy.core.context.explain_block import Ancestor, Sibling, explained
 from proxy.core.context.relevance import MINIMUM_RELEVANCE
 from proxy.core.frames.events import Activated, BlockRenewed, Pushed, read_event
-from proxy.core.frames.frames import Tree
 from proxy.core.frames.path_state import Story, follow
+from proxy.core.frames.tree import Tree
 from proxy.core.ledger.ledger import Event, Ledger
 from proxy.core.text import Count
 from proxy.exchange.resolver import tool_settings
+from proxy.management.views.as_of import ledger_at
 from proxy.management.views.contexts import BudgetsTold, block_of_active, budgets_told
-from proxy.management.views.past import ledger_at
 
 WhyTold = Literal["root", "parent", "score", "retried", "words", "newest", "other words", "no room", "view"]
 TOLD = ("pushed", "activated", "block renewed")

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from proxy.core.frames.frames import Frame, Tree, find
 from proxy.core.frames.path_state import Story, follow
+from proxy.core.frames.tree import Frame, Tree, find
 from proxy.core.ledger.ledger import Conversation, Entry, Ledger
 from proxy.errors import ProxyError, StoreError, UnknownFrame
 from proxy.store import Store

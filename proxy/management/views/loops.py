@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from proxy.core.frames.events import Looped, LoopsCleared, read_event, recorded
 from proxy.core.frames.path_state import Story
 from proxy.core.ledger.ledger import Event, Ledger
-from proxy.core.policy.loops import Rules, standing
+from proxy.core.policy.loop_detection import Rules, standing
 from proxy.management.views.lookup import stories
 from proxy.management.views.schemas import LoopRow
 from proxy.store import Owned, Store

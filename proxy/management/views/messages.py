@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proxy.core.ledger.messages import Call
-from proxy.core.ledger.queue import Queued, State, waiting
+from proxy.core.ledger.queued_messages import Queued, State, waiting
 from proxy.exchange.background.in_flight import Flight
-from proxy.management.views.parts import under_way
+from proxy.management.views.logs import under_way
 from proxy.management.views.schemas import CallMade, FlightRow, MessageRow, MessageState
 
 MOST_SHOWN = 20_000

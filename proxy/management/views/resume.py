@@ -16,15 +16,15 @@ from typing_extensions import TypedDict
 from proxy.core.context.actions import LOOKED_AT, in_a_line
 from proxy.core.context.relatives import family_of, planned_under
 from proxy.core.context.relevance import next_planned
-from proxy.core.frames.frames import FINAL, RETURNED, Frame, Status, Tree, path_to
 from proxy.core.frames.path_state import Story
+from proxy.core.frames.tree import FINAL, RETURNED, Frame, Status, Tree, path_to
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.observers.step import said_by, steps_of
-from proxy.core.policy.loops import Rules, standing
+from proxy.core.policy.loop_detection import Rules, standing
 from proxy.core.policy.roots import following
 from proxy.core.text import clean, cut_for_display
 from proxy.management.views.conversations import last_active
-from proxy.management.views.parts import place_of, states_of
+from proxy.management.views.logs import place_of, states_of
 
 ACTIONS = 3
 FINISHED = 5

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from proxy.core.text import cut_for_display
 from proxy.management.views.lookup import Scope
 from proxy.store import Finished, Store
-from proxy.store.search import asked_words, words_in
+from proxy.store.search_index import asked_words, words_in
 
 MOST = 100
 """Frames of one answer."""

@@ -3,6 +3,10 @@ over (S1-71e, S1-71g, S1-121).
 
 The law: **everything is told from what is stored**, so a list is whole after a restart, and whatever memory forgot. Of
 the running process it takes one thing, whether a request is under way.
+
+How subagents are tracked, as people read and set it: the names of the tool, with what was set among them (S1-118).
+
+What this module does not do: it decides nothing (`live_settings` does), and asks nobody who he is.
 """
 
 from __future__ import annotations
@@ -10,20 +14,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Annotated, Any, cast
 
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from typing_extensions import TypedDict
 
-from proxy.config.sections import SubagentSettings
-from proxy.core.frames.frames import RETURNED, Frame
+from proxy.config.runtime import LiveSettings, tracking, with_pattern, without_pattern
+from proxy.config.sections import MOST, SubagentSettings
+from proxy.core import safe_regex as rules
+from proxy.core.frames.tree import RETURNED, Frame
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.text import cut_for_display
-from proxy.core.tools.subagents import TITLE, Counts, ended_by_result, fits, subagents_of
-from proxy.exchange.thread.subagents import is_long_enough
+from proxy.core.tools.config_tool import values
+from proxy.core.tools.subagent_tools import TITLE, Counts, ended_by_result, fits, subagents_of
+from proxy.errors import BadRequest
+from proxy.exchange.thread.attach_subagent import is_long_enough
 from proxy.management.views.conversations import last_active
 from proxy.management.views.lookup import Scope, Unreadable, everything, loaded, newest_story, reading, root_of
 from proxy.store import Store
 
-MOST = 1_000
+MOST_LISTED = 1_000
 """Tracked conversations that are looked at, the newest."""
 
 
@@ -93,7 +103,7 @@ async def tracked(store: Store, scope: Scope, watching: Watching) -> list[Tracke
     parents: dict[str, Ledger | None] = {}
     found: list[Tracked] = []
     async for known in everything(store, scope):
-        if not known.parent or len(found) >= MOST:
+        if not known.parent or len(found) >= MOST_LISTED:
             continue
         if known.parent not in parents:
             parents[known.parent] = await _readable(store, known.tenant, known.parent)
@@ -173,3 +183,61 @@ def stats(found: Iterable[Tracked], since: int | None, *, active: bool) -> Subag
         "last_reset": since,
         "active": chosen(counted, "active") if active else [],
     }
+
+
+Count = Annotated[StrictInt, Field(ge=0, le=MOST)]
+Pattern = Annotated[str, Field(min_length=1, max_length=rules.LONGEST)]
+
+
+class Tracking(TypedDict):
+    """Times are milliseconds. `changed` are the names of what was set while a proxy ran."""
+
+    enabled: bool
+    minDuration: int
+    minMessageCount: int
+    autoCompleteOnIdle: bool
+    idleCompletionDelay: int
+    injectParentContext: bool
+    propagateSummaries: bool
+    patterns: list[str]
+    changed: list[str]
+
+
+class TrackingWanted(BaseModel):
+    """What is to hold from now on, for everybody. What is left out stays as it is; null goes back to what the
+    configuration says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    enabled: StrictBool | None = None
+    min_duration: Count | None = Field(None, alias="minDuration")
+    min_messages: Count | None = Field(None, alias="minMessageCount")
+    auto_complete: StrictBool | None = Field(None, alias="autoCompleteOnIdle")
+    idle_delay: Annotated[StrictInt, Field(ge=100, le=MOST)] | None = Field(None, alias="idleCompletionDelay")
+    parent_context: StrictBool | None = Field(None, alias="injectParentContext")
+    patterns: Annotated[list[Pattern], Field(max_length=rules.MOST)] | None = None
+    add_pattern: Pattern | None = Field(None, alias="addPattern")
+    remove_pattern: Pattern | None = Field(None, alias="removePattern")
+
+    def by_key(self, holds: tuple[str, ...]) -> dict[str, Any]:
+        """What was said, by key; `holds` are the patterns now. Raises BadRequest."""
+        said = self.model_dump(exclude_unset=True, exclude={"add_pattern", "remove_pattern"})
+        if self.add_pattern is None and self.remove_pattern is None:
+            return said
+        if "patterns" in said:
+            raise BadRequest("patterns says all of them; leave out addPattern and removePattern, or patterns.")
+        if self.remove_pattern is not None:
+            holds = without_pattern(holds, self.remove_pattern)
+        if self.add_pattern is not None:
+            holds = with_pattern(holds, self.add_pattern)
+        return {**said, "patterns": holds}
+
+
+NAMES = {key: field.alias or key for key, field in TrackingWanted.model_fields.items()}
+"""What each key of `subagent` is called here."""
+
+
+def told(live: LiveSettings) -> Tracking:
+    """What holds, and which of it was set."""
+    holds = {**values(tracking(live.subagent)), "changed": [NAMES[key] for key in live.chosen]}
+    return cast(Tracking, holds)

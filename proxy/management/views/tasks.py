@@ -14,9 +14,9 @@ from typing import Any, Literal, NotRequired, cast
 import msgspec
 from typing_extensions import TypedDict
 
-from proxy.core.frames.frames import Tree, children
 from proxy.core.frames.path_state import Story
 from proxy.core.frames.tasks import task_of
+from proxy.core.frames.tree import Tree, children
 from proxy.core.ledger.messages import Call
 from proxy.core.observers.step import said_by
 from proxy.core.observers.tool_roles import IDS

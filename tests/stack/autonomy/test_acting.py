@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.context.line import unpaired
+from proxy.core.context.message_list import unpaired
 from proxy.core.frames.events import FrameEvent
-from proxy.core.frames.frames import Status, children, path_to
+from proxy.core.frames.tree import Status, children, path_to
 from proxy.core.observers import NAMES
-from proxy.core.policy.automatic import Place, by_itself
-from proxy.core.policy.rules import Autonomy
+from proxy.core.policy.automatic_frames import Place, by_itself
+from proxy.core.policy.autonomy_rules import Autonomy
 from proxy.core.policy.signals import read, signals
 from tests.properties.depth import searched
 from tests.stack.working import Watched, bash, padded, todo

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.frames.suggestions import POP, PUSH, Chosen
+from proxy.core.frames.suggestion_log import POP, PUSH, Chosen
+from proxy.core.policy.autonomy_rules import NAMES, Autonomy, clamped
 from proxy.core.policy.heuristics import HEURISTICS
-from proxy.core.policy.rules import NAMES, Autonomy, clamped
 from proxy.core.policy.scoring import COMBINERS, judged, may_be_reached
 from proxy.core.policy.signals import Signals
 

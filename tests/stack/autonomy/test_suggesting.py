@@ -24,9 +24,8 @@ from proxy.core.frames.events import (
     read_event,
     recorded,
 )
-from proxy.core.frames.frames import Status, Tree
 from proxy.core.frames.reducer import apply
-from proxy.core.frames.suggestions import (
+from proxy.core.frames.suggestion_log import (
     EXPIRES_MS,
     LEFT,
     MOST,
@@ -38,7 +37,8 @@ from proxy.core.frames.suggestions import (
     acted_upon,
     suggested,
 )
-from proxy.core.policy.rules import Autonomy
+from proxy.core.frames.tree import Status, Tree
+from proxy.core.policy.autonomy_rules import Autonomy
 from proxy.core.policy.signals import Signals
 from proxy.core.policy.suggest import NEXT, pointless, stats, suggestion, waiting, words
 

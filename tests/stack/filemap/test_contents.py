@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from proxy.core.filemap.changes import LONGEST
 from proxy.core.filemap.contents import LOOSE, MOST_FILES, newest
-from proxy.core.filemap.results import LONGEST
 from tests.stack.filemap.talks import Files
 
 FIVE = "one\ntwo\nthree\nfour\nfive"

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.core.context.block_forms import Form, block_of
+from proxy.core.context.block_format import Form, block_of
 from proxy.core.filemap import file_map, frame_map
 from proxy.core.filemap.render import as_text, chosen, common_folder
 from proxy.core.frames.events import Rooted

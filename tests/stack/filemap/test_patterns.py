@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy.core.filemap.changes import LONGEST
 from proxy.core.filemap.patterns import PATTERNS, by_patterns, language_of
-from proxy.core.filemap.results import LONGEST
 from tests.pace import within
 from tests.stack.filemap.talks import seen
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from proxy.core.filemap.results import LONGEST, lines_shown
+from proxy.core.filemap.changes import LONGEST, lines_shown
 
 CODE = ("def one():", "    return 1", "", "def two():")
 TABBED = "\n".join(f"{n}\t{line}" for n, line in enumerate(CODE, 1))

@@ -3,9 +3,9 @@
 import pytest
 
 from proxy.core.frames.results import Touched
-from proxy.core.observers import results
+from proxy.core.observers import call_outcomes as results
+from proxy.core.observers.call_outcomes import failed
 from proxy.core.observers.files import FileSeen, How, artifacts_of, files_seen, paths_of_calls, touched_by
-from proxy.core.observers.results import failed
 from proxy.core.observers.step import Done
 from proxy.core.observers.tool_roles import NAMES
 from tests.stack.forest import Talk, call

@@ -1,7 +1,7 @@
 """What finished frames are found by: beside title and result what was asked for, and files and decisions.
 
-`proxy.store.tasks` makes the rows, all of them anew: those there are say nothing of it. `written` is the place at which
-one was written last, so that whoever looks again knows where to go on.
+`proxy.store.tasks_view` makes the rows, all of them anew: those there are say nothing of it. `written` is the place
+at which one was written last, so that whoever looks again knows where to go on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Frames as tasks, for readers that know SQL and nothing of us. `proxy.store.tasks` fills the table."""
+"""Frames as tasks, for readers that know SQL and nothing of us. `proxy.store.tasks_view` fills the table."""
 
 from __future__ import annotations
 

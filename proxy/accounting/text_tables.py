@@ -1,0 +1,209 @@
+"""Sums as people read them: a table with a line for each row, and a statement of all of it.
+
+The law: **a loss is shown as a loss, and what is an estimate is called one**. Lines end where the terminal does;
+`width` None is as wide as it gets. What this module does not do: it adds nothing up and makes no text harmless.
+
+Columns that fit a terminal: what matters least goes first, and a name is cut before a figure is.
+
+The law: **a figure is shown whole or not at all**. Widths are characters; `None` is as wide as it gets, for what is
+piped somewhere. What this module does not do: it knows neither receipts nor prices, and makes no text harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.accounting.totals import By, Row
+
+GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading and one cell a row. `rank` 0 stays; of the others the one with the highest goes first.
+
+    `least`: a text may be cut to this many characters, with `…` at its end unless it is an id, whose beginning stands
+    for it; 0: it is shown whole.
+    """
+
+    heading: str
+    cells: tuple[str, ...]
+    rank: int = 0
+    least: int = 0
+    number: bool = True
+    is_id: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (self.heading, *self.cells)))
+
+    def cut(self, width: int) -> Column:
+        """At most `width` characters wide, and never less than its heading and `least` ask for."""
+        width = max(width, self.least, len(self.heading))
+        end = 0 if self.is_id else 1
+        cells = (cell if len(cell) <= width else cell[: width - end] + "…" * end for cell in self.cells)
+        return replace(self, cells=tuple(cells))
+
+
+def lines(columns: Sequence[Column], width: int | None = None) -> list[str]:
+    """The columns side by side, headings first. A column without a single word in it is left away."""
+    kept = [column for column in columns if any(column.cells) or column.rank == 0]
+    if width is not None:
+        kept = _fitted(kept, width)
+    rows = zip(*((column.heading, *column.cells) for column in kept), strict=True)
+    return [GAP.join(_padded(cell, column) for cell, column in zip(row, kept, strict=True)).rstrip() for row in rows]
+
+
+def _fitted(columns: Sequence[Column], width: int) -> list[Column]:
+    """Names cut as far as they may be, then columns left out, then the names given what room there is."""
+    kept = list(columns)
+    while _narrowest(kept) > width and (least := max(kept, key=lambda column: column.rank)).rank:
+        kept.remove(least)
+    room = width - _narrowest(kept)
+    for at, column in enumerate(kept):
+        if column.least:
+            cut = column.cut(column.cut(0).width + max(0, room))
+            room -= cut.width - column.cut(0).width
+            kept[at] = cut
+    return kept
+
+
+def _narrowest(columns: Sequence[Column]) -> int:
+    widths = [column.cut(0).width if column.least else column.width for column in columns]
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _padded(cell: str, column: Column) -> str:
+    return cell.rjust(column.width) if column.number else cell.ljust(column.width)
+
+
+TITLE = 30
+"""Characters of a title, where there is room."""
+ID = 12
+"""Characters of an id, where there is none: any command takes its beginning."""
+LEAST_TITLE = 19
+"""Characters of a title, or of a day and a time, before columns are left out for it."""
+SMALL = 0.01
+"""USD: where all amounts are smaller, two more decimals are shown."""
+_IDS: tuple[By, ...] = ("request", "frame", "conversation")
+
+
+def table(rows: Sequence[Row], *, by: By | None = None, heading: str = "", width: int | None = None) -> str:
+    """A line for each row. `by` says what the rows stand for."""
+    is_id = by in _IDS
+
+    def counted(name: str, of: Callable[[Row], int], rank: int = 0) -> Column:
+        return Column(name, tuple(f"{of(row):,}" for row in rows), rank)
+
+    def looked_up(name: str, of: Callable[[Row], int | None], rank: int) -> Column:
+        return Column(name, tuple("" if (count := of(row)) is None else f"{count:,}" for row in rows), rank)
+
+    def paid(name: str, of: Callable[[Row], float], rank: int = 0) -> Column:
+        return Column(name, amounts([of(row) for row in rows]), rank)
+
+    named = by in ("frame", "conversation")
+    columns = (
+        Column(heading, tuple(row.key for row in rows), least=ID if is_id else 2 * ID, number=False, is_id=is_id),
+        Column("title", tuple(_cut(row.title) for row in rows), 1, least=LEAST_TITLE, number=False),
+        Column("status", tuple(row.status for row in rows), 5, number=False),
+        counted("requests", lambda row: row.requests, 2 if named else 16 if by == "request" else 0),
+        counted("rounds", lambda row: row.rounds, 13),
+        counted("recalls", lambda row: row.recalls, 6 if named else 14),
+        looked_up("re-reads", lambda row: row.rereads, 7),
+        looked_up("gone", lambda row: row.rereads_gone, 7),
+        counted("tokens in", lambda row: row.tokens_in),
+        counted("sent", lambda row: row.tokens_sent),
+        counted("cached", lambda row: row.sent_cached, 8),
+        counted("written", lambda row: row.sent_written, 10),
+        counted("uncached", lambda row: row.sent_uncached, 9),
+        Column("usage", tuple(usage_of(row) for row in rows), 7),
+        counted("own", lambda row: row.own, 11),
+        counted("saved", lambda row: row.tokens_saved, 4),
+        counted("peak in", lambda row: row.peak_in, 15),
+        counted("peak sent", lambda row: row.peak_sent, 12),
+        paid("cost $", lambda row: row.cost),
+        paid("untouched $", lambda row: row.cost_untouched, 3),
+        paid("saved $", lambda row: row.saved),
+    )
+    return "\n".join(lines(columns, width))
+
+
+def statement(row: Row, *, fixed: bool = True) -> str:
+    """All of it: what came, what was sent, what of that is ours, what the provider says, what was saved."""
+    cost, untouched, saved = amounts([row.cost, row.cost_untouched, row.saved])
+    came = "came from clients" if fixed else "came, less the fixed part"
+    known = [
+        (came, row.tokens_in, row.untouched_cached, row.untouched_written, row.untouched_uncached, untouched),
+        ("sent upstream", row.tokens_sent, row.sent_cached, row.sent_written, row.sent_uncached, cost),
+    ]
+    cells = [(name, *(f"{count:,}" for count in counts), money) for name, *counts, money in known]
+    if row.own:
+        cells.append(("  of that ours", f"{row.own:,}", "", "", "", ""))
+    if row.reported_input:
+        told = (row.reported_input, row.reported_cached, row.reported_written)
+        rest = max(0, row.reported_input - row.reported_cached - row.reported_written)
+        cells.append(("provider's usage", *(f"{count:,}" for count in (*told, rest)), ""))
+    cells.append(("saved", f"{row.tokens_saved:,}", "", "", "", saved))
+    headings = ("", "tokens", "cached", "written", "uncached", "USD")
+    columns = [
+        Column(name, tuple(cell), number=name != "")
+        for name, cell in zip(headings, zip(*cells, strict=True), strict=True)
+    ]
+    return "\n".join([*lines(columns), *_words(row)])
+
+
+def _words(row: Row) -> list[str]:
+    """What the figures need to be understood."""
+    requests = f"{row.requests:,} request{'' if row.requests == 1 else 's'}"
+    words = [f"{requests}, {row.rounds:,} rounds upstream, {row.recalls:,} recalls{_share(row)}"]
+    if row.rereads:
+        by = ", ".join(f"{tool} {times:,}" for tool, times in (row.rereads_gone_by or {}).items())
+        told_by = f" ({by})" if by else ""
+        of_ours = f", {row.rereads_gone:,} of them after it had left the line{told_by}" if row.rereads_gone else ""
+        words.append(f"{row.rereads:,} reads of what had been read before{of_ours}")
+    if row.own:
+        texts = f"texts {row.own_texts:,}" + (f" (traces {row.own_traces:,})" if row.own_traces else "")
+        words.append(f"ours: tools {row.own_tools:,}, {texts}, hidden rounds {row.own_rounds:,}")
+    if row.lost_reasoning:
+        words.append(f"{row.lost_reasoning:,} tokens of reasoning left out; the model may think them again")
+    if row.reported_input:
+        apart = (
+            f": {100 * (row.reported_input / row.reported_sent - 1):+.1f} % to our count" if row.reported_sent else ""
+        )
+        in_full = apart if row.reported == row.requests else ""
+        words.append(f"usage was reported in full for {row.reported:,} of {row.requests:,}{in_full}")
+    if row.estimated:
+        words.append(
+            f"cost estimated for {row.estimated:,} of {row.requests:,}: no usage, or no cached tokens, reported"
+        )
+    if row.unpriced:
+        words.append(f"{row.unpriced:,} of {row.requests:,}: model in no price table, `default_tariff` stands in")
+    if free := row.output_unpriced - row.unpriced:
+        words.append(f"{free:,} of {row.requests:,}: the price of output is not known, it counts as free")
+    return words
+
+
+def _share(row: Row) -> str:
+    """How much of the money was saved."""
+    if not row.cost_untouched:
+        return ""
+    return f"; {100 * abs(row.saved) / row.cost_untouched:.0f} % of the money {'lost' if row.saved < 0 else 'saved'}"
+
+
+def usage_of(row: Row) -> str:
+    """Input tokens as the provider reports them; with `?` where it did not for every request, empty where for none."""
+    if not row.reported_input:
+        return ""
+    return f"{row.reported_input:,}{'' if row.reported == row.requests else '?'}"
+
+
+def amounts(money: Sequence[float]) -> tuple[str, ...]:
+    """USD with four decimals, with six where all of them are small."""
+    places = 4 if not any(money) or max(map(abs, money)) >= SMALL else 6
+    return tuple(f"{amount:.{places}f}" for amount in money)
+
+
+def _cut(title: str) -> str:
+    line = " ".join(title.split())
+    return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"

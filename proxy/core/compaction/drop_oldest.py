@@ -1,0 +1,218 @@
+"""What leaves a line that does not fit the window: the oldest call groups of the frames on it, as one trace with
+their ref. And, where there is no line to trim, what leaves a client's own history.
+
+The law: **the head, every user message, the calls that opened the frames on the path and the newest call groups
+stay**, among them the one whose results the client sent last, also when rounds that it does not see stand behind it
+(L4); a call group leaves whole or not at all, and what left can be asked for. This is the way out when a provider
+refuses a request for its length; it is no way to save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from proxy.core.compaction.facts import interim_words
+from proxy.core.compaction.user_messages import SAID_MOST, said_inside
+from proxy.core.context.message_list import Line, owner_of
+from proxy.core.frames.events import Trimmed, call_key
+from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.tree import path_to
+from proxy.core.ledger.ledger import Round
+from proxy.core.ledger.messages import HEAD_ROLES, Message
+from proxy.core.text import escape_xml, estimate_tokens, truncate_to_tokens
+
+KEPT = 0.6
+"""Of the window, what may stay."""
+WITHHELD = (
+    "Error: this answer is left out, because your context window had no room for it. Ask for less of it, or make room: "
+    "pop the frame you are in."
+)
+LEAST_WITHHELD = 100
+"""Tokens of an answer that is left out: a shorter one is hardly longer than the words in its place."""
+
+
+def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
+    """The event that brings the line down to `room` tokens, or None when there is no group to give up."""
+    over = line.tokens - room
+    gone: list[Sequence[Placed]] = []
+    for group in _leaving(story, line):
+        if over <= 0:
+            break
+        over -= sum(_tokens(story, p) for p in group)
+        gone.append(group)
+    trace = _trace(story, gone) if gone else ""
+    if sum(_tokens(story, p) for group in gone for p in group) <= estimate_tokens(trace):
+        return None  # what would stand for them is no shorter
+    entries = tuple(dict.fromkeys(p.at for group in gone for p in group))
+    return Trimmed(entries, trace, _place(story, line, _first_read(story, entries)))
+
+
+def spare(story: Story, line: Line) -> int:
+    """By how many tokens the line would be shorter without the groups that may leave it."""
+    gone = _leaving(story, line)
+    tokens = sum(_tokens(story, p) for group in gone for p in group)
+    return max(0, tokens - estimate_tokens(_trace(story, gone))) if gone else 0
+
+
+def withheld(story: Story, line: Line, over: int) -> Trimmed | None:
+    """The event that leaves out what our own tools answered, the longest answer first, until the line has `over` tokens
+    less; None where no answer on it is long. What a frame was told as it began stays."""
+    found: list[tuple[str, str]] = []
+    for key, tokens in sorted(_answers_on(story, line), key=lambda answer: -answer[1]):
+        if over <= 0:
+            break
+        over -= tokens
+        found.append(key)
+    return Trimmed((), "", answers=tuple(found), words=WITHHELD) if found else None
+
+
+def _answers_on(story: Story, line: Line) -> Iterator[tuple[tuple[str, str], int]]:
+    """Answers of some length that stand on the line as they were given, by turn and call, with their tokens."""
+    shown = {m.wire for m in line.messages if m.answers}
+    rounds = [(p.entry.id, p.round) for p in story.placed if p.round is not None]
+    for turn, made in rounds:
+        for result in made.results:
+            key = (turn, call_key(made.number, result.answers))
+            if result.wire in shown and key not in story.tree.told and result.tokens >= LEAST_WITHHELD:
+                yield key, result.tokens
+
+
+def _leaving(story: Story, line: Line) -> list[list[Placed]]:
+    """The groups that may leave the line, oldest first."""
+    groups = _groups([p for p in story.placed if p.at in line.entries])
+    staying = _opening_turns(story) | story.tree.sealed | {p.entry.id for p in story.newest}
+    return [group for group in groups[:-1] if not any(p.entry.id in staying for p in group)]
+
+
+def _opening_turns(story: Story) -> frozenset[str]:
+    """Turns in which a frame on the path was opened: the result of that call tells where the work stands now, and will
+    tell the parent what came of it."""
+    path = path_to(story.tree, story.tree.active) if story.tree.active else ()
+    return frozenset(frame.opening.turn for frame in path if frame.opening)
+
+
+def _groups(placed: Sequence[Placed]) -> list[list[Placed]]:
+    """Assistant messages with everything that belongs to them, oldest first; user messages and instructions are in
+    none. An entry of several rounds is one group."""
+    groups: list[list[Placed]] = []
+    for standing in placed:
+        role = standing.entry.message.role if standing.entry.message else "assistant"
+        if role == "user" or role in HEAD_ROLES:
+            continue
+        again = bool(groups) and groups[-1][0].at == standing.at
+        if standing.round is not None or role == "assistant":
+            if again:
+                groups[-1].append(standing)
+            else:
+                groups.append([standing])
+        elif groups:
+            groups[-1].append(standing)
+    return groups
+
+
+def _tokens(story: Story, placed: Placed) -> int:
+    if (told := story.tree.replaced.get(placed.entry.id)) is not None:
+        return estimate_tokens(told)
+    if placed.round is not None:
+        return placed.round.spoken.message.tokens + sum(_told_tokens(story, placed.entry.id, placed.round))
+    return placed.entry.message.tokens if placed.entry.message else 0
+
+
+def _told_tokens(story: Story, turn: str, made: Round) -> Iterator[int]:
+    """Of the results of ours, in the words in which they are told by now."""
+    for result in made.results:
+        told = story.tree.told.get((turn, call_key(made.number, result.answers)))
+        yield estimate_tokens(told) if told else result.tokens
+
+
+def _first_read(story: Story, entries: Sequence[str]) -> str:
+    """The first of `entries` behind what is sealed, or else of all: the provider reads nothing that stands in front."""
+    order = [p.at for p in story.placed]
+    sealed = next((at for at in range(len(order) - 1, -1, -1) if story.placed[at].entry.id in story.tree.sealed), 0)
+    read = set(order[sealed:])
+    return next((entry for entry in entries if entry in read), entries[0])
+
+
+def _place(story: Story, line: Line, first: str) -> str:
+    """Behind what stands before the first entry that leaves."""
+    before = ""
+    for placed in story.placed:
+        if placed.at == first:
+            return before
+        if placed.at in line.entries:
+            before = placed.at
+    return before
+
+
+def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
+    """The text that stands for what left, with a ref to each frame that owned some of it, or returned into it, and the
+    beginning of what the user said in these: room is short here."""
+    turns = {p.entry.id for group in gone for p in group}
+    owners = [owner_of(story, p).split("#")[0] for group in gone for p in group]
+    returned = [f.id for f in story.tree.frames.values() if f.opening and f.opening.turn in turns]
+    refs = " ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
+    span = [p for group in gone for p in group]
+    words = interim_words(story, span)
+    summed = f" Summed up then: {escape_xml(words)}" if words else ""
+    spoken = truncate_to_tokens(said_inside(story, span, estimate_tokens), SAID_MOST, estimate_tokens)
+    said = f" {escape_xml(spoken)}" if spoken else ""
+    return (
+        f"<stack-context>The {len(gone)} oldest steps of this work left the context because it did not fit the window. "
+        f"Nothing is lost: stack_recall gives them back, {refs}.{summed}{said}</stack-context>"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- stateless
+class Shortened(msgspec.Struct, frozen=True):
+    """What stays of a client's own history, before and behind the trace of the `gone` groups."""
+
+    before: tuple[Message, ...]
+    behind: tuple[Message, ...]
+    gone: int
+
+    @property
+    def trace(self) -> str:
+        """No ref: what left is in the client's history alone."""
+        return (
+            f"<stack-context>The {self.gone} oldest steps of this work are left out here, because they no longer fit "
+            "the window. All messages of the user are here.</stack-context>"
+        )
+
+
+def shortened(
+    messages: Sequence[Message], room: int, sealed: Callable[[Message], bool] = lambda _: False
+) -> Shortened | None:
+    """A history that fits `room` tokens, from the request alone: all user messages, what is `sealed`, and the newest
+    groups of a call and its results, at least one; None where no group can leave."""
+    group_of = _numbered(messages, sealed)
+    weights: dict[int, int] = {}
+    for at, group in group_of.items():
+        weights[group] = weights.get(group, 0) + messages[at].tokens
+    left = room - sum(m.tokens for at, m in enumerate(messages) if at not in group_of)
+    first_kept = last = max(weights, default=0)
+    for group in range(last, 0, -1):
+        left -= weights[group]
+        if left < 0:
+            break
+        first_kept = group
+    gone = {at for at, number in group_of.items() if number < first_kept}
+    if not gone:
+        return None
+    before, behind = messages[: min(gone)], messages[min(gone) :]
+    kept = tuple(m for at, m in enumerate(behind, min(gone)) if at not in gone)
+    return Shortened(tuple(before), kept, first_kept - 1)
+
+
+def _numbered(messages: Sequence[Message], sealed: Callable[[Message], bool]) -> dict[int, int]:
+    """Positions of assistant messages and of the results behind them, with the number of their group from 1."""
+    numbered: dict[int, int] = {}
+    group, may_leave = 0, False
+    for at, message in enumerate(messages):
+        if message.role == "assistant":
+            may_leave = not sealed(message)
+            group += may_leave
+        if may_leave and (message.role == "assistant" or message.answers):
+            numbered[at] = group
+    return numbered

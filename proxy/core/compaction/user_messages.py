@@ -1,0 +1,84 @@
+"""What the user said inside frames, and what stands for it when they leave the line.
+
+The law: **the user's words stay on the line whatever leaves it**, as they were or quoted, and so do instructions that
+an application gives in mid-history.
+
+What this module does not do: it quotes nothing (`compaction` does for a pop, `folding` and `trim` for the rest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from proxy.core.compaction.facts import opened_in
+from proxy.core.context.message_list import owner_of
+from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.tree import Frame, Tree
+from proxy.core.ledger.ledger import Kind, Round
+from proxy.core.ledger.messages import HEAD_ROLES
+from proxy.core.recall.stored_texts import ENTRY_SHOWN
+from proxy.core.text import TRUNCATED, Count, truncate_to_tokens
+
+SAID_MOST = 500
+"""Tokens of one message of the user's in the text that stands for the frame it was said in."""
+
+
+def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the user said inside a frame and all that is under it: texts already answered by an assistant text, and
+    entries of the unfinished turn, with what we told behind them: that is nobody's speech once it is past. Instructions
+    that came in mid-history bind whatever work is next, so they are among the entries also when they are past."""
+    inside = _with_all_below(story.tree, {frame.id})
+    answered: list[str] = []
+    waiting: list[tuple[str, str]] = []
+    staying: list[str] = []
+    for placed in story.placed:
+        if placed.round and _finished(placed.round):
+            answered += [text for _, text in waiting if text]
+            waiting = []
+        message = placed.entry.message
+        if placed.round or message is None:
+            continue
+        owner = owner_of(story, placed)
+        within = owner.partition("#")[0]
+        if owner != frame.owner and (within == frame.id or within not in inside):
+            continue  # what was said in an earlier attempt at it was told when that ended
+        if message.role in HEAD_ROLES:
+            staying.append(placed.at)
+        elif message.role == "user":
+            waiting.append((placed.at, "" if placed.entry.kind is Kind.OVERLAY else message.text))
+    return tuple(answered), (*staying, *(entry for entry, _ in waiting))
+
+
+def _finished(done: Round) -> bool:
+    """The client was answered, and has nothing to do for the model."""
+    return done.last and done.spoken.complete and not done.spoken.client_calls
+
+
+def said_inside(story: Story, placed: Sequence[Placed], count: Count) -> str:
+    """What the user said in frames that calls of a span opened, oldest first. Their results quote it, and the user's
+    words stay on the line whatever leaves it; of a long text its beginning does, and where all of it is."""
+    opened = opened_in(story.tree, placed)
+    if not opened:
+        return ""
+    inside = _with_all_below(story.tree, opened)
+    said = [
+        (message.text, p.entry.id)
+        for p in story.placed
+        if (message := p.entry.message) and message.role == "user" and not message.answers
+        if p.entry.kind is not Kind.OVERLAY and owner_of(story, p).partition("#")[0] in inside
+    ]
+    return "\n".join(f"The user said there: {_beginning(text, entry, count)}" for text, entry in said)
+
+
+def _beginning(text: str, entry: str, count: Count) -> str:
+    marker = f"{TRUNCATED} All of it: stack_recall with ref {entry[:ENTRY_SHOWN]}."
+    return truncate_to_tokens(text, SAID_MOST, count, marker)
+
+
+def _with_all_below(tree: Tree, frames: Collection[str]) -> frozenset[str]:
+    """In one pass: a frame is born behind its parent."""
+    inside = set(frames)
+    for frame in tree.frames.values():
+        if frame.parent in inside:
+            inside.add(frame.id)
+    return frozenset(inside)

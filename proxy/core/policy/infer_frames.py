@@ -1,0 +1,373 @@
+"""Frames seen in what the client says, without the model's help.
+
+Items of the client's plan become frames: planned, entered when the client marks them in progress, ended when it marks
+them completed. A request of the user that starts something else ends the work before it and opens a frame of its own;
+a "yes", a correction or a question about the same thing goes on with it. The laws: **what is inferred takes nothing off
+a line** (only a fold does, see `folding`), and **a frame that the model pushed is never ended here**: inside one,
+nothing but the client's plan is followed.
+
+An event is decided where the next assistant turn will begin: at the last of the messages that stand between two turns,
+so a call group is complete and its results are known.
+
+What this module does not do: it weighs nothing and cuts nothing; that a subagent began is seen where its conversation
+opens (`reception`), here only that it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
+
+from proxy.core.compaction.facts import artifacts_of, facts_of
+from proxy.core.compaction.user_messages import user_messages
+from proxy.core.context.message_list import owned_by, owner_of
+from proxy.core.frames.events import Entered, FrameEvent, Invalidated, Planned, Popped, Replanned, frame_id
+from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.reducer import apply, called_in, reopened, way_back
+from proxy.core.frames.results import CRITERION, invalidated_text, past_speech_text, returned_by, title_of
+from proxy.core.frames.tree import FINAL, Frame, Status, Tree, ancestors, children, is_left, path_to
+from proxy.core.ledger.ledger import Entry
+from proxy.core.ledger.messages import Message
+from proxy.core.observers import Names
+from proxy.core.observers.plan import Changes, ItemStatus, Mirrored, plan_seen, reconciled
+from proxy.core.observers.step import said_by, step_of
+from proxy.core.observers.turns import first_said, is_about_the_same, tells_itself, user_spoke_last
+from proxy.core.text import cut_for_display
+
+RESULTS_KEPT = 1_200
+"""Characters of a closing text that are kept as the results of an inferred frame; whole it stands in its log."""
+COMPACTED = 350
+"""Characters of its short form."""
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """What is followed: the client's plan, the requests of the user. `names` tells which tool does what."""
+
+    names: Names
+    plans: bool = True
+    requests: bool = True
+
+
+@dataclass
+class _Scene:
+    """The tree while events are decided, one on top of the other."""
+
+    tree: Tree
+    placed: Sequence[Placed]
+    story: Story
+    node: str
+    now: int
+    watch: Watch
+    events: list[FrameEvent] = field(default_factory=list)
+    born: int = 0
+
+    def decide(self, event: FrameEvent) -> None:
+        self.events.append(event)
+        self.tree = apply(self.tree, event, self.now)
+
+    def fresh_id(self) -> str:
+        self.born += 1
+        return frame_id(self.node, self.born - 1)
+
+
+def inferred(story: Story, run: Sequence[Entry], now: int, watch: Watch) -> tuple[FrameEvent, ...]:
+    """What is decided at the last entry of `run`: the client's messages between two assistant turns. `story` holds the
+    path up to the entry before it, `run[:-1]` included."""
+    messages = [entry.message for entry in run if entry.message]
+    said = [m.text for m in messages if m.role == "user" and m.text.strip()]
+    tree = reopened(story.tree, now) if user_spoke_last(messages) else story.tree
+    if not tree.active:
+        return ()  # the conversation begins here: all of this is the root's
+    scene = _Scene(tree, story.placed, story, run[-1].id, now, watch)
+    _follow_subagents(scene, messages)
+    if watch.plans and any(m.answers for m in messages):
+        _follow_plan(scene, run)
+    if watch.requests and said:
+        _follow_request(scene, run, said)
+    return tuple(scene.events)
+
+
+# ---------------------------------------------------------------------------------------------------------------- plan
+def _follow_plan(scene: _Scene, run: Sequence[Entry]) -> None:
+    """Mirror what the calls before `run` did to the client's plan (S1-76)."""
+    called = next((p for p in reversed(scene.placed) if (m := said_by(p)) and m.role == "assistant"), None)
+    said = said_by(called) if called else None
+    if called is None or said is None or not said.calls:
+        return
+    results = {m.answers: (m, entry.id) for entry in run if (m := entry.message) and m.answers}
+    told = plan_seen(step_of(said, results), scene.watch.names)
+    if not told:
+        return  # nearly every group: nothing of the path has to be looked at
+    group = () if _is_of_several(scene, called) else (called.entry.id, *(entry for _, entry in results.values()))
+    for seen in told:
+        _mirror(scene, reconciled(_mirrored(scene.tree), seen), group)
+
+
+def _is_of_several(scene: _Scene, called: Placed) -> bool:
+    """Whether an item cannot take this group along: its turn belongs to several frames, or holds the call that opened
+    the frame above, which would leave the line together with what it returns."""
+    if called.round is None:
+        return False
+    opened = any(f.opening and f.opening.turn == called.entry.id for f in scene.tree.frames.values())
+    return opened or called.entry.id in _parted_turns(scene.placed)
+
+
+def _parted_turns(placed: Iterable[Placed]) -> frozenset[str]:
+    """Turns in which the model went into a frame of its own, or out of it: their rounds belong to several frames, so
+    none can take them as a whole."""
+    owners: dict[str, str] = {}
+    return frozenset(p.entry.id for p in placed if p.round and owners.setdefault(p.entry.id, p.owner) != p.owner)
+
+
+_AS_ITEM: Mapping[Status, ItemStatus] = {
+    Status.PLANNED: ItemStatus.PLANNED,
+    Status.BLOCKED: ItemStatus.PLANNED,
+    Status.IN_PROGRESS: ItemStatus.IN_PROGRESS,
+    Status.COMPLETED: ItemStatus.COMPLETED,
+    Status.FAILED: ItemStatus.COMPLETED,
+    Status.INVALIDATED: ItemStatus.REMOVED,
+}
+"""How a frame stands in the client's plan."""
+
+
+def _mirrored(tree: Tree) -> list[Mirrored]:
+    """The client's plan as far as it is known here, in its order. What a tree left open that has ended is off it, or a
+    frame that has returned: named again, it is planned anew."""
+    plan = [f for f in tree.frames.values() if f.origin == "plan"]
+    left = {f.id for f in plan if f.status not in FINAL and (_is_closed(tree, f) or is_left(tree, _top(tree, f)))}
+    return [
+        Mirrored(f.id, f.key or f.title, f.title, ItemStatus.REMOVED if f.id in left else _AS_ITEM[f.status])
+        for f in plan
+    ]
+
+
+def _top(tree: Tree, frame: Frame) -> Frame:
+    return path_to(tree, frame.id)[0]
+
+
+def _is_closed(tree: Tree, frame: Frame) -> bool:
+    """Whether it stands below a frame that has returned: what that did would be on the line again with it."""
+    open_ones = {f.id for f in path_to(tree, tree.active)}
+    return any(not a.is_uncalled and a.parent and a.id not in open_ones for a in ancestors(tree, frame.id))
+
+
+def _mirror(scene: _Scene, changes: Changes, group: tuple[str, ...]) -> None:
+    born: dict[Mirrored, str] = {}
+    for item in changes.planned:
+        born[item] = scene.fresh_id()
+        scene.decide(Planned(born[item], _home(scene.tree), item.title, item.title, origin="plan", key=item.key))
+    for item, title in changes.renamed:
+        scene.decide(Replanned(item.frame, title, title))
+    home = _home(scene.tree)
+    for item in changes.removed:
+        if scene.tree.frames[item.frame].parent != home:
+            continue  # it belongs to an earlier request, and stays as it was left there
+        if scene.tree.frames[item.frame].status in (Status.PLANNED, Status.BLOCKED):
+            scene.decide(Invalidated(item.frame, "The client took it off its plan."))
+        else:
+            _end_item(scene, item.frame, Status.INVALIDATED, group)
+    for item in changes.completed:
+        _complete(scene, born.get(item, item.frame), group, handed_on=not changes.entered)
+    for item in changes.paused:
+        _end_item(scene, item.frame, Status.BLOCKED, group)
+    for item in changes.entered:
+        found = scene.tree.frames[born.get(item, item.frame)]
+        if _may_enter(scene.tree, found):
+            _leave_auto(scene)
+            scene.decide(_entering(found, group))
+    if not changes.entered:
+        _go_on(scene)
+
+
+def _leave_auto(scene: _Scene) -> None:
+    """What the proxy parted off by itself ends where the client's plan has a say."""
+    if scene.tree.current.origin == "auto":
+        _end(scene, scene.tree.active, Status.COMPLETED)
+
+
+def _go_on(scene: _Scene) -> None:
+    """Of several items under way the newest owned what was done; once it has ended, the one before it does."""
+    beside = (f for f in children(scene.tree, scene.tree.active) if f.origin == "plan")
+    under_way = [f for f in beside if f.status is Status.IN_PROGRESS]
+    if under_way:
+        scene.decide(_entering(max(under_way, key=lambda f: (f.updated_at, f.order))))
+
+
+def _entering(frame: Frame, taking: tuple[str, ...] = ()) -> Entered:
+    return Entered(frame.id, frame.parent, frame.title, frame.criteria, frame.origin, taking)
+
+
+def _home(tree: Tree) -> str:
+    """Under which frame an item of the plan belongs: the active one, or where the other items are."""
+    active = tree.current
+    while active.origin in ("plan", "part", "auto") and active.parent:
+        active = tree.frames[active.parent]
+    return active.id
+
+
+def _may_enter(tree: Tree, frame: Frame) -> bool:
+    """Whether the work may go on in it: a frame that the model pushed is left by the model alone."""
+    if frame.status not in (Status.PLANNED, Status.BLOCKED) or _is_closed(tree, frame):
+        return False
+    above = {a.id for a in ancestors(tree, frame.id)}
+    left = (f for f in path_to(tree, tree.active) if f.id not in above)
+    return all(f.is_inferred for f in left)
+
+
+def _complete(scene: _Scene, frame: str, group: tuple[str, ...], *, handed_on: bool) -> None:
+    """End an item; one that never started starts with the group that says so. A group that only ends it belongs to the
+    frame above (`handed_on`)."""
+    found = scene.tree.frames[frame]
+    if found.status is not Status.IN_PROGRESS:
+        if not _may_enter(scene.tree, found):
+            return
+        scene.decide(_entering(found))
+    _end_item(scene, frame, Status.COMPLETED, group if handed_on else ())
+
+
+def _end_item(scene: _Scene, frame: str, status: Status, carried: tuple[str, ...]) -> None:
+    """End an item, unless the model pushed a frame below it that is at work."""
+    pushed = (f for f in _below(scene.tree, frame) if not f.is_inferred and f.status is Status.IN_PROGRESS)
+    if scene.tree.frames[frame].status is Status.IN_PROGRESS and not any(pushed):
+        _end(scene, frame, status, carried=carried)
+
+
+def _below(tree: Tree, frame: str) -> Iterable[Frame]:
+    return (f for f in tree.frames.values() if any(a.id == frame for a in ancestors(tree, f.id)))
+
+
+def _end(scene: _Scene, frame: str, status: Status, *, carried: tuple[str, ...] = ()) -> None:
+    scene.decide(ended(replace(scene.story, tree=scene.tree), frame, status, scene.watch.names, carried))
+
+
+def ended(story: Story, frame: str, status: Status, names: Names, carried: tuple[str, ...] = ()) -> Popped:
+    """An inferred frame ends with what is known of it, and with it frames of the model's on the way back that were
+    invalidated meanwhile, of which their calls tell then."""
+    way = way_back(story.tree, frame)
+    told = ""
+    if (called := called_in(way)) is not None:
+        past, unfinished = user_messages(story, called)
+        told = "\n\n".join(filter(None, (*map(invalidated_text, reversed(way[1:])), past_speech_text(past))))
+        carried += unfinished
+    placed = owned_by(story, {frame}, story.placed)
+    results = returned_by([m.text for p in placed if (m := said_by(p)) and m.role == "assistant"])
+    facts = facts_of(placed, names)
+    return Popped(
+        frame,
+        status,
+        results[:RESULTS_KEPT],
+        cut_for_display(results, COMPACTED),
+        carried=carried,
+        tokens=sum(m.tokens for p in placed if (m := said_by(p))),
+        artifacts=tuple(artifacts_of(facts)),
+        decisions=facts.decisions,
+        told=told,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- subagents
+def _follow_subagents(scene: _Scene, messages: Sequence[Message]) -> None:
+    """The result of the call that delegated it ends a subagent's frame (S1-71f); one whose call the client goes on
+    without is blocked."""
+    waiting = [f for f in scene.tree.frames.values() if f.origin == "subagent" and f.status is Status.IN_PROGRESS]
+    if not waiting:
+        return
+    results = {m.answers: m for m in messages if m.answers}
+    called = next((m for p in reversed(scene.placed) if (m := said_by(p)) and m.role == "assistant"), None)
+    asked = {call.id for call in called.calls} if called else set()
+    for frame in waiting:
+        if (result := results.get(frame.key)) is not None:
+            said = returned_by([result.text])
+            words = (said[:RESULTS_KEPT], cut_for_display(said, COMPACTED))
+            scene.decide(Popped(frame.id, Status.COMPLETED, *words, tokens=result.tokens))
+        elif frame.key in asked:
+            scene.decide(Popped(frame.id, Status.BLOCKED, "", ""))
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+def _follow_request(scene: _Scene, run: Sequence[Entry], said: Sequence[str]) -> None:
+    """A message of the user: does it go on with the work before it, or start something else?"""
+    ended_at = _ended_at(scene)
+    closing = said_by(scene.placed[ended_at]) if ended_at is not None else None
+    if ended_at is None or closing is None:
+        return
+    told = "\n".join(said)
+    goes_on = tells_itself(closing.text, told)
+    if goes_on:
+        return  # mostly it does, and then the work before it need not be looked through
+    home = _home_of_requests(scene.tree)
+    story = replace(scene.story, tree=scene.tree)
+    before = owned_by(story, _worked_in(scene.tree, home), scene.placed[: ended_at + 1])
+    if not has_called(map(said_by, before)):
+        return
+    if goes_on is None:
+        opening = "\n".join(m.text for p in before if (m := said_by(p)) and m.role == "user")
+        if is_about_the_same(opening, closing.text, told):
+            return
+    _close(scene, home, before)
+    tail = tuple(entry.id for entry in run[:-1] if entry.message and entry.message.role == "user")
+    asked = first_said([told], CRITERION)
+    scene.decide(Entered(scene.fresh_id(), home.id, title_of(asked), asked, "request", tail))
+
+
+def _ended_at(scene: _Scene) -> int | None:
+    """The place of the words that ended what was done for the last request; None inside a frame that the model pushed,
+    and where the last turn did not end in words."""
+    tree, placed = scene.tree, scene.placed
+    home = _home_of_requests(tree)
+    if home.parent:
+        return None
+    spoke = ("assistant", "tool")
+    at = next((n for n in range(len(placed) - 1, -1, -1) if (m := said_by(placed[n])) and m.role in spoke), None)
+    message = said_by(placed[at]) if at is not None else None
+    if at is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
+        return None
+    owner = owner_of(replace(scene.story, tree=tree), placed[at]).partition("#")[0]
+    return at if owner in _worked_in(tree, home) else None
+
+
+def _home_of_requests(tree: Tree) -> Frame:
+    """The frame in which requests begin and end here."""
+    return next(f for f in reversed(path_to(tree, tree.active)) if not f.is_inferred)
+
+
+def _worked_in(tree: Tree, home: Frame) -> frozenset[str]:
+    """The frames in which the last request was worked on."""
+    if request := _request(tree):
+        return frozenset({request.id, *(f.id for f in _below(tree, request.id))})
+    return frozenset({home.id, *(f.id for f in children(tree, home.id) if f.origin in ("plan", "auto"))})
+
+
+def _request(tree: Tree) -> Frame | None:
+    """The request of the user that is worked on, where it has a frame of its own."""
+    return next((f for f in reversed(path_to(tree, tree.active)) if f.origin == "request"), None)
+
+
+def has_called(messages: Iterable[Message | None]) -> bool:
+    """Whether anything was done that could be folded: talk alone is no frame, and nothing is inferred from it."""
+    return any(m.calls for m in messages if m)
+
+
+def _close(scene: _Scene, home: Frame, before: Sequence[Placed]) -> None:
+    """End the work for the request before: items that are still open are blocked, for the client may go on with them.
+    The first request of a conversation has no frame until it ends; then what was done for it becomes one."""
+    request = _request(scene.tree)
+    for frame in reversed(path_to(scene.tree, scene.tree.active)):
+        if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:
+            _end(scene, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
+    if request is None:
+        story = replace(scene.story, tree=scene.tree)
+        parted = _parted_turns(scene.placed)
+        calls = {c.id for p in before if p.entry.id in parted and (m := said_by(p)) for c in m.calls}
+        own = (p for p in before if owner_of(story, p) == home.owner and p.entry.id not in parted)
+        taking = tuple(dict.fromkeys(p.entry.id for p in own if not ((m := said_by(p)) and m.answers in calls)))
+        texts = [m.text for p in before if (m := said_by(p)) and m.role == "user"]
+        said = first_said(texts or [home.title], CRITERION)
+        request_id = scene.fresh_id()
+        scene.decide(Entered(request_id, home.id, title_of(said), said, "request", taking))
+        _end(scene, request_id, Status.COMPLETED)
+    else:
+        _end(scene, request.id, Status.COMPLETED)

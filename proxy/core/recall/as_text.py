@@ -1,0 +1,138 @@
+"""A line told as one text, within a room: for whoever asks about a conversation and cannot be sent its messages.
+
+What it tells, as far as it fits, in this order: every message of the user, what finished work left, and the newest
+steps whole, a step being an answer with the results of its calls. Told is in the order of the line. The law: **nothing
+is told in other words**; what does not fit is left out, and a line says how much.
+
+What this module does not do: it assembles no line (`context` does), and finds no place for the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, auto
+
+import msgspec
+
+from proxy.core.context.message_list import Line
+from proxy.core.frames.path_state import Story
+from proxy.core.ledger.ledger import JOINT, Kind
+from proxy.core.ledger.messages import Message
+from proxy.core.recall.recalled_texts import is_recall
+from proxy.core.text import escape_xml, estimate_tokens
+
+LABEL = 8
+"""Tokens of what stands above a message, at most."""
+_NONCE = re.compile(r' nonce="[0-9a-f]+"')
+"""The mark of our own texts, which is for the model that works with them alone."""
+
+
+class What(Enum):
+    USER = auto()
+    TRACE = auto()
+    STEP = auto()
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A text of the line and its tokens, about."""
+
+    what: What
+    text: str
+    tokens: int
+
+
+def parts_of(story: Story, line: Line) -> list[Part]:
+    """The parts of the line of `story`, in order; in front of them what the user said that neither the line nor what
+    stands on it says."""
+    told = list(_parts(line.messages, theirs={id(message) for message in _said_by_user(story)}))
+    known = {part.text for part in told if part.what is What.USER}
+    traces = "\n".join(part.text for part in told if part.what is What.TRACE)
+    gone = (m for m in _said_by_user(story) if _user(m).text not in known)
+    missing = [m for m in gone if m.text.strip() and m.text not in traces and escape_xml(m.text) not in traces]
+    return [*map(_user, missing), *told]
+
+
+def narrated(parts: Sequence[Part], room: int) -> str:
+    """What of these parts fits `room` tokens, as a text."""
+    kept: set[int] = set()
+    for what in What:
+        for at in (at for at in range(len(parts) - 1, -1, -1) if parts[at].what is what):
+            if parts[at].tokens > room:
+                break  # the newest, without a gap
+            room -= parts[at].tokens
+            kept.add(at)
+    return JOINT.join(_with_gaps(parts, kept))
+
+
+def _with_gaps(parts: Sequence[Part], kept: set[int]) -> Iterator[str]:
+    """The kept texts; where some were left out, a line that says so, once in a row."""
+    gap = 0
+    for at, part in enumerate(parts):
+        if at not in kept:
+            gap += 1
+            continue
+        if gap:
+            yield _left_out(gap)
+            gap = 0
+        yield part.text
+    if gap:
+        yield _left_out(gap)
+
+
+def _left_out(count: int) -> str:
+    return f"[{count} older {'part is' if count == 1 else 'parts are'} left out here]"
+
+
+# --------------------------------------------------------------------------------------------------------------- parts
+def _said_by_user(story: Story) -> list[Message]:
+    entries = (placed.entry for placed in story.placed if placed.entry.kind in (Kind.MESSAGE, Kind.SAID))
+    return [entry.message for entry in entries if entry.message and entry.message.role == "user"]
+
+
+def _user(message: Message) -> Part:
+    return Part(What.USER, f"[user]\n{message.text}", message.tokens + LABEL)
+
+
+def _parts(messages: Iterable[Message], *, theirs: set[int]) -> Iterator[Part]:
+    """`theirs`: the Python ids of what the user said; other words in the user's role are ours."""
+    step: list[Message] = []
+    behind: list[Part] = []
+    ours: set[str] = set()
+    for message in messages:
+        if message.answers in ours:
+            behind.append(_trace(message))
+            continue
+        if message.answers:
+            step.append(message)
+            continue
+        yield from (*_step(step), *behind)
+        step, behind, ours = [], [], set()
+        if message.role == "assistant":
+            step.append(message)
+            ours = {call.id for call in message.calls if call.is_ours and not is_recall(call)}
+        else:
+            yield _user(message) if id(message) in theirs else _trace(message)
+    yield from (*_step(step), *behind)
+
+
+def _trace(message: Message) -> Part:
+    """What stands where work left, a note of ours, what a stack call was answered with."""
+    text = _NONCE.sub("", message.text)
+    return Part(What.TRACE, f"[note of the proxy]\n{text}", message.tokens or estimate_tokens(text))
+
+
+def _step(messages: Sequence[Message]) -> Iterator[Part]:
+    told = [text for message in messages for text in _told(message)]
+    if told:
+        tokens = sum(message.tokens + LABEL * (1 + len(message.calls)) for message in messages)
+        yield Part(What.STEP, "\n".join(told), tokens)
+
+
+def _told(message: Message) -> Iterator[str]:
+    if message.role != "assistant":
+        yield f"[result]\n{message.text}"
+        return
+    if message.text.strip():
+        yield f"[assistant]\n{message.text}"
+    yield from (f"[call of {call.name}] {call.arguments}" for call in message.calls if not call.is_ours)

@@ -1,0 +1,157 @@
+"""Stored texts: all that a conversation holds, as pieces, and how a piece is shown to the model again.
+
+Between two marker lines of ours stands one text, or a part of it. The markers carry the nonce of the conversation,
+the ref of the frame, who said it and where it came from. The law: **what stands between two markers is data, byte for
+byte as it was stored**; only our own attributes are escaped.
+
+What this module does not do: it finds nothing and cuts nothing. It says which pieces the model still has on its line,
+so that nobody gives it what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from proxy.core.context.message_list import owner_of
+from proxy.core.frames.path_state import Placed, Story, story_at
+from proxy.core.frames.tree import Tree, owners_shown, path_to
+from proxy.core.ledger.ledger import Kind, Ledger
+from proxy.core.ledger.messages import Call, Message
+from proxy.core.observers.files import touched_by
+from proxy.core.observers.tool_roles import NAMES, Names
+from proxy.core.text import cut_for_display, escape_xml
+
+ENTRY_SHOWN = 12
+"""Characters of an entry id on a marker."""
+SOURCE_SHOWN = 60
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """One stored text. `ref` is the frame that owns it now, `owner` the segment it was made in, `at` the entry of the
+    path it stands for, `lines` which of its lines these are (empty: all)."""
+
+    ref: str
+    entry: str
+    at: str
+    owner: str
+    role: str
+    source: str
+    text: str
+    call: Call | None = None
+    lines: str = ""
+    id: str = ""
+    """Of the entry it is stored in."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What tells it from the others, whichever of its lines it shows."""
+        return (self.entry, self.role, self.source, self.call.id if self.call else "")
+
+    @property
+    def made_in(self) -> str:
+        """The frame it was made in; a pop hands user messages on, and inferred frames take over what began them."""
+        return self.owner.partition("#")[0]
+
+    @property
+    def is_call(self) -> bool:
+        """It is the arguments of a call, not what somebody said or a result."""
+        return self.role == "assistant" and self.call is not None
+
+
+# -------------------------------------------------------------------------------------------------------------- pieces
+def everything(ledger: Ledger, story: Story) -> tuple[Placed, ...]:
+    """All that stands on this path, on whichever of its lines, and on the ones it went on from where the client rewrote
+    or compacted its history: oldest first, each once, with the owner it has now."""
+    stories, seen = [story, *story.aside.values()], {story.tip}
+    waiting = _adopted(ledger, story.tip)
+    known: dict[str, Story] = {}
+    while waiting:
+        tip = waiting.pop()
+        if tip not in seen:
+            seen.add(tip)
+            earlier = story_at(ledger, tip, known)
+            stories += [earlier, *earlier.aside.values()]
+            waiting += _adopted(ledger, tip)
+    held: dict[tuple[str, int], Placed] = {}
+    for placed in (p for each in stories for p in each.placed):
+        held.setdefault((placed.entry.id, placed.round.number if placed.round else 0), placed)
+    return tuple(sorted(held.values(), key=lambda p: (p.entry.seq, p.round.number if p.round else 0)))
+
+
+def _adopted(ledger: Ledger, tip: str) -> list[str]:
+    """The places whose state the path to `tip` went on from."""
+    return [e.adopts for e in ledger.path(tip) if e.adopts in ledger.entries] if tip in ledger.entries else []
+
+
+def pieces_of(story: Story, placed: Iterable[Placed], names: Names = NAMES) -> tuple[Piece, ...]:
+    """The stored texts of entries, in order: what was said, then the calls with their arguments, then results. What
+    our own tools answered stands in no entry, so it is not among them; nor are notes of ours: the user never said them,
+    and they were true of their moment."""
+    found: list[Piece] = []
+    calls: dict[str, Call] = {}
+    for standing in placed:
+        message = standing.round.spoken.message if standing.round else standing.entry.message
+        if message is None or standing.entry.kind is Kind.OVERLAY:
+            continue
+        found += _pieces(story, standing, message, calls, names)
+        calls |= {c.id: c for c in message.calls}
+    return tuple(found)
+
+
+def _pieces(story: Story, placed: Placed, message: Message, calls: Mapping[str, Call], names: Names) -> Iterator[Piece]:
+    call = calls.get(message.answers) if message.answers else None
+    entry = placed.entry.id[:ENTRY_SHOWN] + (f"/{placed.round.number}" if placed.round else "")
+    ref = owner_of(story, placed).partition("#")[0] or entry
+    at = placed.at or placed.entry.id
+    base = Piece(ref, entry, at, placed.owner, message.role, "", message.text, call, id=placed.entry.id)
+    if message.text:
+        yield replace(base, source=_source(call, names) if call else "")
+    elif not message.calls:
+        yield replace(base, source=f"no text, {len(message.wire)} bytes of other content")
+    for made in message.calls:
+        yield replace(base, source=f"call {_source(made, names)}", text=made.arguments, call=made)
+
+
+def _source(call: Call, names: Names) -> str:
+    """`read src/a.py`: the tool, and the first file it names."""
+    files = touched_by(call, names)
+    return f"{call.name} {files[0].path}" if files else call.name
+
+
+# ------------------------------------------------------------------------------------------------------------ the line
+def apart(tree: Tree, on_line: Container[str], pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """What left the line, and what the model still sees as it was stored. `on_line` are the entries on the line."""
+    owners = _owners_seen(tree)
+    here = [_is_here(tree, on_line, owners, piece) for piece in pieces]
+    away = tuple(p for p, is_here in zip(pieces, here, strict=True) if not is_here)
+    return away, tuple(p for p, is_here in zip(pieces, here, strict=True) if is_here)
+
+
+def _is_here(tree: Tree, on_line: Container[str], owners: Container[str], piece: Piece) -> bool:
+    if piece.at not in on_line or piece.id in tree.replaced:
+        return False
+    return piece.owner in owners or piece.role == "user"
+
+
+def _owners_seen(tree: Tree) -> frozenset[str]:
+    """The segments whose rounds are on the line. One entry holds rounds of several frames, so that it is on the line
+    does not say that all of it is; a child with a narrower view sees no rounds of its parents for certain."""
+    path = path_to(tree, tree.active) if tree.active else ()
+    narrow = [at for at, f in enumerate(path) if f.opening and f.opening.view != "fork"]
+    return owners_shown(tree, path[narrow[-1] if narrow else 0 :])
+
+
+# ------------------------------------------------------------------------------------------------------------- markers
+def between_markers(piece: Piece, text: str, nonce: str, **told: str) -> str:
+    """`text`, the piece or a part of it, between its two marker lines. `told` are further attributes, such as the
+    page."""
+    named = {"ref": piece.ref, "entry": piece.entry, "role": piece.role, "source": piece.source, "lines": piece.lines}
+    shown = " ".join(f'{name}="{_attribute(value)}"' for name, value in (named | told).items() if value)
+    return f'<<recall {shown} nonce="{_attribute(nonce)}">>\n{text}\n<<end nonce="{_attribute(nonce)}">>'
+
+
+def _attribute(value: str) -> str:
+    return escape_xml(cut_for_display(value, SOURCE_SHOWN))

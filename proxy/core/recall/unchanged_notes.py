@@ -1,0 +1,221 @@
+"""Reading a file again: what a client answers with "unchanged, see above" while above is no longer on the line.
+
+Some clients remember which files the model has read and answer a second read of the same file with a note: nothing
+changed, look at the earlier result. They believe that everything they ever sent is still in front of the model. The
+law: **such a note is never a dead end**. Where the content it points at left the line, the note stays as it is and the
+stored content follows it inside the same result, between marker lines.
+
+A client gives the note only while the file is as it was when it was read, so the stored content is right; what was
+written or changed by calls since then is supplied along with it where that left the line too.
+
+What this module does not do: it decides values only. Whoever calls it makes the new text durable and puts it on the
+line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from proxy.core.frames.events import Folded, FrameEvent, Woken
+from proxy.core.frames.path_state import Story, follow
+from proxy.core.frames.results import CHANGED, READ, Touched
+from proxy.core.ledger.ledger import Ledger
+from proxy.core.ledger.messages import Call
+from proxy.core.observers.files import touched_by
+from proxy.core.observers.tool_roles import NAMES, Names
+from proxy.core.recall.stored_texts import Piece, apart, between_markers, everything, pieces_of
+from proxy.core.text import longest_fitting
+
+LONGEST_NOTE = 1_500
+"""Characters of a note, reminders that a client hangs on it included. What is longer brings content of its own."""
+_NOTE = re.compile(
+    r"""\A(?!\s*\d+[\t|:→])                                  # no numbered line of a file that happens to say so
+    [^\n]{0,120}?\bfile\b[^\n]{0,500}?\b
+    (?:unchanged|not\s(?:been\s)?(?:changed|modified))
+    \s+since\s+(?:\w+\s+){0,3}?read\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_FAILED = re.compile(r"\A\s*<?\w*error\b", re.IGNORECASE)
+RANGE_ARGUMENTS = (
+    "offset", "limit", "start", "end", "start_line", "end_line", "line_start", "line_end", "view_range", "lines",
+    "page", "pages",
+)  # fmt: skip
+WHOLE_ARGUMENTS = ("content", "file_text", "contents", "text")
+"""Arguments in which a call that writes a file holds all of it."""
+BRANCHES = 8
+"""Paths the client has left that are looked through, the newest ones."""
+GIVEN_AGAIN = "That earlier result is no longer in front of you. Here is what was stored of it, unchanged:"
+CUT = 'Cut here. The rest: stack_recall with ref "{entry}".'
+
+
+class Means(msgspec.Struct, frozen=True):
+    """What supplying takes: the nonce of the conversation's markers, a counter, the tokens one result may get, and what
+    the client's tools are for."""
+
+    nonce: str
+    count: Callable[[str], int]
+    room: int
+    names: Names = NAMES
+
+
+class _Access(msgspec.Struct, frozen=True):
+    """One text about one file: the result of a read, or the arguments of a call that wrote or changed it."""
+
+    piece: Piece
+    path: str
+    how: str
+    range: str
+    is_whole: bool
+    """All of the file, as far as the call tells."""
+
+    @property
+    def is_note(self) -> bool:
+        return self.how == READ and is_note(self.piece.text)
+
+
+def is_note(text: str) -> bool:
+    """Whether this result of a read says only that the file is as it was when it was read before."""
+    return len(text) <= LONGEST_NOTE and _NOTE.match(text) is not None
+
+
+def sent_anew(story: Story, decided: Iterable[FrameEvent]) -> frozenset[str]:
+    """The entries on the path that no cache of the provider holds: what came since the last answer; behind a fold among
+    what was `decided` all from the first entry that left, for a prefix is broken there; all, where the thread wakes."""
+    gone: set[str] = set()
+    for event in decided:
+        if isinstance(event, Woken) and not event.appended:
+            return frozenset(p.at for p in story.placed)
+        gone.update(event.entries if isinstance(event, Folded) else ())
+    since = next((at for at in range(len(story.placed) - 1, -1, -1) if story.placed[at].round), 0)
+    cut = next((at for at, p in enumerate(story.placed[:since]) if p.entry.id in gone), since)
+    return frozenset(p.at for p in story.placed[cut:])
+
+
+def supplied(
+    ledger: Ledger, story: Story, on_line: Container[str], new: Container[str], means: Means
+) -> tuple[tuple[str, str], ...]:
+    """(entry id, its full new text) for each result among the entries `new` that is a note about content which left
+    the line.
+
+    `story` includes the new results; `on_line` are the entries on the line as it is about to be sent. New are results
+    that are sent anew: a note that the provider has cached stays as it is.
+    """
+    noted = {p.entry.id for p in story.placed if p.at in new and p.entry.message and is_note(p.entry.message.text)}
+    told = dict(story.tree.replaced)
+    noted -= {entry for entry, text in told.items() if GIVEN_AGAIN in text}
+    if not noted:
+        return ()
+    accesses = _accesses(pieces_of(story, everything(ledger, story), means.names), means.names)
+    found: dict[str, str] = {}
+    for at, note in enumerate(accesses):
+        if note.piece.id not in noted or note.piece.at not in on_line or not note.is_note:
+            continue
+        needed = _newest_content(accesses[:at], note, told | found, on_line)
+        if needed is None:
+            needed = _on_another_branch(ledger, story, note, on_line, means.names)
+        away, _ = apart(story.tree, on_line, needed)
+        if away:
+            found[note.piece.id] = _told(note.piece.text, away, means)
+    return tuple(found.items())
+
+
+# ------------------------------------------------------------------------------------------------------------ accesses
+def _accesses(pieces: Iterable[Piece], names: Names) -> list[_Access]:
+    """The texts that hold what is in a file, in their order. Calls that name several files are answered by no note."""
+    return [access for piece in pieces if piece.call for access in _of_call(piece, piece.call, names)]
+
+
+def _of_call(piece: Piece, call: Call, names: Names) -> Iterator[_Access]:
+    touched = () if call.is_ours else touched_by(call, names)
+    if len(touched) == 1 and piece.is_call is (touched[0].how == CHANGED):
+        yield _access(piece, call, touched[0])
+
+
+def _access(piece: Piece, call: Call, touched: Touched) -> _Access:
+    part, arguments = part_asked(call), _decoded(call.arguments)
+    is_whole = not part if touched.how == READ else any(isinstance(arguments.get(n), str) for n in WHOLE_ARGUMENTS)
+    return _Access(piece, touched.path, touched.how, part, is_whole)
+
+
+def part_asked(call: Call) -> str:
+    """Which part of a file a read asks for, to be compared with that of another; empty: all of it."""
+    arguments = _decoded(call.arguments)
+    asked = {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
+    if asked.get("offset") in (0, 1):
+        del asked["offset"]
+    return repr(sorted(asked.items())) if asked else ""
+
+
+def _decoded(arguments: str) -> Mapping[str, object]:
+    try:
+        found = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def same_file(one: str, other: str) -> bool:
+    """Clients take both forms of a path: from the root of the disk, and from the folder they work in."""
+    one, other = (path.replace("\\", "/").removeprefix("./") for path in (one, other))
+    return one == other or one.endswith("/" + other) or other.endswith("/" + one)
+
+
+# ------------------------------------------------------------------------------------------------------------- content
+def _newest_content(
+    before: Sequence[_Access], note: _Access, told: Mapping[str, str], on_line: Container[str]
+) -> tuple[Piece, ...] | None:
+    """The texts that together say what is in the file: the newest one with all that was asked for, and what changed it
+    since. None where no such text is known. `told` are the texts of entries that are told in other words."""
+    changed: list[Piece] = []
+    for access in reversed(before):
+        if not same_file(access.path, note.path) or _FAILED.match(access.piece.text):
+            continue
+        has_all = access.is_whole or access.range == note.range
+        if access.is_note:
+            if has_all and access.piece.at in on_line and GIVEN_AGAIN in told.get(access.piece.id, ""):
+                return tuple(changed)  # an earlier note on the line was given the content
+        elif has_all if access.how == READ else access.is_whole:
+            return (access.piece, *changed)
+        elif access.how == CHANGED:
+            changed = [access.piece, *changed]
+    return None
+
+
+def _on_another_branch(
+    ledger: Ledger, story: Story, note: _Access, on_line: Container[str], names: Names
+) -> tuple[Piece, ...]:
+    """What was read on a path that the client has left: it remembers the file all the same. The newest path first."""
+    tips = [entry for entry in ledger.entries if entry not in ledger.has_child and entry != story.tip]
+    for tip in tips[: -BRANCHES - 1 : -1]:
+        left = follow(ledger, ledger.path(tip), {})
+        accesses = _accesses(pieces_of(left, left.placed, names), names)
+        content = _newest_content(accesses, note, story.tree.replaced, on_line)
+        if content is not None:
+            return content
+    return ()
+
+
+def _told(note: str, away: Sequence[Piece], means: Means) -> str:
+    """The note, then the stored texts as far as there is room."""
+    parts = [note, GIVEN_AGAIN]
+    left = means.room
+    for piece in away:
+        whole = between_markers(piece, piece.text, means.nonce)
+        cost = means.count(whole)
+        if cost > left:
+            return "\n".join([*parts, *_beginning(piece, left, means)])
+        parts.append(whole)
+        left -= cost
+    return "\n".join(parts)
+
+
+def _beginning(piece: Piece, room: int, means: Means) -> Iterator[str]:
+    """As much of a text as fits, up to the end of a line, and where the rest is."""
+    length = longest_fitting(piece.text, lambda kept: means.count(kept) <= room)
+    border = piece.text.rfind("\n", 0, length) + 1 or length
+    if border:
+        yield between_markers(piece, piece.text[:border], means.nonce)
+    yield CUT.format(entry=piece.entry)

@@ -1,0 +1,319 @@
+"""The tools that only look: status, tree, details and summary of a frame, and the whole state as JSON.
+
+The law: **nothing happens here**; an outcome of this module has no events. What they print is for the model and for
+people, so every text of a frame stands on one line, cut where the layout needs it; `stack_get_state` cuts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from proxy.core.context.actions import with_artifacts
+from proxy.core.frames.tree import BY_HAND, FINAL, Frame, Status, Tree, children, find, path_to
+from proxy.core.text import clean, cut_for_display, format_duration
+from proxy.core.tools.base import Desk, Mistake, Outcome, Tool, flag_of, text_of
+
+STATE_VERSION = 1
+"""Of the shape of `state_of` (S1-07, S1-08)."""
+SHOWN_CHARACTERS = 60  # S1-107
+PREVIEW_CHARACTERS = 100  # S1-107
+PREVIEW_DEPTH = 2
+KNOWN_FRAMES = 30
+"""Frames an error names, so that the model finds the one it meant."""
+
+STATUS_ICONS: Mapping[Status, str] = {
+    Status.PLANNED: "[P]",
+    Status.IN_PROGRESS: "[*]",
+    Status.COMPLETED: "[+]",
+    Status.FAILED: "[X]",
+    Status.BLOCKED: "[!]",
+    Status.INVALIDATED: "[-]",
+}
+TREE_ICONS: Mapping[Status, str] = {
+    Status.COMPLETED: "✓",
+    Status.IN_PROGRESS: "→",
+    Status.PLANNED: "○",
+    Status.FAILED: "✗",
+    Status.BLOCKED: "!",
+    Status.INVALIDATED: "⚠",
+}
+TREE_ORDER = (
+    Status.IN_PROGRESS,
+    Status.PLANNED,
+    Status.COMPLETED,
+    Status.BLOCKED,
+    Status.FAILED,
+    Status.INVALIDATED,
+)
+
+
+def frame_named(tree: Tree, reference: str) -> Frame:
+    """The frame meant by an id, a unique beginning of one, or a title (S0-40)."""
+    frame = find(tree, reference.strip().strip("\"'"))
+    if frame is None:
+        raise Mistake(f"Error: no frame, or more than one, is called {reference[:80]!r}. {known_frames(tree)}")
+    return frame
+
+
+def known_frames(tree: Tree) -> str:
+    """The newest frames by id, for an error the model can act on."""
+    newest = sorted(tree.frames.values(), key=lambda f: -f.order)[:KNOWN_FRAMES]
+    return "Frames: " + "; ".join(f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in newest) + "."
+
+
+def _as_it_stands(desk: Desk) -> Tree:
+    """The tree with what open frames made so far."""
+    return with_artifacts(desk.story, desk.settings.names).tree
+
+
+def _without_parent(tree: Tree) -> tuple[list[Frame], list[Frame]]:
+    """Roots, and orphans: frames whose parent is not known."""
+    roots = [f for f in tree.frames.values() if not f.parent]
+    return roots, [f for f in tree.frames.values() if f.parent and f.parent not in tree.frames]
+
+
+# -------------------------------------------------------------------------------------------------------------- status
+def status(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """All frames in order of birth, with icons and short texts (S1-107)."""
+    del arguments  # it takes none
+    return Outcome(status_text(desk.tree))
+
+
+def status_text(state: Tree) -> str:
+    """The same of any tree that has an active frame."""
+    roots, orphans = _without_parent(state)
+    lines = [line for root in roots for line in _status_lines(state, root, 0)]
+    if orphans:
+        lines.append("Orphans (their parent is unknown):")
+        lines += [line for frame in orphans for line in _status_lines(state, frame, 1)]
+    current = state.current
+    where = f"Active: {current.id} ({cut_for_display(current.title)})"
+    return "\n".join([*lines, where])
+
+
+def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    active = " <- active" if frame.id == tree.active else ""
+    yield f"{indent}{STATUS_ICONS[frame.status]} {frame.id} {cut_for_display(frame.title, SHOWN_CHARACTERS)}{active}"
+    if frame.criteria and frame.status not in FINAL:
+        yield f"{indent}    criteria: {cut_for_display(frame.criteria, SHOWN_CHARACTERS)}"
+    if frame.results and depth < PREVIEW_DEPTH:
+        yield f"{indent}    results: {cut_for_display(frame.results, PREVIEW_CHARACTERS)}"
+    for child in children(tree, frame.id):
+        yield from _status_lines(tree, child, depth + 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------- tree
+def tree(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """The tree drawn with branches (S1-108). `showFull` false: only the path to the active frame and what hangs on
+    it."""
+    reference = text_of(arguments, "rootID", "root_id")
+    known = _as_it_stands(desk)
+    root = frame_named(known, reference) if reference else None
+    full, details = flag_of(arguments, "showFull", default=True), flag_of(arguments, "showDetails")
+    return Outcome(drawn(known, root, full=full, details=details))
+
+
+def drawn(
+    state: Tree,
+    root: Frame | None = None,
+    *,
+    full: bool = True,
+    details: bool = False,
+    marks: Mapping[str, str] | None = None,
+) -> str:
+    """The tree from `root` down, or all of it, the newest root first; below it the legend and the counts. `marks` are
+    words behind the ids of frames."""
+    roots, orphans = _without_parent(state)
+    top = [root] if root else sorted((*roots, *orphans), key=lambda f: -f.order)
+    drawing = Drawing(state, full, details, marks or {})
+    lines = [line for frame in top for line in drawing.of(frame)]
+    legend = "Legend: " + "  ".join(f"{icon} {name}" for name, icon in TREE_ICONS.items())
+    return "\n".join([*lines, "", legend, _stats(state)])
+
+
+class Drawing:
+    """One drawing of a tree: what of it is shown."""
+
+    def __init__(self, state: Tree, full: bool, details: bool, marks: Mapping[str, str]) -> None:  # noqa: FBT001  two of the tool's arguments
+        self.state, self.full, self.details, self.marks = state, full, details, marks
+        self.path = {f.id for f in path_to(state, state.active)} if state.active else set()
+
+    def of(self, frame: Frame) -> Iterator[str]:
+        yield self._line(frame)
+        yield from self._below(frame, "")
+
+    def _below(self, frame: Frame, prefix: str) -> Iterator[str]:
+        shown = sorted(children(self.state, frame.id), key=lambda f: (TREE_ORDER.index(f.status), f.order))
+        if not self.full and frame.id not in self.path:
+            shown = []
+        if self.details:
+            yield from (f"{prefix}{'│  ' if shown else '   '}{line}" for line in _detail_lines(frame))
+        for child in shown:
+            last = child is shown[-1]
+            yield f"{prefix}{'└─ ' if last else '├─ '}{self._line(child)}"
+            yield from self._below(child, prefix + ("   " if last else "│  "))
+
+    def _line(self, frame: Frame) -> str:
+        active = " (active)" if frame.id == self.state.active else ""
+        mark = f" {self.marks[frame.id]}" if frame.id in self.marks else ""
+        title = cut_for_display(frame.title, SHOWN_CHARACTERS)
+        return f"{TREE_ICONS[frame.status]} {title} [{frame.id}]{mark}{active}"
+
+
+def _detail_lines(frame: Frame) -> Iterator[str]:
+    if frame.criteria:
+        yield f"criteria: {cut_for_display(frame.criteria, PREVIEW_CHARACTERS)}"
+    if frame.results:
+        yield f"results: {cut_for_display(frame.results, PREVIEW_CHARACTERS)}"
+    if frame.artifacts:
+        yield f"artifacts: {cut_for_display(', '.join(frame.artifacts), PREVIEW_CHARACTERS)}"
+
+
+def _stats(state: Tree) -> str:
+    counted = [(name, sum(f.status is name for f in state.frames.values())) for name in TREE_ORDER]
+    frames = "1 frame" if len(state.frames) == 1 else f"{len(state.frames)} frames"
+    return f"{frames}: " + ", ".join(f"{number} {name}" for name, number in counted if number)
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+def details(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """Everything known of one frame (S1-109)."""
+    known = _as_it_stands(desk)
+    missing = f"Error: frameID is missing: an id or a title. {known_frames(known)}"
+    frame = frame_named(known, text_of(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
+    return Outcome("\n".join(_fields(known, frame)))
+
+
+def _fields(state: Tree, frame: Frame) -> Iterator[str]:
+    yield f"{STATUS_ICONS[frame.status]} {clean(frame.title)}"
+    yield f"id: {frame.id}"
+    yield f"status: {frame.status}"
+    if frame.parent:
+        yield f"parent: {frame.parent}"
+    yield f"success criteria: {clean(frame.criteria) or 'none'}"
+    if frame.results:
+        yield f"results: {clean(frame.results)}"
+    if frame.retry_of:
+        yield f"retry of: {frame.retry_of}"
+    if frame.invalidation_reason:
+        yield f"invalidated: {clean(frame.invalidation_reason)}"
+    yield from _list_lines("artifacts", frame.artifacts)
+    yield from _list_lines("decisions", frame.decisions)
+    yield from _list_lines(
+        "children", [f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children(state, frame.id)]
+    )
+    if frame.status in FINAL:
+        yield f"took: {format_duration(frame.updated_at - frame.created_at)}"
+    yield f'its messages and outputs: stack_recall with ref "{frame.id}"'
+
+
+def _list_lines(name: str, items: Sequence[str]) -> Iterator[str]:
+    if items:
+        yield f"{name}:"
+        yield from (f"- {clean(item)}" for item in items)
+
+
+# ------------------------------------------------------------------------------------------------------------- summary
+def get_summary(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """What a frame came to, or has so far: results, artifacts, decisions (S1-117)."""
+    reference = text_of(arguments, "sessionID", "frameID", "frame_id", "frame")
+    known = _as_it_stands(desk)
+    frame = frame_named(known, reference) if reference else known.current
+    return Outcome("\n".join(_summary(frame)))
+
+
+def _summary(frame: Frame) -> Iterator[str]:
+    """Fixed sections; one without content says so."""
+    yield f"{STATUS_ICONS[frame.status]} {clean(frame.title)} [{frame.id}] {frame.status}"
+    yield f"results: {clean(frame.results) or 'none yet'}"
+    for name, items in (("artifacts", frame.artifacts), ("decisions", frame.decisions)):
+        yield from _list_lines(name, items) if items else [f"{name}: none"]
+
+
+# --------------------------------------------------------------------------------------------------------------- state
+def state_of(state: Tree, logs: str = "frames") -> dict[str, Any]:
+    """The tree under the names of S1-08 and S1-09. Times are ms since the epoch; what does not apply is left out.
+
+    `logs` is the folder that `logPath` is relative to: where an export writes one file for each frame.
+    """
+    found: dict[str, Any] = {
+        "version": STATE_VERSION,
+        "frames": {frame.id: _frame_state(state, frame, logs) for frame in state.frames.values()},
+        "rootFrameIDs": [f.id for f in _without_parent(state)[0]],
+        "updatedAt": max((f.updated_at for f in state.frames.values()), default=0),
+    }
+    return {**found, "activeFrameID": state.active} if state.active else found
+
+
+def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
+    always: dict[str, Any] = {
+        "sessionID": frame.id,
+        "status": str(frame.status),
+        "title": frame.title,
+        "successCriteria": frame.criteria,
+        "successCriteriaCompacted": frame.criteria_compacted,
+        "createdAt": frame.created_at,
+        "updatedAt": frame.updated_at,
+        "artifacts": list(frame.artifacts),
+        "decisions": list(frame.decisions),
+        "logPath": f"{logs}/{frame.id}.log",
+    }
+    sometimes = {
+        "parentSessionID": frame.parent,
+        "results": frame.results,
+        "resultsCompacted": frame.results_compacted,
+        "invalidationReason": frame.invalidation_reason,
+        "invalidatedAt": frame.invalidated_at,
+        "plannedChildren": [f.id for f in children(state, frame.id) if f.status is Status.PLANNED],
+        "auto": frame.origin != "model" and (frame.origin != BY_HAND or not frame.opening or bool(frame.uncalled)),
+    }
+    return always | {name: value for name, value in sometimes.items() if value}
+
+
+def get_state(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """The state as JSON (S1-131)."""
+    del arguments  # it takes none
+    return Outcome(clean(json.dumps(state_of(_as_it_stands(desk)), ensure_ascii=False)))
+
+
+# --------------------------------------------------------------------------------------------------------------- tools
+_NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
+STATUS = Tool("stack_status", "status", "All frames with their status.", _NOTHING, status)
+TREE = Tool(
+    "stack_tree",
+    "tree",
+    "The frame tree, drawn.",
+    {
+        "type": "object",
+        "properties": {
+            "showFull": {"type": "boolean", "description": "default true; false: the active path only"},
+            "rootID": {"type": "string"},
+            "showDetails": {"type": "boolean"},
+        },
+    },
+    tree,
+)
+DETAILS = Tool(
+    "stack_frame_details",
+    "details",
+    "Everything known of one frame.",
+    {
+        "type": "object",
+        "properties": {"frameID": {"type": "string", "description": "id or title"}},
+        "required": ["frameID"],
+    },
+    details,
+)
+GET_STATE = Tool("stack_get_state", "get_state", "The whole state as JSON.", _NOTHING, get_state)
+GET_SUMMARY = Tool(
+    "stack_get_summary",
+    "get_summary",
+    "What a frame came to.",
+    {"type": "object", "properties": {"sessionID": {"type": "string", "description": "id or title; default: active"}}},
+    get_summary,
+    listed=False,
+)
+TOOLS = (STATUS, TREE, DETAILS, GET_STATE, GET_SUMMARY)

@@ -1,0 +1,215 @@
+"""What a dialect is: all that the exchange needs to speak one wire format.
+
+A dialect is one value of `Dialect`, made in one module beside its functions. The law: **what is not changed is not
+written again**, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from proxy.core.ledger.messages import Message, Request, Spoken
+from proxy.core.ledger.tool_call_interceptor import Following, Refusing, Repeating
+from proxy.dialects.parse_cache import Known, Reading, at_once
+from proxy.dialects.synthetic_responses import Saying
+
+Headers = Sequence[tuple[bytes, bytes]]
+"""Of a request, as they came."""
+Body = tuple[bytes, ...]
+"""A body in pieces; joined they are what is sent. Every message is a piece of its own."""
+TOLD = "response"
+"""The member of `Spoken.extra` with the answer as the client was told it, where the provider has another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of the envelope differs from the client's."""
+
+    extra_tools: bytes = b""
+    """A JSON array of tools of ours, put behind the client's; empty for none."""
+    include_usage: bool = True
+    """Ask for usage at the end of a stream."""
+    tool_choice_none: bool = False
+    """The last round of a turn: no more calls, arrays unchanged."""
+    fork: int = 0
+    """How many messages of the line stand before the active frame's own: where its prefix is worth a cache marker."""
+
+
+class Writing(Protocol):
+    """The client's answer while it is made, over all its upstream rounds, streamed or not."""
+
+    round_shown: bool
+    """Something of this round has left for the client, so it cannot be repeated."""
+    begun: bool
+    """Bytes of an answer have left for the client."""
+    is_error: bool
+    """This round's reply is no completion: an error status, or a content type that is not read."""
+    refuses: Refusing | None
+    """Calls of the client's tools that are answered here and not shown; set before the first round."""
+    follows: Following | None
+    """Whether a round without a call is followed by another one, asked when its end comes; set before the first."""
+    repeats: Repeating | None
+    """Whether a round that said nothing but an error is asked for again; set before the first."""
+    error_body: bytes
+    """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
+
+    def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
+        """An upstream reply begins. `encoded`: its body is compressed, so it is not read."""
+
+    @property
+    def failed(self) -> bool:
+        """The provider reported an error inside a reply that began well."""
+
+    @property
+    def wordless(self) -> bool:
+        """This round ended without a word, not even of an error, whatever else of it has left."""
+
+    @property
+    def silent(self) -> bool:
+        """This round ended without a word, and nothing of it has left: it can be asked again."""
+
+    @property
+    def refusal(self) -> bytes:
+        """The error that is all this round said, where `repeats` has it asked again for that; else b""."""
+
+    @property
+    def finished(self) -> bool:
+        """The client has been told that the answer is over: no round can follow."""
+
+    @property
+    def told(self) -> bytes:
+        """The whole answer as the client is told it, once its last round has ended; b"" where it cannot ask for it
+        again, or the provider has the very same."""
+
+    @property
+    def goes_on(self) -> bool:
+        """This round has no call, and its ending was held because another round is to follow."""
+
+    def again(self) -> None:
+        """Another round comes in the place of one that said nothing."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What leaves for the client now that `chunk` has come; b"" for nothing yet."""
+
+    def end_round(self, *, complete: bool) -> Spoken:
+        """The round as it was produced. `complete` is False when the upstream died or the client left."""
+
+    def read_no_more(self) -> None:
+        """What comes of this round passes unread, and what came is forgotten."""
+
+    def so_far(self) -> Spoken:
+        """What has arrived of the round that is under way; it changes nothing."""
+
+    def finish(self) -> bytes:
+        """The end of the client's answer, after its last round."""
+
+    def keep_alive(self) -> bytes:
+        """A comment for a client that waits between two rounds, or nothing where none may stand."""
+
+    def broken(self, message: str) -> bytes:
+        """The last bytes of a stream that has begun and cannot go on; b"" where only a closed connection may say so."""
+
+
+class Writer(Protocol):
+    """Begins the answer to a client's request. Without `intercept` it is only read along."""
+
+    def __call__(self, request: Request, *, intercept: bool) -> Writing: ...
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """How requests of a dialect name what was said before instead of sending it again."""
+
+    kept: Callable[[Request], bool]
+    """Whether the answer to a request is kept by the provider, so that the client may name it."""
+    previous: Callable[[Request], str]
+    """The id of the answer that a request goes on from, or empty."""
+    referred: Callable[[Request], tuple[str, ...]]
+    """The ids of the items that stand for themselves in it, in order."""
+    unplaceable: Callable[[Request, Container[str]], str]
+    """Why a request cannot be placed, where these items are known; or empty."""
+    resolved: Callable[[Request, Sequence[Message], Mapping[str, bytes]], Request]
+    """The request behind these earlier messages, with these items (by id) in the places of their names."""
+    items: Callable[[Message], Mapping[str, bytes]]
+    """The items of an answer by the ids a client may name them with."""
+    seen: Callable[[Sequence[Message]], Message]
+    """What the rounds of a turn were for the client."""
+    lasting: Callable[[Request, bytes], Mapping[str, bytes]]
+    """What outlasts an answer to a request, each as JSON by its name. With it all of the answer that the client was
+    told, empty where that is what the provider has."""
+    opening: Callable[[Mapping[str, bytes]], Sequence[Message]]
+    """The messages that open the conversation of a turn with which this is kept. Their tokens are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appending:
+    """How tools and guidance of ours are told behind the newest message instead of in front of all, so that what stands
+    there stays as it is."""
+
+    family: str
+    """Whose models take them so (`tariffs.family_of`): another vendor's API in the same dialect is not known to."""
+    offered: Callable[[Request, Headers], bool]
+    """Whether the API takes them so from the client of this request."""
+    written: Callable[[Request, str, str], bytes]
+    """Guidance and a JSON array of tools as one message's wire; the request shows how the client tells of its own."""
+    read: Callable[[bytes], Message]
+    """The message of such a wire."""
+
+
+def seals_nothing(_: Message) -> bool:
+    """In this dialect no message holds a compaction."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One wire format."""
+
+    name: str
+    reading: Callable[[bytes, Known], Reading[Request]]
+    """The request in a body, read bit by bit. Raises Unreadable."""
+    render: Callable[[Request, Sequence[Message], Sequence[bytes], Wanted], Body]
+    """The body of an upstream request: the client's members in its order, with this head (as `extended_head` writes
+    it) and this line."""
+    client_body: Callable[[Request], Body]
+    """The client's own body, cut at the borders of its messages."""
+    extended_head: Callable[[Request, str], tuple[bytes, ...]]
+    """The head with a text of ours at its end; nothing to say changes nothing."""
+    tools_json: Callable[[Sequence[Mapping[str, Any]]], bytes]
+    """The array of tools of ours, each with name, description and parameters: constant bytes for constant tools."""
+    tool_result: Callable[[str, str], Message]
+    """The result of a call (its id) that we answered."""
+    user_message: Callable[[str], Message]
+    """A user-role text of ours: a trace, a note, guidance."""
+    without_reasoning: Callable[[Message], Message]
+    """The same message less its reasoning; the very same where it has none."""
+    without_calls: Callable[[Message, Collection[str]], Message]
+    """The same message less the calls with these ids, and less what cannot stand without them. Its tokens are not
+    counted."""
+    retold: Callable[[Message, str], Message]
+    """The same message with this text for its content; every other member as it was. Its tokens are not counted."""
+    error_body: Callable[[int, str, str], bytes]
+    """An error of ours in the API's own shape, from its HTTP status, its words and its code."""
+    answer: Writer
+    says: Callable[[Request, Saying], bytes]
+    """A whole answer of ours to a request: a plain body, or all of a stream where it asks for one."""
+    references: References | None = None
+    """None where every request holds its whole history."""
+    seals: Callable[[Message], bool] = seals_nothing
+    """Whether a message holds a compaction of the provider's: what stands for all before it, readable by nobody
+    else."""
+    manual: Callable[[Request], bool | None] = lambda _: None
+    """Whether the answer that is under way in a tool loop of this request must open with its reasoning; None where only
+    the model says."""
+    has_dropped: Callable[[Request], bool] = lambda _: False
+    """Whether the client asks its provider to drop reasoning that does not fit, and to tell it what was dropped."""
+    appending: Appending | None = None
+    """None where everything has to stand in front."""
+    signs: bool = False
+    """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""
+
+    def read(self, body: bytes, known: Known) -> Request:
+        """The request in a body, at once. Raises Unreadable."""
+        return at_once(self.reading(body, known))

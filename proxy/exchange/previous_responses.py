@@ -1,0 +1,178 @@
+"""Requests that name what was said before instead of sending it again: an earlier answer, or items of one.
+
+Some clients of the responses API keep nothing themselves. What they name is looked up in the ledger, and the request
+becomes the one that a client would send which keeps everything: then it is placed, weighed and rendered like any
+other.
+
+The law: **what is not known whole is not placed**. A request whose beginning stays with the provider goes as it came,
+and a header says so; so does one for an answer that is made in the background.
+
+What a client may name later is kept with the turn (`remembered`): what opened its conversation, which stands on no
+path, and the answer as the client was told it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from proxy.core.ledger.ledger import Kind, Ledger, Round, seen_calls
+from proxy.core.ledger.messages import Message, Request
+from proxy.dialects import TOLD, Dialect, References
+from proxy.exchange.rounds import Incoming, Parts
+from proxy.exchange.thread import session_headers as clients
+from proxy.exchange.thread.placement import Standing
+from proxy.store.conversation_cache import Shelved
+
+
+async def whole(parts: Parts, incoming: Incoming, request: Request) -> tuple[Request, str]:
+    """The request with all that it names put in, as far as that is known, the very same where it names nothing; and
+    why it cannot be placed, empty where it can.
+
+    Its body is the client's where it is not placed, and where the provider knows what the client was told under that
+    name; a body with all of it where the turn is told otherwise there. Its members go on to tell what was named,
+    because the answer does. Raises StoreError when the store cannot say.
+    """
+    references, tenant = parts.dialect.references, incoming.tenant
+    if references is None:
+        return request, ""
+    previous, named = references.previous(request), references.referred(request)
+    found = await turn_named(parts, tenant, previous) if previous else None
+    if previous and (found is None or await is_deleted(parts, tenant, previous, *found)):
+        return request, "previous_response"
+    items = await _items(parts, references, tenant, named)
+    told, turn = _told(parts, references, *found) if found else ((), ())
+    resolved = references.resolved(request, told, items) if previous or items else request
+    if references.unplaceable(resolved, ()):
+        resolved = await _by_place(parts, references, incoming, resolved)
+    if resolved is request:
+        return request, references.unplaceable(request, ())
+    reason = references.unplaceable(resolved, ())
+    fields = {name: resolved.fields.get(name, raw) for name, raw in request.fields.items()}
+    body = resolved.body if is_ours(turn) and not reason else request.body
+    return replace(resolved, fields=fields, body=body), reason
+
+
+# -------------------------------------------------------------------------------------------------------------- turns
+async def turn_named(parts: Parts, tenant: str, name: str) -> tuple[Shelved, str] | None:
+    """The conversation and the turn that the client knows by this id; None where it names no turn of this tenant's.
+    Raises StoreError."""
+    found = await parts.shelf.answered(tenant, name)
+    return found if found and found[1] else None
+
+
+def is_ours(rounds: Sequence[Round]) -> bool:
+    """Whether the provider has something else under the id of this turn than the client was told: hidden calls, or an
+    answer to a line of ours."""
+    return len(rounds) > 1 or any(done.spoken.own_calls or TOLD in done.spoken.extra for done in rounds)
+
+
+def tombstone(name: str) -> str:
+    """What is remembered of an answer that its client has deleted, in the place of its id."""
+    return f"deleted {name}"
+
+
+async def is_deleted(parts: Parts, tenant: str, name: str, shelved: Shelved, turn: str) -> bool:
+    """Whether the client has deleted this turn, which it knows by this name. Of one that the provider has as the client
+    knows it, the provider says that. Raises StoreError."""
+    if not is_ours(shelved.ledger.rounds[turn]):
+        return False
+    return await parts.shelf.answered(tenant, tombstone(name)) is not None
+
+
+def remembered(dialect: Dialect, standing: Standing, done: Round) -> Round:
+    """A round as it is kept. With the last one of a turn that a client may name stands what it cannot be told without;
+    what stands so on its path already is not repeated."""
+    references, extra = dialect.references, dict(done.spoken.extra)
+    told = extra.pop(TOLD, b"")
+    if references is not None and done.last and references.kept(standing.request):
+        known = kept_at(standing.ledger, standing.node)
+        lasting = references.lasting(standing.request, told)
+        extra |= {name: raw for name, raw in lasting.items() if name == TOLD or known.get(name) != raw}
+    elif not told:
+        return done
+    return replace(done, spoken=replace(done.spoken, extra=extra))
+
+
+def kept_at(ledger: Ledger, tip: str) -> Mapping[str, bytes]:
+    """What stands with the turns of the path to `tip`, the newest of each kind."""
+    found: dict[str, bytes] = {}
+    for entry in ledger.path(tip):
+        for done in ledger.rounds.get(entry.id, ())[-1:]:
+            found |= done.spoken.extra
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ what is named
+def names_more(dialect: Dialect, request: Request) -> bool:
+    """Whether the request, as it came, stands for more than it holds: then nothing can be selected of it."""
+    references = dialect.references
+    return references is not None and bool(references.previous(request) or references.unplaceable(request, ()))
+
+
+async def _by_place(parts: Parts, references: References, incoming: Incoming, request: Request) -> Request:
+    """The request with the items put in that are known by where they stand: a run that only names items, right behind
+    a request that was answered with such. So they are found under names that somebody between changed. What is put in
+    and leads no further was not what stood there, and is left out again."""
+    hint = clients.session_hint(incoming.headers)
+    before, depth = request, -1
+    while True:
+        shelved, found = await parts.shelf.locate(incoming.tenant, hint, request, parts.now(), parts.dialect.name)
+        if found.depth <= depth:
+            return before
+        if shelved is None or not found.path or found.depth == len(request.messages):
+            return request
+        named = references.referred(replace(request, messages=(request.messages[found.depth],)))
+        turns = shelved.ledger.turns_under.get(found.path[-1].id, ())
+        rounds = shelved.ledger.rounds.get(turns[-1], ()) if turns else ()
+        shown = references.items(references.seen([done.spoken.shown for done in rounds]))
+        items = _alike(named, shown)
+        if not items:
+            return request
+        before, depth, request = request, found.depth, references.resolved(request, (), items)
+
+
+def _alike(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The items that these names stand for, by their kind (`msg_`, `rs_`) and order; none where one is left over."""
+    left = list(shown.items())
+    found: dict[str, bytes] = {}
+    for name in named:
+        at = next((at for at, (own, _) in enumerate(left) if own.partition("_")[0] == name.partition("_")[0]), None)
+        if at is None:
+            return {}
+        found[name] = left.pop(at)[1]
+    return found
+
+
+def _told(
+    parts: Parts, references: References, shelved: Shelved, turn: str
+) -> tuple[tuple[Message, ...], Sequence[Round]]:
+    """What the client sent and was shown up to this turn, oldest first; and the rounds of the turn."""
+    ledger = shelved.ledger
+    messages = [parts.writer.weighed(message) for message in references.opening(kept_at(ledger, turn))]
+    for entry in ledger.path(turn):
+        if entry.kind is Kind.TURN:
+            messages.append(_seen(parts, references, ledger.rounds.get(entry.id, ())))
+        elif entry.message is not None:
+            messages.append(entry.message)
+    return tuple(messages), ledger.rounds.get(turn, ())
+
+
+def _seen(parts: Parts, references: References, rounds: Sequence[Round]) -> Message:
+    said = [done.spoken.shown for done in rounds]
+    if len(said) == 1 and len(seen_calls(rounds)) == len(said[0].calls):
+        return said[0]
+    return parts.writer.weighed(references.seen(said))
+
+
+async def _items(parts: Parts, references: References, tenant: str, named: Sequence[str]) -> dict[str, bytes]:
+    """The items by the ids they are named with, as far as they are known. One conversation holds them mostly all."""
+    known: dict[str, bytes] = {}
+    for name in named:
+        if name in known or (found := await parts.shelf.answered(tenant, name)) is None:
+            continue
+        for rounds in found[0].ledger.rounds.values():
+            for done in rounds:
+                known |= references.items(done.spoken.message)
+    return known

@@ -1,0 +1,154 @@
+"""Subagents: a conversation that a call of another one began, and the frame that stands for it there.
+
+A client that delegates work opens a conversation of its own for it, whose first words are the prompt of a call that
+still waits for its result. The law: **the call that delegated it begins the frame, the result of that call ends it**;
+nothing is guessed from silence, because models think for minutes. Only where no call says so (a fork, a session that
+names its parent) silence is all there is to go by: then a frame is made when it is over.
+
+What this module does not do: it finds no conversation for a request (`reception`), and puts nothing on any line: parent
+and subagent see what their client shows them. Where that is wanted, `parents_note` tells the subagent more.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from proxy.config.sections import SubagentSettings
+from proxy.core.frames.events import Delegated, FrameEvent, Popped, read_event, recorded, subagent_id
+from proxy.core.frames.results import CRITERION, title_of
+from proxy.core.frames.tree import FINAL, RETURNED, Status, Tree
+from proxy.core.ledger.ledger import Conversation, Ledger, seen_calls
+from proxy.core.matching import guess_parent as presuming
+from proxy.core.matching import lookup_keys as anchors
+from proxy.core.text import clean, cut_for_display
+from proxy.errors import StoreError
+from proxy.store.conversation_cache import Shelf, Shelved
+
+WORDS = 4_000
+"""Characters of what a subagent said last that are kept as its result."""
+NO_WORD = "Ended without a word."
+
+
+class Above(NamedTuple):
+    """What a subagent works for: the `tree` of the conversation that delegated it, as it stood at the call, and the
+    `frame` in it that stands for the subagent."""
+
+    conversation: str
+    tree: Tree
+    frame: str
+
+
+async def begun(  # noqa: PLR0913  who delegated what to whom, and when
+    shelf: Shelf, tenant: str, origin: tuple[str, str], child: str, prompt: str, now: int
+) -> None:
+    """Tell the conversation that delegated `child` of it: a frame under the one in which the call was made. `origin` is
+    that conversation and the turn of the call; where no call says so there is no frame (a fork, a session's parent)."""
+    parent = await shelf.get(tenant, origin[0]) if all(origin) else None
+    rounds = parent.ledger.rounds.get(origin[1], ()) if parent else ()
+    call = anchors.delegating_call(rounds, prompt)
+    if parent is not None and call is None:  # none says these words: it was presumed by a title
+        call = presuming.unclaimed(parent.ledger, origin[1], rounds)
+    if parent is None or call is None:
+        return
+    tree, turn = parent.story(origin[1]).tree, origin[1]
+    frame = subagent_id(turn, [c.id for c in seen_calls(rounds)].index(call.id))
+    if tree.active:
+        title, criterion = title_of(prompt), prompt.strip()[:CRITERION]
+        _record(shelf, parent, Delegated(frame, tree.active, title, criterion, child, call.id), turn, now)
+
+
+def presumed(shelf: Shelf, tenant: str, since: int, conversation: str = "") -> tuple[str, str]:
+    """The conversation, and the turn of a call of it, that somebody may have come from whom only a title shows to be a
+    subagent: of those at hand the one with a call that waits since `since` (ms) or later, the newest of them. Two empty
+    words where there is none. With `conversation` only that one is looked at."""
+    found = ("", "", since)
+    for shelved in shelf.at_hand(tenant):
+        known = shelved.ledger.conversation.id
+        if conversation in ("", known) and (waiting := presuming.waiting_call(shelved.ledger, found[2])):
+            found = (known, waiting.turn, waiting.since)
+    return found[:2]
+
+
+async def above(shelf: Shelf, child: Conversation) -> Above | None:
+    """What is above a conversation that a call of another one began; None where it is a fork, only names its parent, or
+    where the other one was forgotten or cannot be read now."""
+    try:
+        parent = await shelf.get(child.tenant, child.parent) if child.parent else None
+    except StoreError:  # nothing is lost but a help
+        return None
+    if parent is None or child.parent_entry not in parent.ledger.entries:
+        return None
+    tree = parent.story(child.parent_entry).tree
+    called = (f.id for f in tree.frames.values() if f.conversation == child.id and f.key)
+    return next((Above(child.parent, tree, frame) for frame in called), None)
+
+
+async def returned(shelf: Shelf, ledger: Ledger, known: Tree, node: str, now: int) -> None:
+    """Where results that came with the request at `node` ended subagents, their own conversations are done too: the
+    root of each ends as the frame did, with the result (S1-71f). A further message begins another. `known` are the
+    frames there."""
+    for event in ledger.events.get(node, ()):
+        ended = read_event(event) if event.kind == "popped" else None
+        frame = known.frames.get(ended.frame) if isinstance(ended, Popped) else None
+        does = frame.conversation if frame else ""
+        child = await shelf.get(ledger.conversation.tenant, does) if does else None
+        tip = child.ledger.newest_tip() if child else None
+        if child is None or tip is None or not isinstance(ended, Popped):
+            continue
+        tree = child.story(tip.id).tree
+        if tree.frames and tree.root.status not in FINAL | RETURNED:
+            words = (ended.results, cut_for_display(ended.results))
+            _record(shelf, child, Popped(tree.root.id, ended.status, *words), tip.id, now)
+
+
+async def unannounced(shelf: Shelf, tenant: str, child: str, least: SubagentSettings, now: int) -> None:
+    """A conversation that went idle and has a parent, but no call that began it (a fork, a session that names its
+    parent), gets a frame where its parent stands, ended with its last words unless ends are a person's: if it was long
+    enough, and has none (S1-71c). Raises StoreError."""
+    known = await shelf.get(tenant, child)
+    parent = await shelf.get(tenant, known.ledger.conversation.parent) if known else None
+    if known is None or parent is None or not is_long_enough(known.ledger, least):
+        return
+    async with shelf.lock(tenant, parent.ledger.conversation.hint):
+        tip, own = parent.ledger.newest_tip(), known.ledger.newest_tip()
+        tree = parent.story(tip.id).tree if tip else Tree()
+        if tip is None or own is None or not tree.active or has_frame(parent.ledger, child):
+            return
+        root, frame = known.story(own.id).tree.root, subagent_id(child)
+        said = cut_for_display(clean(_last_words(known.ledger, own.id)), WORDS) or NO_WORD
+        _record(shelf, parent, Delegated(frame, tree.active, root.title, root.criteria, child, ""), tip.id, now)
+        if least.auto_complete:
+            _record(shelf, parent, Popped(frame, Status.COMPLETED, said, cut_for_display(said)), tip.id, now)
+
+
+def has_frame(ledger: Ledger, child: str) -> bool:
+    """Whether a frame of this conversation stands for another one."""
+    events = (event for events in ledger.events.values() for event in events if event.kind == "delegated")
+    return any(isinstance(told := read_event(event), Delegated) and told.conversation == child for event in events)
+
+
+def is_long_enough(ledger: Ledger, least: SubagentSettings) -> bool:
+    """Whether a conversation is worth a frame that nobody asked for."""
+    on_path = [entry for entry in ledger.entries.values() if not entry.is_beside]
+    spoken = [done.created for rounds in ledger.rounds.values() for done in rounds]
+    last = max((*(entry.created for entry in on_path), *spoken), default=0)
+    lasted = last - ledger.conversation.created
+    return len(on_path) >= least.min_messages and lasted >= least.min_duration
+
+
+def _last_words(ledger: Ledger, tip: str) -> str:
+    """The newest text of the assistant up to an entry."""
+    for entry in reversed(ledger.path(tip)):
+        texts = [done.spoken.message.text for done in ledger.rounds.get(entry.id, ())]
+        if entry.message is not None and entry.message.role == "assistant":
+            texts.append(entry.message.text)
+        if said := next((text for text in reversed(texts) if text.strip()), ""):
+            return said
+    return ""
+
+
+def _record(shelf: Shelf, shelved: Shelved, event: FrameEvent, entry: str, now: int) -> None:
+    """What was decided beside the requests of a conversation hangs on an entry of it; its paths are folded anew."""
+    ledger = shelved.ledger
+    shelf.record(shelved, [recorded(event, entry, ledger.newest_round(entry), ledger.seq, now)])
+    shelved.stories.clear()

@@ -1,0 +1,44 @@
+"""The route by which a person ends a subagent's frame before its result comes (S1-120)."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from proxy.management.actions import frames as completing
+from proxy.management.api.base import UNKNOWN, Asked, Error, Id, Json
+from proxy.management.views import lookup
+from proxy.management.views.conversations import frame_detail
+from proxy.management.views.schemas import FrameDetail
+
+router = APIRouter()
+
+
+class CompletionWanted(BaseModel):
+    """How the subagent ended, and what came of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: Literal["completed", "failed", "blocked"] = "completed"
+    summary: Annotated[str, Field(max_length=20_000)] = ""
+
+
+@router.post(
+    "/frames/{frame}/complete",
+    response_model=FrameDetail,
+    responses={**UNKNOWN, 409: {"model": Error, "description": "No subagent's frame, or it has ended"}},
+)
+async def complete(asked: Asked, frame: Id, wanted: CompletionWanted) -> Response:
+    """End the frame of a subagent, and its own conversation's root. Nobody is stopped by it."""
+    store = asked.backstage.store
+    ledger, story = await lookup.frame_of(store, asked.scope, frame)
+    told = await completing.end(
+        store, ledger, story, (frame, wanted.status, wanted.summary), time.time_ns() // 1_000_000
+    )
+    for conversation, event in told.events:
+        asked.backstage.decided(ledger.conversation.tenant, conversation, [event])
+    ledger, story = await lookup.frame_of(store, asked.scope, frame)
+    return Json(frame_detail(ledger, story, frame, asked.backstage.config.observed_tools))

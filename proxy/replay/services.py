@@ -1,0 +1,86 @@
+"""The parts of a replay, put together where those of a running proxy are (`proxy.wiring`).
+
+The law: **what decides is the product's own**. The provider, the clock and the store are others, because a replay has
+no network, lives in the recorded time, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from proxy.accounting import Accountant
+from proxy.accounting.token_counter import TokenCounter
+from proxy.config.model import Config
+from proxy.config.runtime import LiveSettings
+from proxy.exchange.rounds import Parts
+from proxy.exchange.services import Process, parts_for
+from proxy.replay.api.base import Api
+from proxy.replay.api.chat import CHAT
+from proxy.replay.recorded_provider import NAME, RecordedProvider
+from proxy.store.conversation_cache import Shelf
+from proxy.store.memory import MemoryStore
+from proxy.upstream.context_windows import Limits
+from proxy.upstream.routing import Routes
+
+TENANT = "replay"
+PATH = CHAT.path
+BEGINNING_MS = 1_767_225_600_000
+"""When a replay begins, for whoever looks at a clock: the same moment every time, so that a replay repeats."""
+ASSEMBLY_MS = 60_000
+"""Instead of the budget of a proxy that somebody waits for: a replay beside other work must not decide otherwise."""
+SECRET = b"a replay has nothing to hide"
+
+
+class RecordedClock:
+    """ms since the epoch, as the recording went on."""
+
+    def __init__(self) -> None:
+        self._now = BEGINNING_MS
+
+    def __call__(self) -> int:
+        return self._now
+
+    def to(self, since_ms: int) -> None:
+        """`since_ms` after the first request."""
+        self._now = BEGINNING_MS + since_ms
+
+
+@dataclass(frozen=True)
+class Backstage:
+    """What a request is served with, and what stands behind it."""
+
+    parts: Parts
+    provider: RecordedProvider
+    clock: RecordedClock
+    store: MemoryStore
+
+
+def wired(config: Config, api: Api = CHAT) -> Backstage:
+    """A proxy of this configuration that nobody used before, asked in one API. Where its upstreams point does not
+    matter."""
+    config = config.model_copy(update={"assembly_budget_ms": max(config.assembly_budget_ms, ASSEMBLY_MS)})
+    clock, counter, store = RecordedClock(), TokenCounter(), MemoryStore()
+    provider = RecordedProvider(api, counter.count, clock, config.tariff_of)
+    numbers = itertools.count(1)
+    process = Process(
+        config=config,
+        live=LiveSettings(config.subagent),
+        store=store,
+        shelf=Shelf(store),
+        routes=_routes(config, provider),
+        counter=counter,
+        limits=Limits(lambda: clock() / 1000, config.tariff_of),
+        accountant=Accountant(clock, counter.name, config.tariff_of),
+        secret=SECRET,
+        now=clock,
+        fresh_id=lambda: f"{next(numbers):032x}",
+    )
+    return Backstage(parts_for(process, api.dialect), provider, clock, store)
+
+
+def _routes(config: Config, provider: RecordedProvider) -> Routes:
+    """Every model goes to the recorded provider, under the name it was asked for."""
+    routes = Routes(config)
+    routes.upstreams = dict.fromkeys((*config.upstreams, "default", NAME), provider)
+    return routes

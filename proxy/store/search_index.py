@@ -1,0 +1,221 @@
+"""Finding finished frames by words: a full-text index (FTS5, ranked by BM25) of what each was to do and came to.
+
+It lies in memory, one for each tenant that searches, and is brought up to date when somebody does: the rows that were
+written since are read, in the order of their writing. So it costs a request that searches nothing exactly nothing, and
+no words of a conversation stand in the database once more, where a deletion would have to find them.
+
+The law: **the index says where, the store says what**. What is given back are rows as the same transaction reads them:
+what was forgotten, or is under way again, is not among them, whatever the index remembers. And how rare a word is
+counts among the frames of whoever asks: what others do changes no order.
+
+What this module does not do: it knows no meaning, only words and their stems (of English), and no query is a language:
+what is no letter and no digit stands between words.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, select
+
+from proxy.core.frames.tasks import STATUSES
+from proxy.core.frames.tree import Status
+from proxy.errors import StoreError
+from proxy.store import Finished, FoundFrames, rows, schema
+
+TENANTS = 16
+"""Indexes that are kept, those used last: about 3 MB for each thousand finished frames."""
+MOST_WORDS = 64
+"""Words of a query that count, the first ones."""
+OUTDATED = 1_000
+"""Frames told anew or gone, of which an index still knows the old words, before it is made again; at least as many as
+it has otherwise."""
+COLUMNS = {"title": 4.0, "criteria": 2.0, "results": 1.0, "noted": 2.0}
+"""What is indexed, and what a word counts for there: `noted` are files and decisions."""
+STEMS = "porter unicode61"
+INSERT = f"INSERT INTO frames (rowid, {', '.join(COLUMNS)}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - constants
+WEIGHTS = ", ".join(map(str, COLUMNS.values()))
+RANKED = f"SELECT rowid FROM frames WHERE frames MATCH ? ORDER BY bm25(frames, {WEIGHTS}), rowid DESC"  # noqa: S608 - constants
+_TOGETHER_ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
+"""Characters of scripts that put no space between words: each counts as one."""
+_WORD = re.compile(f"[{_TOGETHER_ALONE}]|[^\\W_{_TOGETHER_ALONE}]+")
+
+Key = tuple[str, str, str]
+"""Tenant, conversation and frame, as the store spells them."""
+Values = rows.Values | RowMapping
+"""A row of `task_rows`, by column."""
+
+
+def words_in(text: str) -> list[str]:
+    """Its words without case, in order: `rate_limit(src/a.py)` has five."""
+    return _WORD.findall(text.casefold())
+
+
+def asked_words(query: str) -> list[str]:
+    """The words of a query that count, each once."""
+    return list(islice(dict.fromkeys(words_in(query)), MOST_WORDS))
+
+
+def key_of(row: Values) -> Key:
+    return row["tenant"], row["session_id"], row["id"]
+
+
+def is_finished(row: Values) -> bool:
+    """Whether a row of `task_rows` tells of a frame that ended with a result, and was not withdrawn since."""
+    return row["completed_at"] is not None and row["valid_to"] is None
+
+
+def found_among(told: Mapping[Key, rows.Values], query: str, limit: int, without: Collection[str]) -> FoundFrames:
+    """The same as `Finder.found`, among rows that are all at hand."""
+    with closing(Index()) as index:
+        index.take(told.values())
+        return _best(index, asked_words(query), told.get, limit, without)
+
+
+class Finder:
+    """Indexes by tenant; None is an operator's, who sees all. May be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[str | None, Index] = OrderedDict()
+
+    def found(
+        self, connection: Connection, tenant: str | None, query: str, limit: int, without: Collection[str]
+    ) -> FoundFrames:
+        """Up to `limit` finished frames, the best first, none of the conversations `without`: those with all words of
+        `query`, or where none has them all, those with some. Raises StoreError."""
+        with self._lock:
+            try:
+                index = self._up_to_date(connection, tenant)
+                return _best(index, asked_words(query), partial(_told, connection), limit, without)
+            except Exception as caught:
+                self._drop(tenant)
+                if isinstance(caught, sqlite3.Error):  # the index's: what SQLAlchemy raises is about the store
+                    raise StoreError(f"finished frames cannot be searched ({caught})") from caught
+                raise
+
+    def forget(self) -> None:
+        """Something was deleted: no index may remember it."""
+        with self._lock:
+            for tenant in list(self._indexes):
+                self._drop(tenant)
+
+    def _up_to_date(self, connection: Connection, tenant: str | None) -> Index:
+        index = self._indexes.get(tenant)
+        if index is None or index.outdated > max(OUTDATED, index.size):
+            self._drop(tenant)
+            index = self._indexes[tenant] = Index()
+        self._indexes.move_to_end(tenant)
+        while len(self._indexes) > TENANTS:
+            self._drop(next(iter(self._indexes)))
+        index.take(connection.execute(_written_since(tenant, index.upto)).mappings())
+        return index
+
+    def _drop(self, tenant: str | None) -> None:
+        if (index := self._indexes.pop(tenant, None)) is not None:
+            index.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------- index
+class Index:
+    """The words of frames, without their texts. A frame that is told anew has a new number; what stands under the old
+    one is passed over."""
+
+    def __init__(self) -> None:
+        self.upto = -1
+        """The place up to which rows were taken."""
+        self._numbers: dict[Key, int] = {}
+        self._keys: dict[int, Key] = {}
+        self._next = 0
+        self._words = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._words.execute(
+            f"CREATE VIRTUAL TABLE frames USING fts5({', '.join(COLUMNS)}, content='', tokenize='{STEMS}')"
+        )
+
+    @property
+    def size(self) -> int:
+        """Frames that are known."""
+        return len(self._numbers)
+
+    @property
+    def outdated(self) -> int:
+        """Numbers that stand for nothing any more."""
+        return self._next - self.size
+
+    def take(self, told: Iterable[Values]) -> None:
+        """Rows of `task_rows`, in the order of their writing."""
+        self._words.execute("BEGIN")
+        for row in told:
+            self._take(row)
+        self._words.execute("COMMIT")
+
+    def _take(self, row: Values) -> None:
+        key = key_of(row)
+        if (number := self._numbers.pop(key, None)) is not None:
+            del self._keys[number]
+        if is_finished(row):
+            texts = (row["goal"], row["criteria"], row["result"] or "", row["noted"])
+            said = (" ".join(words_in(rows.plain(text))) for text in texts)
+            self._words.execute(INSERT, (self._next, *said))
+            self._numbers[key], self._keys[self._next] = self._next, key
+            self._next += 1
+        self.upto = max(self.upto, row["written"])
+
+    def ranked(self, words: Iterable[str], *, whole: bool) -> Iterator[Key]:
+        """Frames that have all of `words`, or one at least (not `whole`), the best first; of equals the newest."""
+        asked = (" AND " if whole else " OR ").join(f'"{word}"' for word in words)
+        with closing(self._words.execute(RANKED, (asked,))) as found:
+            for (number,) in found:
+                if (key := self._keys.get(number)) is not None:
+                    yield key
+
+    def close(self) -> None:
+        self._words.close()
+
+
+def _best(
+    index: Index, words: Sequence[str], told: Callable[[Key], Values | None], limit: int, without: Collection[str]
+) -> FoundFrames:
+    """`told` is what the store says of a frame now."""
+    apart = frozenset(map(rows.words, without))
+    for whole in (True, False) if words else ():
+        keys = (key for key in index.ranked(words, whole=whole) if key[1] not in apart)
+        known = (row for key in keys if (row := told(key)) is not None)
+        if best := tuple(map(_read, islice(known, limit))):
+            return FoundFrames(best, whole)
+    return FoundFrames()
+
+
+# ---------------------------------------------------------------------------------------------------------------- store
+def _written_since(tenant: str | None, upto: int) -> Select[Any]:
+    table = schema.task_rows
+    query = select(table).where(table.c.written > upto).order_by(table.c.written)
+    return query if tenant is None else query.where(table.c.tenant == rows.words(tenant))
+
+
+def _told(connection: Connection, key: Key) -> Values | None:
+    table = schema.task_rows
+    query = select(table).where(table.c.tenant == key[0], table.c.session_id == key[1], table.c.id == key[2])
+    return connection.execute(query).mappings().one_or_none()
+
+
+def _read(row: Values) -> Finished:
+    return Finished(
+        tenant=rows.plain(row["tenant"]),
+        conversation=rows.plain(row["session_id"]),
+        frame=rows.plain(row["id"]),
+        title=rows.plain(row["goal"]),
+        status=Status.COMPLETED if row["status"] == STATUSES[Status.COMPLETED] else Status.FAILED,
+        ended=row["completed_at"],
+        criteria=rows.plain(row["criteria"]),
+        results=rows.plain(row["result"] or ""),
+        noted=rows.plain(row["noted"]),
+    )
