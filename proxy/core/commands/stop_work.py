@@ -12,7 +12,7 @@ What this module does not do: it stops no request (`flights` does), and stores n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
+import functools
 
 import msgspec
 from msgspec import structs
@@ -80,7 +80,7 @@ def _blocked(hand: Hand) -> list[Done]:
     events = (*(Popped(f.id, Status.BLOCKED, REASON, REASON, stays=True) for f in beside), *popped)
     if any(frame.opening for frame in way) and (hand.suffixed or _waits_for_an_answer(hand.story)):
         events = tuple(_where_it_stood(event, tree.root.id) for event in events)
-    after = reduce(lambda known, event: apply(known, event, hand.now), events, tree)
+    after = functools.reduce(lambda known, event: apply(known, event, hand.now), events, tree)
     frames = (*beside, *way)
     words = "Stopped, and blocked: " + ", ".join(f"{frame.id} ({frame.title})" for frame in frames) + "."
     return [Done(events, after, tuple(frame.id for frame in frames), words, words)]
